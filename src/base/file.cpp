@@ -1,0 +1,200 @@
+// System calls checked one by one: short writes and EINTR are retried, all else is reported.
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <random>
+#include <utility>
+
+#include "base/error.h"
+
+namespace weft {
+
+namespace {
+
+class Descriptor {
+ public:
+  explicit Descriptor(int value) : value_(value) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (value_ >= 0) ::close(value_);
+  }
+  int get() const { return value_; }
+
+ private:
+  int value_;
+};
+
+struct OpenedFile {
+  int descriptor;
+  int64_t size;
+};
+
+// Opens a regular file for reading. O_NONBLOCK keeps a named pipe from blocking here.
+OpenedFile open_regular(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  INPUT_CHECK(descriptor >= 0, path, ": cannot open the file: ", std::strerror(errno));
+  struct stat status {};
+  const int error = ::fstat(descriptor, &status) == 0 ? 0 : errno;
+  if (error != 0 || !S_ISREG(status.st_mode)) ::close(descriptor);
+  INPUT_CHECK(error == 0, path, ": cannot read the file: ", std::strerror(error));
+  INPUT_CHECK(!S_ISDIR(status.st_mode), path, ": is a folder, expected a file");
+  INPUT_CHECK(S_ISREG(status.st_mode), path, ": is not a regular file");
+  return {descriptor, static_cast<int64_t>(status.st_size)};
+}
+
+std::string folder_of(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
+std::string partial_name(const std::string& path) {
+  std::random_device device;
+  char suffix[24];
+  std::snprintf(suffix, sizeof suffix, ".partial-%08x", static_cast<unsigned>(device()));
+  return path + suffix;
+}
+
+}  // namespace
+
+MappedFile MappedFile::open(const std::string& path) {
+  const OpenedFile file = open_regular(path);
+  const Descriptor descriptor(file.descriptor);
+  INPUT_CHECK(file.size > 0, path, ": file is empty");
+  const auto size = static_cast<size_t>(file.size);
+  void* data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, descriptor.get(), 0);
+  INPUT_CHECK(data != MAP_FAILED, path, ": cannot map the file: ", std::strerror(errno));
+  return MappedFile(path, {static_cast<const std::byte*>(data), size});
+}
+
+MappedFile::MappedFile(std::string path, std::span<const std::byte> bytes)
+    : path_(std::move(path)), bytes_(bytes) {}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)), bytes_(std::exchange(other.bytes_, {})) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+bool path_exists(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0;
+}
+
+std::string read_text_file(const std::string& path, int64_t max_bytes) {
+  const OpenedFile file = open_regular(path);
+  const Descriptor descriptor(file.descriptor);
+  INPUT_CHECK(file.size <= max_bytes, path, ": file has ", file.size, " bytes, expected at most ",
+              max_bytes);
+  // Files under /proc say size 0 and a file may grow: the limit holds for what is really read.
+  std::string text;
+  char buffer[1 << 16];
+  for (;;) {
+    const ssize_t got = ::read(descriptor.get(), buffer, sizeof buffer);
+    if (got < 0 && errno == EINTR) continue;
+    INPUT_CHECK(got >= 0, path, ": cannot read the file: ", std::strerror(errno));
+    if (got == 0) return text;
+    text.append(buffer, static_cast<size_t>(got));
+    INPUT_CHECK(static_cast<int64_t>(text.size()) <= max_bytes, path, ": file has more than ",
+                max_bytes, " bytes, expected at most that");
+  }
+}
+
+OutputFile::OutputFile(std::string path) : path_(std::move(path)) {
+  // Found here rather than at the rename, before the work whose result would be lost.
+  struct stat status {};
+  if (::stat(path_.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) fail(EISDIR);
+  const std::string partial = partial_name(path_);
+  descriptor_ = ::open(partial.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) fail(errno);
+  partial_ = partial;
+}
+
+OutputFile::OutputFile(OutputFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      partial_(std::exchange(other.partial_, {})),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      size_(other.size_) {}
+
+OutputFile::~OutputFile() {
+  discard();
+}
+
+void OutputFile::write(std::span<const std::byte> bytes) {
+  CHECK(descriptor_ >= 0, path_, " is not open for writing");
+  // One write call moves at most about 2 GiB.
+  constexpr size_t kMost = size_t{1} << 30;
+  while (!bytes.empty()) {
+    const ssize_t wrote = ::write(descriptor_, bytes.data(), std::min(bytes.size(), kMost));
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) fail(errno);
+    if (wrote == 0) fail(ENOSPC);
+    bytes = bytes.subspan(static_cast<size_t>(wrote));
+    size_ += wrote;
+  }
+}
+
+void OutputFile::write(std::string_view text) {
+  write(std::as_bytes(std::span(text.data(), text.size())));
+}
+
+void OutputFile::finish() {
+  CHECK(descriptor_ >= 0, path_, " is not open for writing");
+  if (::fsync(descriptor_) != 0) fail(errno);
+  // Some file systems report a full disk only here.
+  if (::close(std::exchange(descriptor_, -1)) != 0) fail(errno);
+}
+
+void OutputFile::commit() {
+  CHECK(!partial_.empty(), path_, " was committed or discarded before");
+  if (descriptor_ >= 0) finish();
+  if (::rename(partial_.c_str(), path_.c_str()) != 0) fail(errno);
+  partial_.clear();
+  const Descriptor folder(::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  // Some file systems cannot sync a folder (EINVAL); the rename holds all the same.
+  if (folder.get() < 0 || (::fsync(folder.get()) != 0 && errno != EINVAL)) fail(errno);
+}
+
+void OutputFile::fail(int error) {
+  discard();
+  throw UserError(ExitCode::CannotWrite, cat(path_, ": cannot write: ", std::strerror(error)));
+}
+
+void OutputFile::discard() noexcept {
+  if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
+  if (!partial_.empty()) ::unlink(partial_.c_str());
+  partial_.clear();
+}
+
+void write_text_file(const std::string& path, std::string_view text) {
+  OutputFile file(path);
+  file.write(text);
+  file.commit();
+}
+
+void make_directories(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) {
+    throw UserError(ExitCode::CannotWrite,
+                    cat(path, ": cannot make the folder: ", std::strerror(error.value())));
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,77 @@
+// Files: read-only maps, small whole-file reads, and output that appears under its name complete or
+// not at all. Every failure is a UserError naming the path and the reason of the system.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace weft {
+
+// A whole file mapped read-only; moves, does not copy.
+class MappedFile {
+ public:
+  // Maps a regular, non-empty file.
+  static MappedFile open(const std::string& path);
+
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+
+  std::span<const std::byte> bytes() const { return bytes_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  MappedFile(std::string path, std::span<const std::byte> bytes);
+
+  std::string path_;
+  std::span<const std::byte> bytes_;
+};
+
+// Whether anything exists under this path.
+bool path_exists(const std::string& path);
+
+// The text of a regular file of at most `max_bytes`; an empty file gives an empty text.
+std::string read_text_file(const std::string& path, int64_t max_bytes);
+
+// Output written beside its target as `path.partial-<random>` and renamed to it by commit().
+// Without a commit, and after any failure, nothing is left behind.
+class OutputFile {
+ public:
+  explicit OutputFile(std::string path);
+  OutputFile(OutputFile&& other) noexcept;
+  OutputFile& operator=(OutputFile&&) = delete;
+  ~OutputFile();
+
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text);
+
+  // Bytes written so far.
+  int64_t size() const { return size_; }
+
+  // Forces the bytes to the disk and closes the partial file, so that only the rename is left.
+  // Files that belong together are all finished before the first is committed.
+  void finish();
+
+  // Finishes, gives the file its name, and forces the folder to the disk.
+  void commit();
+
+ private:
+  [[noreturn]] void fail(int error);
+  void discard() noexcept;
+
+  std::string path_;
+  std::string partial_;  // empty once committed or discarded
+  int descriptor_ = -1;
+  int64_t size_ = 0;
+};
+
+// Writes a small file whole.
+void write_text_file(const std::string& path, std::string_view text);
+
+// Makes a folder and those above it; an existing folder is fine.
+void make_directories(const std::string& path);
+
+}  // namespace weft

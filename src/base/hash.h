@@ -1,0 +1,33 @@
+// Streaming FNV-1a, 64 bits: names random streams, identifies tokenizers and plans. Fast and stable
+// across machines, not meant against an adversary.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace weft {
+
+class Hasher {
+ public:
+  // Adds raw bytes.
+  void add(std::span<const std::byte> bytes);
+
+  // Adds the bytes of a text, without its length: separate fields that could run together.
+  void add(std::string_view text);
+
+  // Adds the eight bytes of a number, lowest first.
+  void add(uint64_t number);
+
+  // The hash of all that was added so far.
+  uint64_t value() const { return value_; }
+
+ private:
+  uint64_t value_ = 0xcbf29ce484222325;
+};
+
+// The hash of one text.
+uint64_t hash_text(std::string_view text);
+
+}  // namespace weft

@@ -1,0 +1,179 @@
+// The parser drives a handler that builds the value on an explicit stack, so hostile nesting costs
+// a counter and not the call stack. An iterator that remembers its place gives every error its
+// line.
+#include "base/json.h"
+
+#include <algorithm>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace weft {
+
+namespace {
+
+using nlohmann::json;
+
+// A text iterator that leaves its position where the handler can see it.
+class TrackingIterator {
+ public:
+  using iterator_category = std::forward_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  TrackingIterator(const char* at, const char** seen) : at_(at), seen_(seen) {}
+  reference operator*() const { return *at_; }
+  TrackingIterator& operator++() {
+    *seen_ = ++at_;
+    return *this;
+  }
+  TrackingIterator operator++(int) {
+    TrackingIterator before = *this;
+    ++*this;
+    return before;
+  }
+  bool operator==(const TrackingIterator& other) const { return at_ == other.at_; }
+  bool operator!=(const TrackingIterator& other) const { return at_ != other.at_; }
+
+ private:
+  const char* at_;
+  const char** seen_;
+};
+
+class Builder {
+ public:
+  Builder(std::string_view text, std::string_view where) : text_(text), where_(where) {}
+
+  const char** seen() { return &seen_; }
+  json take() { return std::move(root_); }
+
+  bool null() { return place(nullptr); }
+  bool boolean(bool value) { return place(value); }
+  bool number_integer(json::number_integer_t value) { return place(value); }
+  bool number_unsigned(json::number_unsigned_t value) { return place(value); }
+  bool number_float(json::number_float_t value, const std::string&) { return place(value); }
+  bool string(std::string& value) { return place(std::move(value)); }
+  bool binary(json::binary_t&) { return false; }
+  bool start_object(size_t) { return open(json::object()); }
+  bool start_array(size_t) { return open(json::array()); }
+  bool end_object() { return close(); }
+  bool end_array() { return close(); }
+
+  bool key(std::string& name) {
+    const bool fresh = !open_.back()->contains(name);
+    INPUT_CHECK(fresh, place_name(), ": duplicate key \"", printable(name), "\"");
+    slot_ = &(*open_.back())[name];
+    return true;
+  }
+
+  bool parse_error(size_t, const std::string&, const json::exception&) {
+    throw UserError(ExitCode::InputFile,
+                    cat(place_name(), ": malformed JSON at byte ", seen_ - text_.data()));
+  }
+
+ private:
+  // File and line of what was read last.
+  std::string place_name() const {
+    const auto line = 1 + std::count(text_.data(), std::max(text_.data(), seen_ - 1), '\n');
+    return cat(where_, ":", line);
+  }
+
+  static std::string printable(const std::string& text) {
+    constexpr size_t kMost = 60;
+    std::string shown = text.substr(0, kMost);
+    for (char& c : shown) {
+      if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+    }
+    return text.size() > kMost ? shown + "..." : shown;
+  }
+
+  json* add(json value) {
+    if (open_.empty()) {
+      root_ = std::move(value);
+      return &root_;
+    }
+    if (open_.back()->is_object()) {
+      *slot_ = std::move(value);
+      return slot_;
+    }
+    open_.back()->push_back(std::move(value));
+    return &open_.back()->back();
+  }
+
+  bool place(json value) {
+    add(std::move(value));
+    return true;
+  }
+
+  bool open(json value) {
+    INPUT_CHECK(open_.size() < size_t{kMaxJsonNesting}, place_name(),
+                ": JSON is nested deeper than ", kMaxJsonNesting, " levels");
+    open_.push_back(add(std::move(value)));
+    return true;
+  }
+
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  std::string_view text_;
+  std::string_view where_;
+  const char* seen_ = text_.data();
+  json root_;
+  json* slot_ = nullptr;
+  std::vector<json*> open_;
+};
+
+}  // namespace
+
+json parse_json(std::string_view text, std::string_view where) {
+  // An empty view may have no data to point at.
+  if (text.empty()) text = " ";
+  Builder builder(text, where);
+  json::sax_parse(TrackingIterator(text.data(), builder.seen()),
+                  TrackingIterator(text.data() + text.size(), builder.seen()), &builder);
+  return builder.take();
+}
+
+json read_json_file(const std::string& path, int64_t max_bytes) {
+  return parse_json(read_text_file(path, max_bytes), path);
+}
+
+const json& json_member(const json& object, const std::string& key, std::string_view where) {
+  INPUT_CHECK(object.is_object(), where, ": found ", object.type_name(),
+              ", expected an object with \"", key, "\"");
+  const auto found = object.find(key);
+  INPUT_CHECK(found != object.end(), where, ": \"", key, "\" is missing");
+  return *found;
+}
+
+std::string json_string(const json& object, const std::string& key, std::string_view where) {
+  const json& value = json_member(object, key, where);
+  INPUT_CHECK(value.is_string(), where, ": \"", key, "\" is ", value.type_name(),
+              ", expected a string");
+  return value.get<std::string>();
+}
+
+int64_t json_int(const json& object, const std::string& key, std::string_view where) {
+  const json& value = json_member(object, key, where);
+  INPUT_CHECK(value.is_number_integer(), where, ": \"", key, "\" is ",
+              value.is_number() ? value.dump() : value.type_name(), ", expected a whole number");
+  const bool fits = !value.is_number_unsigned() || value.get<uint64_t>() <= uint64_t{INT64_MAX};
+  INPUT_CHECK(fits, where, ": \"", key, "\" is ", value.dump(), ", beyond 64 bits");
+  return value.get<int64_t>();
+}
+
+double json_double(const json& object, const std::string& key, std::string_view where) {
+  const json& value = json_member(object, key, where);
+  INPUT_CHECK(value.is_number(), where, ": \"", key, "\" is ", value.type_name(),
+              ", expected a number");
+  return value.get<double>();
+}
+
+}  // namespace weft

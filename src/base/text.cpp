@@ -1,0 +1,154 @@
+// Text helpers: see text.h for what each promises.
+#include "base/text.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+
+namespace weft {
+
+namespace {
+
+// Fixed notation with at most `decimals` decimals, trailing zeros dropped.
+std::string trimmed_fixed(double value, int decimals) {
+  char buffer[64];
+  std::snprintf(buffer, sizeof buffer, "%.*f", decimals, value);
+  std::string text = buffer;
+  if (text.find('.') != std::string::npos) {
+    text.erase(text.find_last_not_of('0') + 1);
+    if (text.back() == '.') text.pop_back();
+  }
+  return text;
+}
+
+template <class T>
+std::optional<T> parse_whole(std::string_view text) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+// Edits (insert, delete, replace, swap of neighbours) that turn `a` into `b`.
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> before(b.size() + 1), above(b.size() + 1), row(b.size() + 1);
+  std::iota(above.begin(), above.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t replace = above[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      row[j] = std::min({above[j] + 1, row[j - 1] + 1, replace});
+      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped) row[j] = std::min(row[j], before[j - 2] + 1);
+    }
+    std::swap(before, above);
+    std::swap(above, row);
+  }
+  return above[b.size()];
+}
+
+}  // namespace
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> pieces;
+  size_t begin = 0;
+  for (size_t end; (end = text.find(separator, begin)) != std::string_view::npos; begin = end + 1) {
+    pieces.emplace_back(text.substr(begin, end - begin));
+  }
+  pieces.emplace_back(text.substr(begin));
+  return pieces;
+}
+
+std::string join(const std::vector<std::string>& pieces, std::string_view separator) {
+  std::string text;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    if (i > 0) text += separator;
+    text += pieces[i];
+  }
+  return text;
+}
+
+std::string_view trim(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n\v\f";
+  const size_t begin = text.find_first_not_of(kSpace);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
+}
+
+std::optional<int64_t> parse_int(std::string_view text) {
+  return parse_whole<int64_t>(text);
+}
+
+std::optional<double> parse_double(std::string_view text) {
+  return parse_whole<double>(text);
+}
+
+std::string format_double(double value) {
+  char buffer[64];
+  return std::string(buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr);
+}
+
+std::string human_bytes(double bytes) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  size_t unit = 0;
+  // 1023.995 would print as 1024: it belongs to the next unit.
+  while (unit + 1 < std::size(kUnits) && std::abs(bytes) >= (unit == 0 ? 1024.0 : 1023.995)) {
+    bytes /= 1024.0;
+    ++unit;
+  }
+  return cat(trimmed_fixed(bytes, unit == 0 ? 0 : 2), " ", kUnits[unit]);
+}
+
+std::string human_count(double count) {
+  constexpr const char* kUnits[] = {"", " k", " M", " G", " T", " P", " E"};
+  size_t unit = 0;
+  // 999.5 would print as 1000: it belongs to the next unit.
+  while (unit + 1 < std::size(kUnits) && std::abs(count) >= 999.5) {
+    count /= 1000.0;
+    ++unit;
+  }
+  const double size = std::abs(count);
+  const int decimals = size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2;
+  return trimmed_fixed(count, decimals) + kUnits[unit];
+}
+
+std::string human_duration(double seconds) {
+  constexpr double kLongest = 1e12;
+  if (!(seconds >= 0.0 && seconds < kLongest)) return "unknown";
+  char buffer[64];
+  if (seconds < 59.95) {
+    std::snprintf(buffer, sizeof buffer, "%.1f s", seconds);
+  } else if (seconds < 3599.5) {
+    const auto whole = static_cast<long long>(std::llround(seconds));
+    std::snprintf(buffer, sizeof buffer, "%lld min %02lld s", whole / 60, whole % 60);
+  } else {
+    const auto minutes = static_cast<long long>(std::llround(seconds / 60.0));
+    std::snprintf(buffer, sizeof buffer, "%lld h %02lld min", minutes / 60, minutes % 60);
+  }
+  return buffer;
+}
+
+std::string hex64(uint64_t value) {
+  char buffer[17];
+  std::snprintf(buffer, sizeof buffer, "%016llx", static_cast<unsigned long long>(value));
+  return buffer;
+}
+
+std::optional<std::string> nearest(std::string_view name,
+                                   const std::vector<std::string>& candidates) {
+  const std::string* best = nullptr;
+  size_t best_distance = std::max<size_t>(1, name.size() / 3) + 1;
+  for (const std::string& candidate : candidates) {
+    const size_t distance = edit_distance(name, candidate);
+    if (distance < best_distance) {
+      best = &candidate;
+      best_distance = distance;
+    }
+  }
+  if (best == nullptr) return std::nullopt;
+  return *best;
+}
+
+}  // namespace weft

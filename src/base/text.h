@@ -1,0 +1,54 @@
+// Text helpers shared by every layer: concatenation, splitting, human units, number formatting that
+// reads back exactly, and the nearest-name search behind "did you mean".
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace weft {
+
+// Concatenates the stream forms of its arguments.
+template <class... Parts>
+std::string cat(const Parts&... parts) {
+  std::ostringstream out;
+  (out << ... << parts);
+  return out.str();
+}
+
+// Splits at every `separator`; an empty text gives one empty piece.
+std::vector<std::string> split(std::string_view text, char separator);
+
+// Joins pieces with `separator` between them.
+std::string join(const std::vector<std::string>& pieces, std::string_view separator);
+
+// Removes white space at both ends.
+std::string_view trim(std::string_view text);
+
+// Parses a whole text as a number; nothing when any character is left over or the value overflows.
+std::optional<int64_t> parse_int(std::string_view text);
+std::optional<double> parse_double(std::string_view text);
+
+// The shortest decimal text that reads back to the same double ("0.1", "1e-05").
+std::string format_double(double value);
+
+// "512 B", "1.5 KiB", "40.96 GiB".
+std::string human_bytes(double bytes);
+
+// "950", "12.3 k", "1.24 G": decimal units for counts and FLOPs.
+std::string human_count(double count);
+
+// "4.2 s", "3 min 05 s", "2 h 10 min".
+std::string human_duration(double seconds);
+
+// Sixteen lower-case hexadecimal digits.
+std::string hex64(uint64_t value);
+
+// The candidate with the smallest edit distance to `name`, if it is near enough to be a typing slip.
+std::optional<std::string> nearest(std::string_view name,
+                                   const std::vector<std::string>& candidates);
+
+}  // namespace weft
