@@ -1,0 +1,175 @@
+// Files: what is read is what was written, and every failure names path and reason and leaves
+// nothing behind.
+#include "base/file.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "support/temp_folder.h"
+#include "support/user_error.h"
+
+namespace weft {
+namespace {
+
+using Names = std::vector<std::string>;
+
+// Lowers the largest file size of this process for one scope: a real short write, then EFBIG.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    before_handler_ = ::signal(SIGXFSZ, SIG_IGN);
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit lowered{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &lowered);
+  }
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    ::signal(SIGXFSZ, before_handler_);
+  }
+
+ private:
+  rlimit before_{};
+  sighandler_t before_handler_;
+};
+
+std::string text_of(std::span<const std::byte> bytes) {
+  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+TEST(MappedFile, ShowsTheBytesAndMoves) {
+  const TempFolder folder;
+  MappedFile first = MappedFile::open(folder.write("a", "hello"));
+  MappedFile second = std::move(first);
+  EXPECT_EQ(text_of(second.bytes()), "hello");
+  EXPECT_EQ(second.path(), folder / "a");
+  second = MappedFile::open(folder.write("b", "other"));
+  EXPECT_EQ(text_of(second.bytes()), "other");
+}
+
+TEST(MappedFile, FailuresAreToldApart) {
+  const TempFolder folder;
+  expect_user_error(ExitCode::InputFile,
+                    cat(folder / "none", ": cannot open the file: No such file or directory"),
+                    [&] { MappedFile::open(folder / "none"); });
+  expect_user_error(ExitCode::InputFile, cat(folder.path(), ": is a folder, expected a file"),
+                    [&] { MappedFile::open(folder.path()); });
+  expect_user_error(ExitCode::InputFile, cat(folder / "empty", ": file is empty"),
+                    [&] { MappedFile::open(folder.write("empty", "")); });
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  expect_user_error(ExitCode::InputFile, cat(folder / "pipe", ": is not a regular file"),
+                    [&] { MappedFile::open(folder / "pipe"); });
+}
+
+TEST(MappedFile, UnreadableFile) {
+  const TempFolder folder;
+  const std::string path = folder.write("secret", "x");
+  ASSERT_EQ(::chmod(path.c_str(), 0), 0);
+  // The superuser reads every file, so step down for the moment.
+  const uid_t before = ::geteuid();
+  if (before == 0) ASSERT_EQ(::seteuid(65534), 0);
+  expect_user_error(ExitCode::InputFile, cat(path, ": cannot open the file: Permission denied"),
+                    [&] { MappedFile::open(path); });
+  ASSERT_EQ(::seteuid(before), 0);
+}
+
+TEST(ReadTextFile, ReadsUpToTheLimit) {
+  const TempFolder folder;
+  const std::string path = folder.write("a", "12345");
+  EXPECT_EQ(read_text_file(path, 5), "12345");
+  EXPECT_EQ(read_text_file(folder.write("empty", ""), 5), "");
+  expect_user_error(ExitCode::InputFile, cat(path, ": file has 5 bytes, expected at most 4"),
+                    [&] { read_text_file(path, 4); });
+}
+
+TEST(ReadTextFile, TheLimitHoldsForFilesThatHideTheirSize) {
+  expect_user_error(ExitCode::InputFile,
+                    "/proc/self/status: file has more than 10 bytes, expected at most that",
+                    [] { read_text_file("/proc/self/status", 10); });
+}
+
+TEST(OutputFile, AppearsOnlyWhenCommitted) {
+  const TempFolder folder;
+  {
+    OutputFile file(folder / "out");
+    file.write("one ");
+    file.write("two");
+    EXPECT_EQ(file.size(), 7);
+    EXPECT_FALSE(path_exists(folder / "out"));
+    file.commit();
+  }
+  EXPECT_EQ(folder.read("out"), "one two");
+  EXPECT_EQ(folder.names(), (Names{"out"}));
+}
+
+TEST(OutputFile, WithoutCommitNothingIsLeftAndTheOldFileStays) {
+  const TempFolder folder;
+  folder.write("out", "old");
+  {
+    OutputFile file(folder / "out");
+    file.write("new");
+    file.finish();
+    EXPECT_EQ(folder.names().size(), 2u);
+  }
+  EXPECT_EQ(folder.read("out"), "old");
+  EXPECT_EQ(folder.names(), (Names{"out"}));
+}
+
+TEST(OutputFile, MovedFromLeavesThePartialFileAlone) {
+  const TempFolder folder;
+  std::vector<OutputFile> files;
+  files.emplace_back(folder / "a");
+  files.emplace_back(folder / "b");
+  for (OutputFile& file : files) file.write("x");
+  for (OutputFile& file : files) file.commit();
+  EXPECT_EQ(folder.names(), (Names{"a", "b"}));
+}
+
+TEST(OutputFile, OutOfSpaceInTheMiddleLeavesNothing) {
+  const TempFolder folder;
+  expect_user_error(ExitCode::CannotWrite, cat(folder / "out", ": cannot write: File too large"),
+                    [&] {
+                      const FileSizeLimit limit(1000);
+                      OutputFile file(folder / "out");
+                      file.write(std::string(600, 'a'));
+                      file.write(std::string(600, 'b'));
+                    });
+  EXPECT_EQ(folder.names(), Names{});
+}
+
+TEST(OutputFile, FailuresNameTheReason) {
+  const TempFolder folder;
+  expect_user_error(ExitCode::CannotWrite,
+                    cat(folder / "no/out", ": cannot write: No such file or directory"),
+                    [&] { OutputFile(folder / "no/out"); });
+  expect_user_error(ExitCode::CannotWrite, cat(folder.path(), ": cannot write: Is a directory"),
+                    [&] { OutputFile(folder.path()); });
+  folder.write("file", "x");
+  expect_user_error(ExitCode::CannotWrite,
+                    cat(folder / "file/out", ": cannot write: Not a directory"),
+                    [&] { OutputFile(folder / "file/out"); });
+}
+
+TEST(WriteTextFile, Writes) {
+  const TempFolder folder;
+  write_text_file(folder / "a", "text");
+  EXPECT_EQ(folder.read("a"), "text");
+}
+
+TEST(MakeDirectories, MakesThoseAboveAndAcceptsExistingOnes) {
+  const TempFolder folder;
+  make_directories(folder / "a/b/c");
+  make_directories(folder / "a/b/c");
+  EXPECT_TRUE(std::filesystem::is_directory(folder / "a/b/c"));
+  folder.write("file", "x");
+  expect_user_error(ExitCode::CannotWrite,
+                    cat(folder / "file/b", ": cannot make the folder: Not a directory"),
+                    [&] { make_directories(folder / "file/b"); });
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,29 @@
+// FNV-1a against its published values.
+#include "base/hash.h"
+
+#include <gtest/gtest.h>
+
+namespace weft {
+namespace {
+
+TEST(Hash, PublishedValues) {
+  EXPECT_EQ(hash_text(""), 0xcbf29ce484222325u);
+  EXPECT_EQ(hash_text("a"), 0xaf63dc4c8601ec8cu);
+  EXPECT_EQ(hash_text("foobar"), 0x85944171f73967e8u);
+}
+
+TEST(Hash, StreamingEqualsWhole) {
+  Hasher hasher;
+  hasher.add("foo");
+  hasher.add("bar");
+  EXPECT_EQ(hasher.value(), hash_text("foobar"));
+}
+
+TEST(Hash, NumbersAreEightBytesLowestFirst) {
+  Hasher hasher;
+  hasher.add(uint64_t{0x6867666564636261});
+  EXPECT_EQ(hasher.value(), hash_text("abcdefgh"));
+}
+
+}  // namespace
+}  // namespace weft
