@@ -71,7 +71,9 @@ TEST(MappedFile, UnreadableFile) {
   ASSERT_EQ(::chmod(path.c_str(), 0), 0);
   // The superuser reads every file, so step down for the moment.
   const uid_t before = ::geteuid();
-  if (before == 0) ASSERT_EQ(::seteuid(65534), 0);
+  if (before == 0) {
+    ASSERT_EQ(::seteuid(65534), 0);
+  }
   expect_user_error(ExitCode::InputFile, cat(path, ": cannot open the file: Permission denied"),
                     [&] { MappedFile::open(path); });
   ASSERT_EQ(::seteuid(before), 0);
