@@ -1,0 +1,162 @@
+// Every option of a run, as one tree of plain structs with defaults, one struct per TOML section.
+// A Config is made once by load.h and then only read; what follows from it (accumulation, mesh
+// sizes, learning rate) is computed by functions, never written back. An option whose default is
+// "unset" is an std::optional. Open sets that another folder lists (models, backends, passes, ops)
+// are text; closed ones are enums. schema.cpp describes each key.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace weft {
+
+// Element type of parameters in compute, of reductions and of exported weights.
+enum class Precision { Float32, Bfloat16 };
+
+// Where training tokens come from.
+enum class Dataset { Synthetic, File };
+
+// What happens on a step whose loss or gradient is not finite.
+enum class NonFinitePolicy { Skip, Stop };
+
+// Shape of the learning rate after warm-up.
+enum class DecayType { Linear, Sqrt, Cosine, Constant };
+
+// Whether gathered weights are dropped after the forward.
+enum class ReshardPolicy { Default, Always, Never };
+
+// What is kept for the backward and what is computed again.
+enum class RecomputeMode { None, Full, Selective, MemoryBudget };
+
+struct JobConfig {
+  std::string description;
+  std::string dump_folder = "./runs/default";
+};
+
+// Sizes left unset are those of the preset `flavor`.
+struct ModelConfig {
+  std::string name = "gpt2";
+  std::string flavor = "tiny";
+  std::optional<int64_t> vocab_size;  // kVocabularyOfData: that of the training data's tokenizer
+  std::optional<int64_t> dim;
+  std::optional<int64_t> n_layers;
+  std::optional<int64_t> n_heads;
+  std::optional<int64_t> n_kv_heads;
+  std::optional<int64_t> ffn_dim;
+  std::optional<int64_t> max_seq_len;
+  std::optional<double> norm_eps;
+  std::optional<double> dropout;
+  std::optional<bool> bias;
+  std::optional<bool> tie_embeddings;
+  std::optional<double> rope_theta;
+  std::optional<std::string> rope_scaling;  // "none" or "llama3"
+};
+
+// The value of model.vocab_size that stands for the vocabulary of the training data's tokenizer.
+constexpr int64_t kVocabularyOfData = -1;
+
+struct TrainingConfig {
+  Dataset dataset = Dataset::Synthetic;
+  std::string dataset_path;
+  int64_t local_batch_size = 8;
+  int64_t global_batch_size = -1;
+  int64_t seq_len = 256;
+  double max_norm = 1.0;
+  int64_t steps = 1000;
+  Precision mixed_precision_param = Precision::Float32;
+  Precision mixed_precision_reduce = Precision::Float32;
+  NonFinitePolicy nonfinite = NonFinitePolicy::Skip;
+  int64_t nonfinite_limit = 3;
+};
+
+struct OptimizerConfig {
+  std::string name = "AdamW";
+  double lr = 8e-4;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double weight_decay = 0.1;
+};
+
+struct LrSchedulerConfig {
+  int64_t warmup_steps = 200;
+  std::optional<int64_t> total_steps;
+  std::optional<double> decay_ratio;
+  DecayType decay_type = DecayType::Linear;
+  double min_lr_factor = 0.0;
+};
+
+struct ParallelismConfig {
+  int64_t data_parallel_replicate_degree = 1;
+  int64_t data_parallel_shard_degree = -1;
+  ReshardPolicy fsdp_reshard_after_forward = ReshardPolicy::Default;
+  std::optional<int64_t> zero_stage;
+};
+
+struct ActivationCheckpointConfig {
+  RecomputeMode mode = RecomputeMode::None;
+  std::string selective_ac_option = "2";
+  std::vector<std::string> save_ops = {"matmul", "attention"};
+  double memory_budget = 0.5;
+};
+
+struct CompileConfig {
+  std::vector<std::string> disable_passes;
+  std::string dump_folder;
+  std::vector<std::string> dump_passes = {"all"};
+};
+
+struct CheckpointConfig {
+  bool enable = true;
+  std::string folder = "weights";
+  std::string initial_load_path;
+  Precision export_dtype = Precision::Float32;
+};
+
+struct MetricsConfig {
+  int64_t log_freq = 10;
+  std::string file = "metrics.jsonl";
+};
+
+struct ValidationConfig {
+  bool enable = false;
+  std::string dataset_path;
+  int64_t freq = 100;
+  int64_t steps = 10;
+};
+
+struct DebugConfig {
+  int64_t seed = 1337;
+};
+
+struct DeviceConfig {
+  std::string backend = "cpu";
+  int64_t threads = 0;
+  std::string spec = "auto";
+};
+
+// One run.
+struct Config {
+  JobConfig job;
+  ModelConfig model;
+  TrainingConfig training;
+  OptimizerConfig optimizer;
+  LrSchedulerConfig lr_scheduler;
+  ParallelismConfig parallelism;
+  ActivationCheckpointConfig activation_checkpoint;
+  CompileConfig compile;
+  CheckpointConfig checkpoint;
+  MetricsConfig metrics;
+  ValidationConfig validation;
+  DebugConfig debug;
+  DeviceConfig device;
+
+  // For each key that the user set, how to name it in a message: "a.toml:3: training.steps = 0" or
+  // "command line: --training.steps=0". Keys not in it have their default.
+  std::map<std::string, std::string> set_by_user;
+};
+
+}  // namespace weft

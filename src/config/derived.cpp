@@ -1,0 +1,55 @@
+#include "config/derived.h"
+
+#include "base/error.h"
+#include "base/text.h"
+#include "config/schema.h"
+
+namespace weft {
+
+DataParallelDegrees data_parallel_degrees(const Config& config, int64_t ranks) {
+  DataParallelDegrees degrees{.replicate = config.parallelism.data_parallel_replicate_degree,
+                              .shard = config.parallelism.data_parallel_shard_degree};
+  if (degrees.shard == -1) {
+    degrees.shard = ranks / degrees.replicate;
+  }
+  return degrees;
+}
+
+int64_t global_batch_size(const Config& config, int64_t ranks) {
+  const TrainingConfig& training = config.training;
+  return training.global_batch_size == -1 ? training.local_batch_size * ranks
+                                          : training.global_batch_size;
+}
+
+int64_t accumulation_steps(const Config& config, int64_t ranks) {
+  return global_batch_size(config, ranks) / (config.training.local_batch_size * ranks);
+}
+
+SelectiveOption selective_option(const Config& config) {
+  constexpr std::string_view kFrom = "from:";
+  const std::string_view text = config.activation_checkpoint.selective_ac_option;
+  if (text == "op") {
+    return {.kind = SelectiveOption::Kind::ByOp, .block = 0};
+  }
+  const bool from = text.substr(0, kFrom.size()) == kFrom;
+  const std::optional<int64_t> number = parse_int(from ? text.substr(kFrom.size()) : text);
+  USER_CHECK(number && *number >= (from ? 0 : 1),
+             describe_key(config, "activation_checkpoint.selective_ac_option"),
+             " is unknown, expected \"op\", \"from:K\" or a number of at least 1");
+  return {.kind = from ? SelectiveOption::Kind::FromBlock : SelectiveOption::Kind::EveryKth,
+          .block = *number};
+}
+
+std::string describe_key(const Config& config, std::string_view key) {
+  const auto at = config.set_by_user.find(std::string(key));
+  if (at != config.set_by_user.end()) {
+    return at->second;
+  }
+  const Key<Config>* known = find_config_key(key);
+  CHECK(known != nullptr, key);
+  const Value value = known->get(config);
+  const bool unset = std::holds_alternative<std::monostate>(value);
+  return unset ? std::string(key) : cat(key, " = ", value_to_toml(value));
+}
+
+}  // namespace weft

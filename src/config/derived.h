@@ -1,0 +1,43 @@
+// What follows from a config and the number of ranks, as functions: the config itself never
+// changes after loading. All of them expect a config that validate() accepted.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "config/config.h"
+
+namespace weft {
+
+// Sizes of the data-parallel mesh; their product is the number of ranks.
+struct DataParallelDegrees {
+  int64_t replicate = 1;
+  int64_t shard = 1;
+};
+
+// Which blocks or ops mode = "selective" treats specially.
+struct SelectiveOption {
+  enum class Kind { EveryKth, FromBlock, ByOp };
+  Kind kind = Kind::EveryKth;
+  int64_t block =
+      2;  // k of EveryKth (blocks 0, k, 2k ... are recomputed), first block of FromBlock
+};
+
+// Replicate and shard degrees, with -1 replaced by what is left of the ranks.
+DataParallelDegrees data_parallel_degrees(const Config& config, int64_t ranks);
+
+// Sequences in one optimizer step, over all ranks.
+int64_t global_batch_size(const Config& config, int64_t ranks);
+
+// Micro-batches that each rank accumulates in one optimizer step.
+int64_t accumulation_steps(const Config& config, int64_t ranks);
+
+// Reads activation_checkpoint.selective_ac_option: "2", "op" or "from:K".
+SelectiveOption selective_option(const Config& config);
+
+// How a message names a key: where the user set it and to what, or its default, for example
+// "a.toml:3: model.n_heads = 5" or "training.seq_len = 256".
+std::string describe_key(const Config& config, std::string_view key);
+
+}  // namespace weft

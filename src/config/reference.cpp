@@ -1,0 +1,57 @@
+// Writes docs/config.md from the schema.
+#include "base/text.h"
+#include "config/load.h"
+#include "config/schema.h"
+
+namespace weft {
+namespace {
+
+std::string type_text(const Key<Config>& key) {
+  if (key.rule.choices.empty()) {
+    const std::string range = range_phrase(key.rule.range);
+    return cat(type_phrase(key.rule.type), range.empty() ? "" : ", ", range);
+  }
+  std::vector<std::string> choices;
+  for (const std::string& choice : key.rule.choices) {
+    choices.push_back(cat("`\"", choice, "\"`"));
+  }
+  return cat(choices.size() > 1 ? "one of " : "", join(choices, ", "));
+}
+
+std::string default_text(const Key<Config>& key) {
+  const Value value = key.get(Config{});
+  const bool unset = std::holds_alternative<std::monostate>(value);
+  return unset ? cat("unset: ", key.options.unset) : cat("`", value_to_toml(value), "`");
+}
+
+std::string key_row(const Key<Config>& key, const std::string& section) {
+  const Condition* condition = key.options.effective_when;
+  const std::string needs = condition == nullptr ? "" : cat(" Needs ", condition->text, ".");
+  return cat("| `", key.name.substr(section.size() + 1), "` | ", type_text(key), " | ",
+             default_text(key), " | ", key.options.doc, needs, " |\n");
+}
+
+}  // namespace
+
+std::string config_reference_markdown() {
+  std::string out =
+      "# Config reference\n\n"
+      "A run is one TOML file; any key can be overridden on the command line as\n"
+      "`--section.key=value` (a list as `a,b`). This page is generated from the schema.\n\n"
+      "A key that is unknown, of the wrong type, or set to something other than its default while\n"
+      "what it needs is missing, is an error. Whole numbers are at most 2147483647 unless their "
+      "row\n"
+      "says otherwise.\n";
+  for (const Section& section : config_sections()) {
+    out += cat("\n## ", section.name, "\n\n", section.doc,
+               "\n\n| key | value | default | meaning |\n|---|---|---|---|\n");
+    for (const Key<Config>& key : config_keys()) {
+      if (key.name.compare(0, section.name.size() + 1, section.name + ".") == 0) {
+        out += key_row(key, section.name);
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace weft

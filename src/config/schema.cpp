@@ -1,0 +1,395 @@
+#include "config/schema.h"
+
+namespace weft {
+namespace {
+
+// The search for the nearest name takes time in proportion to a name's length.
+constexpr size_t kLongestGuess = 100;
+
+using Keys = std::vector<Key<Config>>;
+
+const Range kPositive{.at_least = 1};
+const Range kNotNegative{.at_least = 0};
+const Range kShare{.at_least = 0, .at_most = 1};
+
+bool has_mode(const Config& c, RecomputeMode mode) {
+  return c.activation_checkpoint.mode == mode;
+}
+
+const Condition kIsGpt2{"model.name = \"gpt2\"",
+                        [](const Config& c, int64_t) { return c.model.name == "gpt2"; }};
+const Condition kIsLlama{"model.name = \"llama\"",
+                         [](const Config& c, int64_t) { return c.model.name == "llama"; }};
+const Condition kReadsFile{"training.dataset = \"file\"", [](const Config& c, int64_t) {
+                             return c.training.dataset == Dataset::File;
+                           }};
+const Condition kSkips{"training.nonfinite = \"skip\"", [](const Config& c, int64_t) {
+                         return c.training.nonfinite == NonFinitePolicy::Skip;
+                       }};
+const Condition kDecays{
+    "lr_scheduler.decay_type other than \"constant\"",
+    [](const Config& c, int64_t) { return c.lr_scheduler.decay_type != DecayType::Constant; }};
+const Condition kManyRanks{"more than one rank", [](const Config&, int64_t r) { return r > 1; }};
+const Condition kSelective{
+    "activation_checkpoint.mode = \"selective\"",
+    [](const Config& c, int64_t) { return has_mode(c, RecomputeMode::Selective); }};
+const Condition kSelectiveByOp{
+    "activation_checkpoint.mode = \"selective\" with selective_ac_option = \"op\"",
+    [](const Config& c, int64_t) {
+      return has_mode(c, RecomputeMode::Selective) &&
+             c.activation_checkpoint.selective_ac_option == "op";
+    }};
+const Condition kBudget{
+    "activation_checkpoint.mode = \"memory_budget\"",
+    [](const Config& c, int64_t) { return has_mode(c, RecomputeMode::MemoryBudget); }};
+const Condition kDumps{"compile.dump_folder",
+                       [](const Config& c, int64_t) { return !c.compile.dump_folder.empty(); }};
+const Condition kSaves{"checkpoint.enable = true",
+                       [](const Config& c, int64_t) { return c.checkpoint.enable; }};
+const Condition kValidates{"validation.enable = true",
+                           [](const Config& c, int64_t) { return c.validation.enable; }};
+const Condition kValidatesFile{"validation.enable = true and training.dataset = \"file\"",
+                               [](const Config& c, int64_t) {
+                                 return c.validation.enable && c.training.dataset == Dataset::File;
+                               }};
+const Condition kHasThreads{"device.backend = \"cpu\"",
+                            [](const Config& c, int64_t) { return c.device.backend == "cpu"; }};
+
+// Adds keys of one section.
+template <class Part>
+class SectionKeys {
+ public:
+  SectionKeys(Keys& keys, std::string section, Part Config::*part)
+      : keys_(keys), section_(std::move(section)), part_(part) {}
+
+  template <class Member>
+  void add(const std::string& name, Member Part::*member, KeyOptions options) {
+    keys_.push_back(make_key(section_ + "." + name, part_, member, std::move(options)));
+  }
+
+ private:
+  Keys& keys_;
+  std::string section_;
+  Part Config::*part_;
+};
+
+void add_job(Keys& keys) {
+  using C = JobConfig;
+  SectionKeys s(keys, "job", &Config::job);
+  s.add("description", &C::description, {.doc = "A note for the reader of the run folder."});
+  s.add("dump_folder", &C::dump_folder,
+        {.doc = "Folder that receives everything the run writes; relative paths of other keys that "
+                "are written to start there."});
+}
+
+void add_model(Keys& keys) {
+  using C = ModelConfig;
+  SectionKeys s(keys, "model", &Config::model);
+  const std::string preset = "the preset's";
+  s.add("name", &C::name, {.doc = "Family of the model.", .choices = {"gpt2", "llama"}});
+  s.add("flavor", &C::flavor, {.doc = "Preset of the family that gives every size not set here."});
+  s.add("vocab_size", &C::vocab_size,
+        {.doc = "Number of token ids; -1 takes the vocabulary of the training data's tokenizer.",
+         .range = {.at_least = 1, .also = kVocabularyOfData},
+         .unset = preset});
+  s.add("dim", &C::dim,
+        {.doc = "Width of the residual stream.", .range = kPositive, .unset = preset});
+  s.add("n_layers", &C::n_layers,
+        {.doc = "Number of transformer blocks.", .range = kPositive, .unset = preset});
+  s.add("n_heads", &C::n_heads,
+        {.doc = "Number of query heads.", .range = kPositive, .unset = preset});
+  s.add("n_kv_heads", &C::n_kv_heads,
+        {.doc = "Number of key and value heads; divides n_heads.",
+         .range = kPositive,
+         .unset = preset,
+         .effective_when = &kIsLlama});
+  s.add("ffn_dim", &C::ffn_dim,
+        {.doc = "Width inside the feed-forward part.",
+         .range = kPositive,
+         .unset = preset,
+         .effective_when = &kIsLlama});
+  s.add("max_seq_len", &C::max_seq_len,
+        {.doc = "Longest sequence the model's position table serves.",
+         .range = kPositive,
+         .unset = preset});
+  s.add("norm_eps", &C::norm_eps,
+        {.doc = "Added to the variance inside a norm.", .range = {.above = 0}, .unset = preset});
+  s.add("dropout", &C::dropout,
+        {.doc = "Share of activations set to zero in training.",
+         .range = {.at_least = 0, .below = 1},
+         .unset = preset,
+         .effective_when = &kIsGpt2});
+  s.add("bias", &C::bias,
+        {.doc = "Whether linear layers and norms have a bias.",
+         .unset = preset,
+         .effective_when = &kIsGpt2});
+  s.add("tie_embeddings", &C::tie_embeddings,
+        {.doc = "Whether the output head uses the token embedding's weight.", .unset = preset});
+  s.add("rope_theta", &C::rope_theta,
+        {.doc = "Base of the rotary embedding's wavelengths.",
+         .range = {.above = 0},
+         .unset = preset,
+         .effective_when = &kIsLlama});
+  s.add("rope_scaling", &C::rope_scaling,
+        {.doc = "How the rotary embedding's long wavelengths are stretched.",
+         .choices = {"none", "llama3"},
+         .unset = preset,
+         .effective_when = &kIsLlama});
+}
+
+void add_training(Keys& keys) {
+  using C = TrainingConfig;
+  SectionKeys s(keys, "training", &Config::training);
+  s.add("dataset", &C::dataset,
+        {.doc = "Where tokens come from: made up, or read from a token file.",
+         .choices = {"synthetic", "file"}});
+  s.add("dataset_path", &C::dataset_path,
+        {.doc = "Token file to train on.", .effective_when = &kReadsFile});
+  s.add("local_batch_size", &C::local_batch_size,
+        {.doc = "Sequences of one micro-batch on one rank.", .range = kPositive});
+  s.add("global_batch_size", &C::global_batch_size,
+        {.doc = "Sequences of one optimizer step over all ranks, a multiple of local_batch_size x "
+                "ranks; the quotient is the number of accumulated micro-batches. -1 accumulates "
+                "none.",
+         .range = {.at_least = 1, .also = -1}});
+  s.add("seq_len", &C::seq_len, {.doc = "Tokens of one sequence.", .range = kPositive});
+  s.add("max_norm", &C::max_norm,
+        {.doc = "Largest global norm of the gradient; a longer one is scaled down to it. 0 is off.",
+         .range = kNotNegative});
+  s.add("steps", &C::steps, {.doc = "Optimizer steps of the run.", .range = kPositive});
+  s.add("mixed_precision_param", &C::mixed_precision_param,
+        {.doc = "Type that parameters are cast to for the forward and backward; master weights and "
+                "optimizer state stay float32.",
+         .choices = {"float32", "bfloat16"}});
+  s.add("mixed_precision_reduce", &C::mixed_precision_reduce,
+        {.doc = "Type that gradients are accumulated and reduced in.", .choices = {"float32"}});
+  s.add(
+      "nonfinite", &C::nonfinite,
+      {.doc = "On a loss or gradient that is not finite: leave out the update and go on, or stop. "
+              "Parameters are untouched either way.",
+       .choices = {"skip", "stop"}});
+  s.add("nonfinite_limit", &C::nonfinite_limit,
+        {.doc = "Steps in a row that may be skipped before the run stops.",
+         .range = kPositive,
+         .effective_when = &kSkips});
+}
+
+void add_optimizer(Keys& keys) {
+  using C = OptimizerConfig;
+  const Range beta{.at_least = 0, .below = 1};
+  SectionKeys s(keys, "optimizer", &Config::optimizer);
+  s.add("name", &C::name, {.doc = "Update rule.", .choices = {"AdamW"}});
+  s.add("lr", &C::lr, {.doc = "Peak learning rate.", .range = kNotNegative});
+  s.add("beta1", &C::beta1, {.doc = "Decay of the first moment.", .range = beta});
+  s.add("beta2", &C::beta2, {.doc = "Decay of the second moment.", .range = beta});
+  s.add("eps", &C::eps, {.doc = "Added to the root of the second moment.", .range = {.above = 0}});
+  s.add(
+      "weight_decay", &C::weight_decay,
+      {.doc = "Decoupled decay of parameters with two or more dimensions.", .range = kNotNegative});
+}
+
+void add_lr_scheduler(Keys& keys) {
+  using C = LrSchedulerConfig;
+  SectionKeys s(keys, "lr_scheduler", &Config::lr_scheduler);
+  s.add("warmup_steps", &C::warmup_steps,
+        {.doc = "Steps over which the rate rises linearly to its peak.", .range = kNotNegative});
+  s.add("total_steps", &C::total_steps,
+        {.doc = "Step at which the decay ends.",
+         .range = kPositive,
+         .unset = "training.steps",
+         .effective_when = &kDecays});
+  s.add("decay_ratio", &C::decay_ratio,
+        {.doc = "Share of total_steps, at their end, in which the rate decays; between warm-up and "
+                "decay it is constant.",
+         .range = kShare,
+         .unset = "all steps after the warm-up decay",
+         .effective_when = &kDecays});
+  s.add("decay_type", &C::decay_type,
+        {.doc = "Shape of the decay.", .choices = {"linear", "sqrt", "cosine", "constant"}});
+  s.add("min_lr_factor", &C::min_lr_factor,
+        {.doc = "Rate at the end of the decay, as a share of the peak.",
+         .range = kShare,
+         .effective_when = &kDecays});
+}
+
+void add_parallelism(Keys& keys) {
+  using C = ParallelismConfig;
+  SectionKeys s(keys, "parallelism", &Config::parallelism);
+  s.add("data_parallel_replicate_degree", &C::data_parallel_replicate_degree,
+        {.doc = "Groups of ranks that hold copies of the parameters.", .range = kPositive});
+  s.add("data_parallel_shard_degree", &C::data_parallel_shard_degree,
+        {.doc = "Ranks that share one copy of the parameters; -1 takes all that are left.",
+         .range = {.at_least = 1, .also = -1}});
+  s.add("fsdp_reshard_after_forward", &C::fsdp_reshard_after_forward,
+        {.doc = "Whether gathered parameters are dropped after the forward and gathered again in "
+                "the backward.",
+         .choices = {"default", "always", "never"},
+         .effective_when = &kManyRanks});
+  s.add("zero_stage", &C::zero_stage,
+        {.doc = "1 shards the optimizer state alone.",
+         .range = {.at_least = 1, .at_most = 1},
+         .unset = "follows from the other keys",
+         .effective_when = &kManyRanks});
+}
+
+void add_activation_checkpoint(Keys& keys) {
+  using C = ActivationCheckpointConfig;
+  SectionKeys s(keys, "activation_checkpoint", &Config::activation_checkpoint);
+  s.add("mode", &C::mode,
+        {.doc = "Which values of the forward the backward computes again instead of keeping: none, "
+                "all inside each block, some blocks or ops, or as many as a budget asks for.",
+         .choices = {"none", "full", "selective", "memory_budget"}});
+  s.add("selective_ac_option", &C::selective_ac_option,
+        {.doc = "\"2\" recomputes every 2nd block (any number from 1), \"from:K\" the blocks from "
+                "block K on, \"op\" everything but the results of save_ops.",
+         .effective_when = &kSelective});
+  s.add("save_ops", &C::save_ops,
+        {.doc = "Ops whose results are kept.", .effective_when = &kSelectiveByOp});
+  s.add("memory_budget", &C::memory_budget,
+        {.doc = "Share of the activation memory to keep, between full recomputation (0) and none "
+                "(1); the values that save the most bytes per second of recomputation go first.",
+         .range = kShare,
+         .effective_when = &kBudget});
+}
+
+void add_compile(Keys& keys) {
+  using C = CompileConfig;
+  SectionKeys s(keys, "compile", &Config::compile);
+  s.add("disable_passes", &C::disable_passes,
+        {.doc = "Names of passes to leave out; passes that others build on cannot be."});
+  s.add("dump_folder", &C::dump_folder,
+        {.doc = "Folder for the graph before and after passes; empty writes none."});
+  s.add("dump_passes", &C::dump_passes,
+        {.doc = "Names of the passes to dump, or \"all\".", .effective_when = &kDumps});
+}
+
+void add_checkpoint(Keys& keys) {
+  using C = CheckpointConfig;
+  SectionKeys s(keys, "checkpoint", &Config::checkpoint);
+  s.add("enable", &C::enable, {.doc = "Whether the trained weights are saved at the end."});
+  s.add("folder", &C::folder,
+        {.doc = "Folder of the saved weights, under job.dump_folder.", .effective_when = &kSaves});
+  s.add("initial_load_path", &C::initial_load_path,
+        {.doc = "Weights to start from: a Hugging Face folder or a safetensors file; empty starts "
+                "from random weights."});
+  s.add("export_dtype", &C::export_dtype,
+        {.doc = "Type of the saved weights.",
+         .choices = {"float32", "bfloat16"},
+         .effective_when = &kSaves});
+}
+
+void add_reporting(Keys& keys) {
+  SectionKeys metrics(keys, "metrics", &Config::metrics);
+  metrics.add("log_freq", &MetricsConfig::log_freq,
+              {.doc = "Steps between two progress lines.", .range = kPositive});
+  metrics.add(
+      "file", &MetricsConfig::file,
+      {.doc = "File of one JSON object per logged step, under job.dump_folder; empty writes "
+              "none."});
+  SectionKeys validation(keys, "validation", &Config::validation);
+  validation.add("enable", &ValidationConfig::enable,
+                 {.doc = "Whether the loss is measured on held-out tokens during the run."});
+  validation.add("dataset_path", &ValidationConfig::dataset_path,
+                 {.doc = "Token file to validate on.", .effective_when = &kValidatesFile});
+  validation.add("freq", &ValidationConfig::freq,
+                 {.doc = "Steps between two validations; the last step is always validated.",
+                  .range = kPositive,
+                  .effective_when = &kValidates});
+  validation.add("steps", &ValidationConfig::steps,
+                 {.doc = "Micro-batches of one validation.",
+                  .range = kPositive,
+                  .effective_when = &kValidates});
+}
+
+void add_machine(Keys& keys) {
+  SectionKeys debug(keys, "debug", &Config::debug);
+  debug.add("seed", &DebugConfig::seed,
+            {.doc = "Seed of initial weights, data order and dropout.",
+             .range = {.at_least = 0, .at_most = 9007199254740992.0}});
+  SectionKeys device(keys, "device", &Config::device);
+  device.add("backend", &DeviceConfig::backend,
+             {.doc = "What runs the plan; null computes nothing and counts.",
+              .choices = {"cpu", "reference", "cuda", "null"}});
+  device.add(
+      "threads", &DeviceConfig::threads,
+      {.doc = "Threads of the compute team; 0 takes every core. Results do not depend on it.",
+       .range = {.at_least = 0, .at_most = 4096},
+       .effective_when = &kHasThreads});
+  device.add("spec", &DeviceConfig::spec,
+             {.doc = "Machine that the plan is made for: \"auto\" follows the backend, otherwise a "
+                     "built-in name or the path of a TOML file."});
+}
+
+Keys make_keys() {
+  Keys keys;
+  add_job(keys);
+  add_model(keys);
+  add_training(keys);
+  add_optimizer(keys);
+  add_lr_scheduler(keys);
+  add_parallelism(keys);
+  add_activation_checkpoint(keys);
+  add_compile(keys);
+  add_checkpoint(keys);
+  add_reporting(keys);
+  add_machine(keys);
+  return keys;
+}
+
+bool is_section(const std::string& name) {
+  const std::vector<Section>& sections = config_sections();
+  return std::any_of(sections.begin(), sections.end(),
+                     [&](const Section& section) { return section.name == name; });
+}
+
+}  // namespace
+
+const std::vector<Section>& config_sections() {
+  static const std::vector<Section> sections = {
+      {"job", "The run as a whole."},
+      {"model", "What is trained: a preset and changes to its sizes."},
+      {"training", "Data, batch sizes and precision."},
+      {"optimizer", "The update rule."},
+      {"lr_scheduler", "The learning rate over the steps."},
+      {"parallelism", "How ranks divide the work."},
+      {"activation_checkpoint", "Memory against time: what the backward recomputes."},
+      {"compile", "The compiler's passes and their dumps."},
+      {"checkpoint", "Weights read at the start and written at the end."},
+      {"metrics", "Progress lines and the metrics file."},
+      {"validation", "Loss on held-out tokens."},
+      {"debug", "Reproducibility."},
+      {"device", "The machine that runs the plan and the one it is made for."},
+  };
+  return sections;
+}
+
+const std::vector<Key<Config>>& config_keys() {
+  static const Keys keys = make_keys();
+  return keys;
+}
+
+const Key<Config>* find_config_key(std::string_view name) {
+  return find_key(config_keys(), name);
+}
+
+void throw_unknown_key(const Entry& entry, const std::vector<std::string>& known) {
+  USER_CHECK(!is_section(entry.key), entry.subject, " is ", entry.found,
+             ", expected a section; write [", entry.key, "] above its keys");
+  // A key written under the wrong section, or under none, is nearer to its name than to its path.
+  const std::string last = entry.key.substr(entry.key.rfind('.') + 1);
+  std::optional<std::string> guess;
+  for (const std::string& name : known) {
+    if (name.substr(name.rfind('.') + 1) == last) {
+      guess = name;
+      break;
+    }
+  }
+  if (!guess && entry.key.size() <= kLongestGuess) {
+    guess = nearest(entry.key, known);
+  }
+  const std::string hint =
+      guess ? cat("; did you mean \"", *guess, "\"?") : "; docs/config.md lists every key";
+  throw UserError(ExitCode::Config, cat(entry.where, ": unknown key \"", entry.shown, "\"", hint));
+}
+
+}  // namespace weft

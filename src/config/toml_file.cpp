@@ -1,0 +1,232 @@
+#include "config/toml_file.h"
+
+#define TOML_EXCEPTIONS 0
+#define TOML_MAX_NESTED_VALUES 32
+#include <toml++/toml.h>
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace weft {
+namespace {
+
+constexpr size_t kLongestQuote = 60;
+
+// One line of printable ASCII, for text that comes from a file into a message.
+std::string printable(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    out += c >= ' ' && c <= '~' ? c : '?';
+  }
+  return out;
+}
+
+std::string shortened(std::string text) {
+  if (text.size() > kLongestQuote) {
+    text.resize(kLongestQuote - 3);
+    text += "...";
+  }
+  return printable(text);
+}
+
+// Walks over TOML text and skips what strings and comments hold.
+class KeyDepthScanner {
+ public:
+  explicit KeyDepthScanner(std::string_view text) : text_(text) {}
+
+  // The line of the first key with more than `limit` dots, or 0. A dotted key makes one table per
+  // part, and the library destroys nested tables recursively without a limit of its own.
+  int64_t line_of_deep_key(int limit) {
+    int dots = 0;
+    while (at_ < text_.size()) {
+      const char c = text_[at_];
+      if (c == '"' || c == '\'') {
+        skip_string(c);
+        continue;
+      }
+      if (c == '#') {
+        at_ = std::min(text_.find('\n', at_), text_.size());
+        continue;
+      }
+      line_ += c == '\n';
+      if (c == '\n' || c == '=' || c == ',' || c == '{' || c == '[') {
+        dots = 0;
+      } else if (c == '.' && ++dots > limit) {
+        return line_;
+      }
+      ++at_;
+    }
+    return 0;
+  }
+
+ private:
+  void skip_string(char quote) {
+    const std::string triple(3, quote);
+    const bool multi_line = text_.substr(at_, 3) == triple;
+    at_ += multi_line ? 3 : 1;
+    while (at_ < text_.size()) {
+      if (multi_line ? text_.substr(at_, 3) == triple : text_[at_] == quote) {
+        at_ += multi_line ? 3 : 1;
+        return;
+      }
+      if (!multi_line && text_[at_] == '\n') {
+        return;
+      }
+      if (quote == '"' && text_[at_] == '\\') {
+        ++at_;
+      }
+      if (at_ < text_.size()) {
+        line_ += text_[at_] == '\n';
+        ++at_;
+      }
+    }
+  }
+
+  std::string_view text_;
+  size_t at_ = 0;
+  int64_t line_ = 1;
+};
+
+std::string type_of(const toml::node& node) {
+  switch (node.type()) {
+    case toml::node_type::table:
+      return "a table";
+    case toml::node_type::array:
+      return "a list";
+    case toml::node_type::string:
+      return "text";
+    case toml::node_type::integer:
+      return "a whole number";
+    case toml::node_type::floating_point:
+      return "a number";
+    case toml::node_type::boolean:
+      return "true or false";
+    default:
+      return "a date or time";
+  }
+}
+
+Value value_of(const toml::node& node) {
+  if (const auto* flag = node.as_boolean()) {
+    return flag->get();
+  }
+  if (const auto* whole = node.as_integer()) {
+    return whole->get();
+  }
+  if (const auto* number = node.as_floating_point()) {
+    return number->get();
+  }
+  if (const auto* text = node.as_string()) {
+    return text->get();
+  }
+  if (const auto* list = node.as_array()) {
+    std::vector<std::string> items;
+    for (const toml::node& item : *list) {
+      if (!item.is_string()) {
+        return {};
+      }
+      items.push_back(item.as_string()->get());
+    }
+    return items;
+  }
+  return {};
+}
+
+std::string written_form(const toml::node& node) {
+  std::ostringstream out;
+  node.visit([&out](const auto& typed) { out << typed; });
+  return shortened(out.str());
+}
+
+class Flattener {
+ public:
+  explicit Flattener(std::string file_name) : file_name_(std::move(file_name)) {}
+
+  std::vector<Entry> entries(const toml::table& root) {
+    add_table("", root);
+    // The library keeps tables sorted by name; messages should name the first mistake of the file.
+    std::stable_sort(found_.begin(), found_.end(),
+                     [](const Placed& a, const Placed& b) { return a.line < b.line; });
+    std::vector<Entry> out;
+    for (Placed& placed : found_) {
+      out.push_back(std::move(placed.entry));
+    }
+    return out;
+  }
+
+ private:
+  struct Placed {
+    int64_t line;
+    Entry entry;
+  };
+
+  void add_table(const std::string& prefix, const toml::table& table) {
+    for (const auto& [name, node] : table) {
+      const std::string key = prefix + std::string(name.str());
+      const toml::table* inner = node.as_table();
+      if (inner != nullptr && !inner->empty()) {
+        add_table(key + ".", *inner);
+      } else {
+        add_value(key, node);
+      }
+    }
+  }
+
+  void add_value(const std::string& key, const toml::node& node) {
+    const int64_t line = node.source().begin.line;
+    const std::string where = cat(file_name_, ":", line);
+    const std::string shown = shortened(key);
+    const std::string written = node.is_table() ? shown : cat(shown, " = ", written_form(node));
+    found_.push_back({line,
+                      {.key = key,
+                       .shown = shown,
+                       .value = value_of(node),
+                       .found = type_of(node),
+                       .where = where,
+                       .subject = cat(where, ": ", written)}});
+  }
+
+  std::string file_name_;
+  std::vector<Placed> found_;
+};
+
+}  // namespace
+
+std::vector<Entry> read_toml(std::string_view text, const std::string& file_name) {
+  USER_CHECK(static_cast<int64_t>(text.size()) <= kLargestTomlBytes, file_name, ": the file has ",
+             text.size(), " bytes, expected at most ", kLargestTomlBytes);
+  const int64_t deep_line = KeyDepthScanner(text).line_of_deep_key(kDeepestToml);
+  USER_CHECK(deep_line == 0, file_name, ":", deep_line, ": a key has more than ", kDeepestToml,
+             " parts, expected \"section.key\"");
+  const toml::parse_result result = toml::parse(text, file_name);
+  if (!result) {
+    const toml::source_position at = result.error().source().begin;
+    throw UserError(ExitCode::Config,
+                    cat(file_name, ":", at.line, ":", at.column,
+                        ": malformed TOML: ", printable(result.error().description())));
+  }
+  return Flattener(file_name).entries(result.table());
+}
+
+std::string read_config_file(const std::string& path) {
+  std::error_code error;
+  USER_CHECK(std::filesystem::exists(path, error), path,
+             ": no such config file; give the path of a TOML file");
+  USER_CHECK(!std::filesystem::is_directory(path, error), path,
+             ": is a folder, expected a TOML file");
+  std::ifstream in(path, std::ios::binary);
+  std::string text(kLargestTomlBytes + 1, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  USER_CHECK(in.gcount() > 0 || in.eof(), path,
+             ": the config file cannot be read; check its permissions");
+  USER_CHECK(in.gcount() <= kLargestTomlBytes, path, ": the file has more than ", kLargestTomlBytes,
+             " bytes, expected a config of at most that size");
+  text.resize(static_cast<size_t>(in.gcount()));
+  return text;
+}
+
+}  // namespace weft

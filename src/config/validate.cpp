@@ -1,0 +1,113 @@
+#include "config/validate.h"
+
+#include "base/error.h"
+#include "base/text.h"
+#include "config/derived.h"
+#include "config/lr_schedule.h"
+#include "config/schema.h"
+
+namespace weft {
+namespace {
+
+std::string rank_count(int64_t ranks) {
+  return cat(ranks, ranks == 1 ? " rank" : " ranks");
+}
+
+// "1, 2 or 4": the numbers that divide `number`.
+std::string divisors_text(int64_t number) {
+  std::vector<std::string> divisors;
+  for (int64_t d = 1; d <= number; ++d) {
+    if (number % d == 0) {
+      divisors.push_back(cat(d));
+    }
+  }
+  const std::string last = divisors.back();
+  divisors.pop_back();
+  return divisors.empty() ? last : cat(join(divisors, ", "), " or ", last);
+}
+
+void check_effects(const Config& config, int64_t ranks) {
+  const Config defaults;
+  for (const Key<Config>& key : config_keys()) {
+    const auto given = config.set_by_user.find(key.name);
+    const Condition* condition = key.options.effective_when;
+    if (given == config.set_by_user.end() || condition == nullptr ||
+        condition->holds(config, ranks) || key.get(config) == key.get(defaults)) {
+      continue;
+    }
+    throw UserError(ExitCode::Config, cat(given->second, " has no effect: it needs ",
+                                          condition->text, "; remove the key or set that"));
+  }
+}
+
+void check_ranks(const Config& config, int64_t ranks) {
+  const std::string replicate_key = "parallelism.data_parallel_replicate_degree";
+  const std::string shard_key = "parallelism.data_parallel_shard_degree";
+  const int64_t replicate = config.parallelism.data_parallel_replicate_degree;
+  const int64_t shard = config.parallelism.data_parallel_shard_degree;
+  USER_CHECK(ranks % replicate == 0, describe_key(config, replicate_key), " does not divide ",
+             rank_count(ranks), "; use ", divisors_text(ranks));
+  USER_CHECK(shard == -1 || ranks % shard == 0, describe_key(config, shard_key),
+             " does not divide ", rank_count(ranks), "; use -1, ", divisors_text(ranks));
+  USER_CHECK(shard == -1 || replicate * shard == ranks, describe_key(config, shard_key), " and ",
+             replicate_key, " = ", replicate, " make ", replicate * shard, ", expected ",
+             rank_count(ranks), "; use ", shard_key, " = -1");
+}
+
+void check_batch(const Config& config, int64_t ranks) {
+  const int64_t micro = config.training.local_batch_size * ranks;
+  const int64_t global = global_batch_size(config, ranks);
+  USER_CHECK(global % micro == 0, describe_key(config, "training.global_batch_size"),
+             " is not a multiple of training.local_batch_size x ranks = ", micro, "; use ",
+             std::max(global / micro, int64_t{1}) * micro, " or ", (global / micro + 1) * micro);
+}
+
+void check_schedule(const Config& config) {
+  const LrSchedulerConfig& schedule = config.lr_scheduler;
+  if (!schedule.decay_ratio) {
+    return;
+  }
+  const int64_t decay = lr_decay_steps(config);
+  const int64_t total = lr_total_steps(config);
+  USER_CHECK(schedule.warmup_steps + decay <= total,
+             describe_key(config, "lr_scheduler.decay_ratio"), " decays over ", decay,
+             " steps, expected at most the ", std::max(total - schedule.warmup_steps, int64_t{0}),
+             " of ", total, " that lr_scheduler.warmup_steps = ", schedule.warmup_steps,
+             " leaves; lower one of them");
+}
+
+void check_data(const Config& config) {
+  const bool file = config.training.dataset == Dataset::File;
+  USER_CHECK(!file || !config.training.dataset_path.empty(),
+             describe_key(config, "training.dataset"),
+             " needs training.dataset_path; name a token file, which weft data prepare makes");
+  USER_CHECK(!config.validation.enable || !file || !config.validation.dataset_path.empty(),
+             describe_key(config, "validation.enable"),
+             " needs validation.dataset_path; name a token file, which weft data prepare makes");
+}
+
+// These become paths; an empty one would write into the working folder.
+void check_folders(const Config& config) {
+  USER_CHECK(!config.job.dump_folder.empty(), describe_key(config, "job.dump_folder"),
+             " is empty, expected a folder");
+  USER_CHECK(!config.checkpoint.enable || !config.checkpoint.folder.empty(),
+             describe_key(config, "checkpoint.folder"),
+             " is empty, expected a folder; use checkpoint.enable = false to save nothing");
+}
+
+}  // namespace
+
+void validate(const Config& config, int64_t ranks) {
+  CHECK(ranks >= 1, ranks);
+  check_effects(config, ranks);
+  check_ranks(config, ranks);
+  check_batch(config, ranks);
+  check_schedule(config);
+  check_data(config);
+  check_folders(config);
+  if (config.activation_checkpoint.mode == RecomputeMode::Selective) {
+    selective_option(config);
+  }
+}
+
+}  // namespace weft

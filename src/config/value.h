@@ -1,0 +1,62 @@
+// The untyped side of the config: a value as TOML or the command line gave it, with enough of its
+// origin to be quoted in a message, and the rules (type, choices, range) it is checked against.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace weft {
+
+// One option value; monostate is "unset", or something that no option can hold.
+using Value =
+    std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<std::string>>;
+
+enum class ValueType { Bool, Int, Float, Text, TextList };
+
+// A key as it was given.
+struct Entry {
+  std::string key = {};      // "training.steps"
+  std::string shown = {};    // the key cut and cleaned for a message
+  Value value = {};          // monostate when it is a table or a type that no option has
+  std::string found = {};    // "text", "a whole number", "a table" ...
+  std::string where = {};    // "a.toml:3" or "command line"
+  std::string subject = {};  // where and what, for messages: "a.toml:3: training.steps = \"many\""
+};
+
+// Allowed numbers; `also` is one more value with a meaning of its own, such as -1.
+struct Range {
+  std::optional<double> at_least = {};
+  std::optional<double> above = {};
+  std::optional<double> at_most = {};
+  std::optional<double> below = {};
+  std::optional<double> also = {};
+};
+
+// What a value of one key must be.
+struct ValueRule {
+  ValueType type = ValueType::Text;
+  std::vector<std::string> choices = {};
+  Range range = {};
+};
+
+// "true or false", "a whole number", "a number", "text", "a list of texts".
+std::string_view type_phrase(ValueType type);
+
+// "at least 1", "at least 0 and below 1", "-1, or at least 1"; empty when anything goes.
+std::string range_phrase(const Range& range);
+
+// The value in the type of the rule (a whole number may stand for a number).
+// Throws UserError(Config) with the entry's subject when type, choice or range do not fit.
+Value check_value(const Entry& entry, const ValueRule& rule);
+
+// The value in TOML syntax; floats read back exactly.
+std::string value_to_toml(const Value& value);
+
+// The entry for "--section.key=value", its text read as `type` where it can be.
+Entry command_line_entry(std::string_view argument, ValueType type);
+
+}  // namespace weft
