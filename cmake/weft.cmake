@@ -1,0 +1,57 @@
+# Build helpers: one library per source folder, one test program per subject, header-only
+# dependencies from the system or from a folder carried along, CUDA when there is a compiler for it.
+
+set(WEFT_HEADERS "" CACHE PATH "extra folder with header-only libraries")
+
+# Finds a header-only library and wraps it as an interface target of the given name.
+function(weft_find_header_library name header package)
+  find_path(${name}_INCLUDE_DIR ${header} HINTS ${WEFT_HEADERS})
+  if(NOT ${name}_INCLUDE_DIR)
+    message(FATAL_ERROR "${header} not found: install ${package}, or put it under a folder named by -DWEFT_HEADERS")
+  endif()
+  add_library(${name} INTERFACE)
+  target_include_directories(${name} SYSTEM INTERFACE ${${name}_INCLUDE_DIR})
+endfunction()
+
+# weft_library(base SOURCES a.cpp b.cpp DEPS other): the library weft_base.
+function(weft_library folder)
+  cmake_parse_arguments(arg "" "" "SOURCES;DEPS" ${ARGN})
+  add_library(weft_${folder} STATIC ${arg_SOURCES})
+  target_include_directories(weft_${folder} PUBLIC ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(weft_${folder} PUBLIC ${arg_DEPS})
+endfunction()
+
+# weft_test(base_test LABEL unit SOURCES ... DEPS ...): a GoogleTest program, one ctest per program.
+function(weft_test name)
+  cmake_parse_arguments(arg "" "LABEL;TIMEOUT" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_compile_definitions(${name} PRIVATE WEFT_TESTS_DIR="${PROJECT_SOURCE_DIR}/tests")
+  target_link_libraries(${name} PRIVATE ${arg_DEPS} GTest::gtest_main Threads::Threads)
+  add_test(NAME ${name} COMMAND ${name})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 300)
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT})
+endfunction()
+
+# Sets WEFT_HAS_CUDA and enables the language when asked for and possible.
+function(weft_enable_cuda)
+  set(WEFT_HAS_CUDA OFF PARENT_SCOPE)
+  if(WEFT_CUDA STREQUAL "off")
+    return()
+  endif()
+  include(CheckLanguage)
+  find_program(WEFT_NVCC nvcc HINTS /usr/local/cuda/bin)
+  if(NOT WEFT_NVCC)
+    if(WEFT_CUDA STREQUAL "on")
+      message(FATAL_ERROR "WEFT_CUDA=on but nvcc was not found; install the CUDA toolkit or use -DWEFT_CUDA=off")
+    endif()
+    message(STATUS "nvcc not found: building without the CUDA backend")
+    return()
+  endif()
+  set(CMAKE_CUDA_COMPILER ${WEFT_NVCC} CACHE FILEPATH "CUDA compiler")
+  set(CMAKE_CUDA_ARCHITECTURES 90 CACHE STRING "GPU architectures")
+  enable_language(CUDA)
+  set(WEFT_HAS_CUDA ON PARENT_SCOPE)
+endfunction()

@@ -1,0 +1,46 @@
+// Node building with names and attributes checked against the op's signature.
+#include "graph/builder.h"
+
+#include "base/error.h"
+
+namespace weft {
+
+Attrs make_attrs(const OpDef& op, std::initializer_list<NamedAttr> attrs) {
+  const Signature& signature = op.parsed();
+  Attrs values;
+  std::vector<bool> given(signature.attrs.size(), false);
+  for (const auto& spec : signature.attrs) values.push_back(spec.default_value);
+  for (const auto& [name, value] : attrs) {
+    size_t index = signature.attr_index(name);
+    CHECK(values[index].index() == value.index(), "op ", signature.name, ": attribute ", name,
+          " is of another kind");
+    values[index] = value;
+    given[index] = true;
+  }
+  for (size_t i = 0; i < given.size(); ++i) {
+    CHECK(given[i] || !signature.attrs[i].required, "op ", signature.name, ": attribute ",
+          signature.attrs[i].name, " is missing");
+  }
+  return values;
+}
+
+Node* Builder::add(const OpDef& op, std::vector<Value*> operands,
+                   std::initializer_list<NamedAttr> attrs, std::string_view name) {
+  return graph_.insert(before_, op, std::move(operands), make_attrs(op, attrs),
+                       {.name = std::string(name), .path = path_, .phase = phase_});
+}
+
+DType Vjp::grad_dtype(size_t operand) const {
+  const Value* value = node_.operands.at(operand);
+  const Node* def = value->def;
+  if (def->op->name() != "cast") return value->type.dtype;
+  const auto& wanted = std::get<std::string>(def->attr("grad"));
+  return wanted.empty() ? value->type.dtype : parse_dtype(wanted);
+}
+
+Node* Vjp::add(const OpDef& op, std::vector<Value*> operands,
+               std::initializer_list<NamedAttr> attrs, size_t of) {
+  return builder_.add(op, std::move(operands), attrs, "d." + node_.operands.at(of)->name);
+}
+
+}  // namespace weft

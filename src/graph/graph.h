@@ -1,0 +1,125 @@
+// The graph: an ordered list of nodes, where order is execution order. Values know their definition
+// and their uses; passes change the graph through five edits only (insert, replace_uses, erase,
+// move_before, clone), so use lists and names stay right by construction.
+#pragma once
+
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "graph/op.h"
+#include "graph/type.h"
+
+namespace weft {
+
+struct Node;
+
+enum class Phase { Forward, Backward, Optimizer };
+
+std::string_view phase_name(Phase phase);  // "fwd", "bwd", "opt"
+
+// A tensor produced by a node.
+struct Value {
+  std::string name;  // without the leading %
+  TensorType type;
+  Node* def = nullptr;
+  size_t index = 0;          // which result of def
+  std::vector<Node*> users;  // one entry per use, in no particular order
+};
+
+struct Node {
+  const OpDef* op = nullptr;
+  std::vector<Value*> operands;
+  std::vector<std::unique_ptr<Value>> results;
+  Attrs attrs;
+  std::string path;  // module path, "layers.3.attention"; "" outside any module
+  Phase phase = Phase::Forward;
+  bool recomputed = false;  // a clone made to avoid keeping the original for the backward
+
+  Value* result(size_t i = 0) const { return results.at(i).get(); }
+  const Attr& attr(std::string_view name) const { return attrs.at(op->parsed().attr_index(name)); }
+  Call call() const;
+
+ private:
+  friend class Graph;
+  std::list<std::unique_ptr<Node>>::iterator position_;
+};
+
+// What a new node is made of, besides op and operands.
+struct NodeOptions {
+  std::string name = {};  // of the first result, made unique; other results get ".<result name>"
+  std::string path = {};
+  Phase phase = Phase::Forward;
+  std::vector<std::string> result_names = {};  // instead of `name`: one per result
+};
+
+class Graph {
+ public:
+  explicit Graph(std::string name, Mesh mesh = {});
+  Graph(Graph&&) = default;
+  Graph& operator=(Graph&&) = default;
+
+  const std::string& name() const { return name_; }
+  const Mesh& mesh() const { return mesh_; }
+
+  // Nodes in execution order. Do not edit the graph while iterating this; take nodes() first.
+  const std::list<std::unique_ptr<Node>>& order() const { return nodes_; }
+  std::vector<Node*> nodes() const;
+  size_t size() const { return nodes_.size(); }
+
+  // Named results of the program, in order.
+  struct Output {
+    std::string name;
+    Value* value = nullptr;
+  };
+  const std::vector<Output>& outputs() const { return outputs_; }
+  void add_output(std::string name, Value* value);
+  void remove_output(std::string_view name);
+
+  Value* find_value(std::string_view name) const;  // nullptr if there is none
+
+  // --- the five edits ---
+  // Inserts a node before `before` (nullptr: at the end); result types come from the op's infer.
+  Node* insert(Node* before, const OpDef& op, std::vector<Value*> operands, Attrs attrs,
+               const NodeOptions& options);
+  // The same for a source op (input, param, state), whose type is given and not inferred.
+  Node* insert_source(Node* before, const OpDef& op, std::string source_name, TensorType type,
+                      const NodeOptions& options);
+  // Makes every use of `from` (outputs included) a use of `to`, except uses by `except`.
+  void replace_uses(Value* from, Value* to, const Node* except = nullptr);
+  // Redirects one operand of one node.
+  void replace_operand(Node* node, size_t operand, Value* to);
+  // Runs the op's infer again after operands changed; result types follow.
+  void retype(Node* node);
+  // Removes a node none of whose results is used.
+  void erase(Node* node);
+  // Moves a node before another (nullptr: to the end); the caller keeps definitions before uses.
+  void move_before(Node* node, Node* before);
+  // Copies a node before `before` with other operands; results are named after the originals.
+  Node* clone(const Node* node, Node* before, std::vector<Value*> operands,
+              std::string_view suffix);
+
+ private:
+  Value* add_result(Node* node, std::string name, TensorType type);
+  Node* place(std::unique_ptr<Node> node, Node* before);
+  std::string unique_name(const std::string& name);
+
+  std::string name_;
+  Mesh mesh_;
+  std::list<std::unique_ptr<Node>> nodes_;
+  std::vector<Output> outputs_;
+  std::map<std::string, Value*, std::less<>> values_;
+  std::map<std::string, int64_t, std::less<>> next_suffix_;
+};
+
+// Hash of the canonical text; equal graphs have equal hashes on every machine.
+uint64_t hash(const Graph& graph);
+
+// Position of every node in execution order.
+std::unordered_map<const Node*, int64_t> positions(const Graph& graph);
+
+}  // namespace weft

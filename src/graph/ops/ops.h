@@ -1,0 +1,25 @@
+// Declarations of every op definition, grouped by the file that defines them.
+#pragma once
+
+#include "graph/op.h"
+
+namespace weft {
+
+// ops/source.cpp: values bound from outside.
+extern const OpDef kInput, kParam, kState;
+
+// ops/elementwise.cpp
+extern const OpDef kAdd, kCast, kGelu, kGeluGrad, kDropout, kFused;
+
+// ops/matmul.cpp
+extern const OpDef kMatmul, kSumRows;
+
+// ops/nn.cpp: norms, positions, attention, feed-forward gates.
+extern const OpDef kLayerNorm, kLayerNormGrad, kRmsNorm, kRmsNormGrad, kSwiglu, kSwigluGrad, kRope,
+    kAttention, kAttentionGrad;
+
+// ops/training.cpp: embedding, loss, gradient norm, update.
+extern const OpDef kEmbedding, kEmbeddingGrad, kAddPositions, kAddPositionsGrad, kCrossEntropy,
+    kCrossEntropyGrad, kAccumulate, kGradNorm, kClip, kAdamw;
+
+}  // namespace weft

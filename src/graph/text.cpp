@@ -1,0 +1,363 @@
+// Printing and parsing of graphs, side by side so that they cannot drift apart.
+//
+//   graph NAME(mesh AXIS=SIZE, ...) {
+//     %x = input "x" : f32[2,8]
+//     %y, %y.rstd = rms_norm(%x, %w; eps=1e-06) : f32[2,8], f32[2]  # layers.0.attention_norm fwd
+//     return loss=%y
+//   }
+#include "graph/text.h"
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace weft {
+
+namespace {
+
+bool is_name_char(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.' || c == '-';
+}
+
+// Splits at top-level commas: not inside (), [], <> or quotes.
+std::vector<std::string_view> split_top(std::string_view text) {
+  std::vector<std::string_view> pieces;
+  int depth = 0;
+  bool in_text = false;
+  size_t start = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    char c = text[i];
+    if (c == '"' && (i == 0 || text[i - 1] != '\\')) in_text = !in_text;
+    if (in_text) continue;
+    if (c == '(' || c == '[') ++depth;
+    if (c == ')' || c == ']') --depth;
+    if (c == ',' && depth == 0) {
+      pieces.push_back(trim(text.substr(start, i - start)));
+      start = i + 1;
+    }
+  }
+  std::string_view last = trim(text.substr(start));
+  if (!last.empty() || !pieces.empty()) pieces.push_back(last);
+  return pieces;
+}
+
+// Position of `wanted` outside quotes, or npos.
+size_t find_outside_text(std::string_view text, char wanted, size_t from = 0) {
+  bool in_text = false;
+  for (size_t i = from; i < text.size(); ++i) {
+    if (text[i] == '"' && (i == 0 || text[i - 1] != '\\')) in_text = !in_text;
+    if (!in_text && text[i] == wanted) return i;
+  }
+  return std::string_view::npos;
+}
+
+std::string_view value_name(std::string_view text) {
+  text = trim(text);
+  USER_CHECK(text.size() > 1 && text[0] == '%', "\"", text, "\" is not a value such as %x");
+  for (char c : text.substr(1)) {
+    USER_CHECK(is_name_char(c), "value name \"", text, "\" has the character '", c, "'");
+  }
+  return text.substr(1);
+}
+
+class Parser {
+ public:
+  explicit Parser(std::string_view text) : lines_(split(text, '\n')) {}
+
+  Graph parse() {
+    try {
+      return parse_lines();
+    } catch (const UserError& error) {
+      throw UserError(error.code(), cat("line ", line_ + 1, ": ", error.what()));
+    }
+  }
+
+ private:
+  Graph parse_lines() {
+    skip_blank();
+    Graph graph = parse_header(current());
+    ++line_;
+    while (true) {
+      skip_blank();
+      std::string_view line = current();
+      if (line.starts_with("return")) {
+        parse_return(graph, line.substr(6));
+        break;
+      }
+      parse_node(graph, line);
+      ++line_;
+    }
+    ++line_;
+    skip_blank();
+    USER_CHECK(current() == "}", "\"", current(), "\" found where \"}\" closes the graph");
+    for (++line_; line_ < lines_.size(); ++line_) {
+      USER_CHECK(trim(lines_[line_]).empty(), "text after the end of the graph");
+    }
+    return graph;
+  }
+
+  std::string_view current() const {
+    USER_CHECK(line_ < lines_.size(), "the text ends before the graph does");
+    return trim(lines_[line_]);
+  }
+
+  void skip_blank() {
+    while (line_ < lines_.size() && trim(lines_[line_]).empty()) ++line_;
+  }
+
+  static Graph parse_header(std::string_view line) {
+    USER_CHECK(line.starts_with("graph ") && line.ends_with("{"), "\"", line,
+               "\" found where a graph starts with \"graph NAME {\"");
+    std::string_view head = trim(line.substr(6, line.size() - 7));
+    Mesh mesh;
+    size_t open = head.find('(');
+    if (open != std::string_view::npos) {
+      std::string_view inside = head.substr(open + 1);
+      USER_CHECK(inside.starts_with("mesh ") && inside.ends_with(")"), "\"", head,
+                 "\" is not of the form NAME(mesh axis=size)");
+      for (std::string_view piece : split_top(inside.substr(5, inside.size() - 6))) {
+        mesh.axes.push_back(parse_axis(piece));
+      }
+      head = trim(head.substr(0, open));
+    }
+    USER_CHECK(!head.empty(), "the graph has no name");
+    return Graph(std::string(head), mesh);
+  }
+
+  static MeshAxis parse_axis(std::string_view text) {
+    size_t equals = text.find('=');
+    auto size =
+        equals == std::string_view::npos ? std::nullopt : parse_int(text.substr(equals + 1));
+    USER_CHECK(size && *size >= 1, "mesh axis \"", text, "\" is not of the form axis=size");
+    return {std::string(text.substr(0, equals)), *size};
+  }
+
+  struct Tail {
+    std::string path;
+    Phase phase = Phase::Forward;
+    bool recomputed = false;
+  };
+
+  // "layers.3.attention bwd recomputed"; every part but the phase may be missing.
+  static Tail parse_tail(std::string_view text) {
+    Tail tail;
+    bool has_phase = false;
+    for (const auto& word : split(trim(text), ' ')) {
+      if (word == "fwd" || word == "bwd" || word == "opt") {
+        tail.phase = word == "fwd"   ? Phase::Forward
+                     : word == "bwd" ? Phase::Backward
+                                     : Phase::Optimizer;
+        has_phase = true;
+      } else if (word == "recomputed" && has_phase) {
+        tail.recomputed = true;
+      } else {
+        USER_CHECK(!has_phase && tail.path.empty(), "\"# ", text, "\" is not \"# PATH PHASE\"");
+        tail.path = word;
+      }
+    }
+    return tail;
+  }
+
+  void parse_node(Graph& graph, std::string_view line) {
+    Tail tail;
+    size_t hash_mark = find_outside_text(line, '#');
+    if (hash_mark != std::string_view::npos) {
+      tail = parse_tail(line.substr(hash_mark + 1));
+      line = trim(line.substr(0, hash_mark));
+    }
+    size_t equals = find_outside_text(line, '=');
+    USER_CHECK(equals != std::string_view::npos, "\"", line,
+               "\" is not \"%name = op(...) : type\"");
+    std::vector<std::string_view> names = split_top(line.substr(0, equals));
+    std::string_view rest = trim(line.substr(equals + 1));
+    size_t op_end = 0;
+    while (op_end < rest.size() && is_name_char(rest[op_end])) ++op_end;
+    const OpDef* op = find_op(rest.substr(0, op_end));
+    USER_CHECK(op != nullptr, "unknown op \"", rest.substr(0, op_end), "\"",
+               suggestion(rest.substr(0, op_end)));
+    rest = trim(rest.substr(op_end));
+    Node* node = op->traits.source ? parse_source(graph, *op, names, rest, tail)
+                                   : parse_call(graph, *op, names, rest, tail);
+    node->recomputed = tail.recomputed;
+  }
+
+  static std::string suggestion(std::string_view name) {
+    std::vector<std::string> names;
+    for (const OpDef* op : all_ops()) names.emplace_back(op->name());
+    auto near = nearest(name, names);
+    return near ? cat("; did you mean \"", *near, "\"?") : "; weft opt --list-ops names them all";
+  }
+
+  static void check_new(const Graph& graph, std::string_view name) {
+    USER_CHECK(graph.find_value(name) == nullptr, "%", name, " is defined twice");
+  }
+
+  static Node* parse_source(Graph& graph, const OpDef& op,
+                            const std::vector<std::string_view>& names, std::string_view rest,
+                            const Tail& tail) {
+    size_t colon = find_outside_text(rest, ':');
+    USER_CHECK(names.size() == 1 && colon != std::string_view::npos, op.name(),
+               " is written %name = ", op.name(), " \"name\" : type");
+    std::string_view name = value_name(names[0]);
+    check_new(graph, name);
+    std::string source =
+        std::get<std::string>(parse_attr(trim(rest.substr(0, colon)), Attr(std::string())));
+    return graph.insert_source(nullptr, op, source, parse_type(rest.substr(colon + 1)),
+                               {.name = std::string(name), .path = tail.path, .phase = tail.phase});
+  }
+
+  Node* parse_call(Graph& graph, const OpDef& op, const std::vector<std::string_view>& names,
+                   std::string_view rest, const Tail& tail) {
+    size_t close = closing(rest);
+    std::string_view inside = rest.substr(1, close - 1);
+    size_t semicolon = find_outside_text(inside, ';');
+    std::vector<Value*> operands;
+    for (std::string_view piece : split_top(inside.substr(0, semicolon))) {
+      std::string_view name = value_name(piece);
+      Value* value = graph.find_value(name);
+      USER_CHECK(value != nullptr, "%", name, " is not defined");
+      operands.push_back(value);
+    }
+    check_operands(op, operands.size());
+    Attrs attrs =
+        parse_attrs(op, semicolon == std::string_view::npos ? "" : inside.substr(semicolon + 1));
+    NodeOptions options{.path = tail.path, .phase = tail.phase};
+    for (std::string_view name : names) {
+      check_new(graph, value_name(name));
+      options.result_names.emplace_back(value_name(name));
+    }
+    USER_CHECK(names.size() == op.parsed().results.size(), op.name(), " gives ",
+               op.parsed().results.size(), " results, found ", names.size(), " names");
+    Node* node = graph.insert(nullptr, op, std::move(operands), std::move(attrs), options);
+    check_results(*node, names, trim(rest.substr(close + 1)));
+    return node;
+  }
+
+  static size_t closing(std::string_view rest) {
+    USER_CHECK(!rest.empty() && rest[0] == '(', "operands in parentheses are expected, found \"",
+               rest, "\"");
+    size_t close = find_outside_text(rest, ')');
+    USER_CHECK(close != std::string_view::npos, "the parenthesis is not closed");
+    return close;
+  }
+
+  static void check_operands(const OpDef& op, size_t found) {
+    size_t least = 0;
+    size_t most = 0;
+    for (const auto& spec : op.parsed().operands) {
+      least += spec.kind == OperandKind::Required ? 1 : 0;
+      most = spec.kind == OperandKind::Variadic ? SIZE_MAX / 2 : most + 1;
+    }
+    USER_CHECK(found >= least && found <= most, op.name(), " takes ", op.signature, ", found ",
+               found, " operands");
+  }
+
+  static Attrs parse_attrs(const OpDef& op, std::string_view text) {
+    const Signature& signature = op.parsed();
+    Attrs attrs;
+    std::vector<bool> given(signature.attrs.size(), false);
+    for (const auto& spec : signature.attrs) attrs.push_back(spec.default_value);
+    for (std::string_view piece : split_top(text)) {
+      size_t equals = piece.find('=');
+      USER_CHECK(equals != std::string_view::npos, "attribute \"", piece, "\" is not name=value");
+      std::string_view name = trim(piece.substr(0, equals));
+      size_t index = 0;
+      while (index < signature.attrs.size() && signature.attrs[index].name != name) ++index;
+      USER_CHECK(index < attrs.size(), op.name(), " has no attribute \"", name, "\"; it is ",
+                 op.signature);
+      attrs[index] =
+          parse_attr(trim(piece.substr(equals + 1)), signature.attrs[index].default_value);
+      given[index] = true;
+    }
+    for (size_t i = 0; i < given.size(); ++i) {
+      USER_CHECK(given[i] || !signature.attrs[i].required, op.name(), " needs the attribute \"",
+                 signature.attrs[i].name, "\"; it is ", op.signature);
+    }
+    return attrs;
+  }
+
+  // The text gives names and types of all results; types must be what the op infers.
+  void check_results(Node& node, const std::vector<std::string_view>& names,
+                     std::string_view types) {
+    USER_CHECK(!types.empty() && types[0] == ':', "result types are expected after \":\", found \"",
+               types, "\"");
+    std::vector<std::string_view> pieces = split_top(types.substr(1));
+    USER_CHECK(pieces.size() == node.results.size(), node.op->name(), " gives ",
+               node.results.size(), " results, found ", pieces.size(), " types");
+    for (size_t i = 0; i < names.size(); ++i) {
+      TensorType type = parse_type(pieces[i]);
+      TensorType& inferred = node.results[i]->type;
+      USER_CHECK(type.dtype == inferred.dtype && type.shape == inferred.shape, names[i], " is ",
+                 to_string(type), " in the text, but ", node.op->name(), " gives ",
+                 to_string(inferred));
+      inferred.placement = type.placement;
+    }
+  }
+
+  static void parse_return(Graph& graph, std::string_view text) {
+    for (std::string_view piece : split_top(trim(text))) {
+      size_t equals = piece.find('=');
+      USER_CHECK(equals != std::string_view::npos, "output \"", piece, "\" is not name=%value");
+      Value* value = graph.find_value(value_name(piece.substr(equals + 1)));
+      USER_CHECK(value != nullptr, piece.substr(equals + 1), " is not defined");
+      std::string name(trim(piece.substr(0, equals)));
+      for (const auto& output : graph.outputs()) {
+        USER_CHECK(output.name != name, "output \"", name, "\" is returned twice");
+      }
+      graph.add_output(std::move(name), value);
+    }
+  }
+
+  std::vector<std::string> lines_;
+  size_t line_ = 0;
+};
+
+}  // namespace
+
+std::string print_node(const Node& node) {
+  std::vector<std::string> names;
+  std::vector<std::string> types;
+  for (const auto& value : node.results) {
+    names.push_back("%" + value->name);
+    types.push_back(to_string(value->type));
+  }
+  std::string text = cat(join(names, ", "), " = ", node.op->name());
+  if (node.op->traits.source) {
+    text += " " + to_string(node.attrs.at(0));
+  } else {
+    std::vector<std::string> operands;
+    for (const Value* operand : node.operands) operands.push_back("%" + operand->name);
+    std::vector<std::string> attrs;
+    const auto& specs = node.op->parsed().attrs;
+    for (size_t i = 0; i < specs.size(); ++i) {
+      if (!specs[i].required && node.attrs[i] == specs[i].default_value) continue;
+      attrs.push_back(cat(specs[i].name, "=", to_string(node.attrs[i])));
+    }
+    text += "(" + join(operands, ", ") + (attrs.empty() ? "" : "; " + join(attrs, ", ")) + ")";
+  }
+  text += " : " + join(types, ", ");
+  if (!node.path.empty() || node.phase != Phase::Forward || node.recomputed) {
+    text += "  #";
+    if (!node.path.empty()) text += " " + node.path;
+    text += cat(" ", phase_name(node.phase), node.recomputed ? " recomputed" : "");
+  }
+  return text;
+}
+
+std::string print_graph(const Graph& graph) {
+  std::string text = "graph " + graph.name();
+  std::vector<std::string> axes;
+  for (const auto& axis : graph.mesh().axes) axes.push_back(cat(axis.name, "=", axis.size));
+  if (!axes.empty()) text += "(mesh " + join(axes, ", ") + ")";
+  text += " {\n";
+  for (const auto& node : graph.order()) text += "  " + print_node(*node) + "\n";
+  std::vector<std::string> outputs;
+  for (const auto& output : graph.outputs())
+    outputs.push_back(output.name + "=%" + output.value->name);
+  return text + "  return" + (outputs.empty() ? "" : " ") + join(outputs, ", ") + "\n}\n";
+}
+
+Graph parse_graph(std::string_view text) {
+  return Parser(text).parse();
+}
+
+}  // namespace weft

@@ -1,0 +1,179 @@
+// Element types, shapes, meshes, placements and their text forms.
+#include "graph/type.h"
+
+#include <limits>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace weft {
+
+namespace {
+
+struct DTypeInfo {
+  DType dtype;
+  std::string_view name;
+  int64_t bytes;
+};
+
+constexpr DTypeInfo kDTypes[] = {
+    {DType::F64, "f64", 8}, {DType::F32, "f32", 4}, {DType::BF16, "bf16", 2},
+    {DType::F16, "f16", 2}, {DType::I32, "i32", 4},
+};
+
+const DTypeInfo& info(DType dtype) {
+  for (const auto& entry : kDTypes) {
+    if (entry.dtype == dtype) return entry;
+  }
+  throw InternalError("unknown dtype");
+}
+
+// "S(0:dp)", "P(dp)", "F(dp)".
+AxisPlacement parse_placement(std::string_view text) {
+  USER_CHECK(text.size() > 3 && text[1] == '(' && text.back() == ')', "placement \"@", text,
+             "\" is not @S(dim:axis), @P(axis) or @F(axis)");
+  std::string_view inner = text.substr(2, text.size() - 3);
+  AxisPlacement placement;
+  switch (text[0]) {
+    case 'P':
+      placement.kind = PlacementKind::Partial;
+      break;
+    case 'F':
+      placement.kind = PlacementKind::Flat;
+      break;
+    case 'S': {
+      size_t colon = inner.find(':');
+      auto dim = colon == std::string_view::npos ? std::nullopt : parse_int(inner.substr(0, colon));
+      USER_CHECK(dim && *dim >= 0, "placement \"@", text, "\" has no dim; write @S(dim:axis)");
+      placement.dim = *dim;
+      inner = inner.substr(colon + 1);
+      break;
+    }
+    default:
+      USER_CHECK(false, "placement \"@", text, "\" is not @S(dim:axis), @P(axis) or @F(axis)");
+  }
+  placement.axis = std::string(inner);
+  USER_CHECK(!placement.axis.empty(), "placement \"@", text, "\" names no mesh axis");
+  return placement;
+}
+
+Shape parse_shape(std::string_view text) {
+  Shape shape;
+  if (text.empty()) return shape;
+  for (const auto& piece : split(text, ',')) {
+    auto size = parse_int(trim(piece));
+    USER_CHECK(size && *size >= 0, "shape [", text, "] has \"", piece,
+               "\" where a size is expected");
+    shape.push_back(*size);
+  }
+  count(shape);
+  return shape;
+}
+
+}  // namespace
+
+int64_t dtype_bytes(DType dtype) {
+  return info(dtype).bytes;
+}
+
+std::string_view dtype_name(DType dtype) {
+  return info(dtype).name;
+}
+
+DType parse_dtype(std::string_view name) {
+  for (const auto& entry : kDTypes) {
+    if (entry.name == name) return entry.dtype;
+  }
+  throw UserError(ExitCode::Config,
+                  cat("unknown element type \"", name, "\"; use f64, f32, bf16, f16 or i32"));
+}
+
+bool is_floating(DType dtype) {
+  return dtype != DType::I32;
+}
+
+int64_t count(const Shape& shape) {
+  int64_t product = 1;
+  for (int64_t size : shape) {
+    USER_CHECK(!__builtin_mul_overflow(product, size, &product) &&
+                   product <= std::numeric_limits<int64_t>::max() / 8,
+               "shape ", to_string(shape), " has more elements than can be counted");
+  }
+  return product;
+}
+
+std::string to_string(const Shape& shape) {
+  std::vector<std::string> sizes;
+  for (int64_t size : shape) sizes.push_back(std::to_string(size));
+  return "[" + join(sizes, ",") + "]";
+}
+
+int64_t Mesh::ranks() const {
+  int64_t product = 1;
+  for (const auto& axis : axes) product *= axis.size;
+  return product;
+}
+
+int64_t Mesh::axis_size(std::string_view name) const {
+  for (const auto& axis : axes) {
+    if (axis.name == name) return axis.size;
+  }
+  throw UserError(ExitCode::Config, cat("the mesh has no axis \"", name, "\""));
+}
+
+Shape local_shape(const TensorType& type, const Mesh& mesh) {
+  Shape shape = type.shape;
+  for (const auto& placement : type.placement) {
+    int64_t size = mesh.axis_size(placement.axis);
+    if (placement.kind == PlacementKind::Sharded) {
+      int64_t& dim = shape.at(static_cast<size_t>(placement.dim));
+      USER_CHECK(dim % size == 0, to_string(type), ": dim ", placement.dim, " of size ", dim,
+                 " does not divide over ", size, " ranks of axis ", placement.axis);
+      dim /= size;
+    } else if (placement.kind == PlacementKind::Flat) {
+      int64_t unit = kFlatBlock * size;
+      shape = {(count(shape) + unit - 1) / unit * kFlatBlock};
+    }
+  }
+  return shape;
+}
+
+std::string to_string(const TensorType& type) {
+  std::string text = cat(dtype_name(type.dtype), to_string(type.shape));
+  for (const auto& placement : type.placement) {
+    switch (placement.kind) {
+      case PlacementKind::Sharded:
+        text += cat(" @S(", placement.dim, ":", placement.axis, ")");
+        break;
+      case PlacementKind::Partial:
+        text += cat(" @P(", placement.axis, ")");
+        break;
+      case PlacementKind::Flat:
+        text += cat(" @F(", placement.axis, ")");
+        break;
+    }
+  }
+  return text;
+}
+
+TensorType parse_type(std::string_view text) {
+  text = trim(text);
+  size_t open = text.find('[');
+  size_t close = text.find(']');
+  USER_CHECK(open != std::string_view::npos && close != std::string_view::npos && open < close,
+             "type \"", text, "\" is not of the form f32[2,3]");
+  TensorType type;
+  type.dtype = parse_dtype(text.substr(0, open));
+  type.shape = parse_shape(text.substr(open + 1, close - open - 1));
+  std::string_view rest = trim(text.substr(close + 1));
+  while (!rest.empty()) {
+    USER_CHECK(rest[0] == '@', "type \"", text, "\" has \"", rest, "\" after its shape");
+    size_t end = rest.find(')');
+    USER_CHECK(end != std::string_view::npos, "type \"", text, "\" has an unclosed placement");
+    type.placement.push_back(parse_placement(rest.substr(1, end)));
+    rest = trim(rest.substr(end + 1));
+  }
+  return type;
+}
+
+}  // namespace weft

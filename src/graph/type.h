@@ -1,0 +1,79 @@
+// What a value is: element type, global shape, and where its elements lie on the mesh. The local
+// shape is derived, never stored. A data-parallel shard is storage, not a dim placement: F(axis)
+// means that the row-major elements lie in a flat buffer that is cut evenly over the axis.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace weft {
+
+enum class DType { F64, F32, BF16, F16, I32 };
+
+int64_t dtype_bytes(DType dtype);
+std::string_view dtype_name(DType dtype);
+// The dtype of that name ("f32", "bf16"); throws UserError otherwise.
+DType parse_dtype(std::string_view name);
+bool is_floating(DType dtype);
+
+using Shape = std::vector<int64_t>;
+
+// Number of elements; 1 for a scalar. Throws UserError when it does not fit 63 bits.
+int64_t count(const Shape& shape);
+std::string to_string(const Shape& shape);
+
+// The ranks as an n-dimensional grid with named axes, outermost first. One process is a mesh with
+// no axes.
+struct MeshAxis {
+  std::string name;
+  int64_t size = 1;
+  bool operator==(const MeshAxis&) const = default;
+};
+
+struct Mesh {
+  std::vector<MeshAxis> axes;
+
+  int64_t ranks() const;
+  // Size of the named axis; throws UserError for a name that is not there.
+  int64_t axis_size(std::string_view name) const;
+  bool operator==(const Mesh&) const = default;
+};
+
+enum class PlacementKind { Sharded, Partial, Flat };
+
+// How a value is spread over one mesh axis; an axis that is not mentioned is replicated.
+struct AxisPlacement {
+  PlacementKind kind = PlacementKind::Sharded;
+  std::string axis;
+  int64_t dim = 0;  // the cut tensor dimension; Sharded only
+  bool operator==(const AxisPlacement&) const = default;
+};
+
+using Placement = std::vector<AxisPlacement>;
+
+struct TensorType {
+  DType dtype = DType::F32;
+  Shape shape;          // global
+  Placement placement;  // empty: replicated on every axis
+
+  bool operator==(const TensorType&) const = default;
+  int64_t elements() const { return count(shape); }
+  int64_t bytes() const { return elements() * dtype_bytes(dtype); }
+};
+
+// Every parameter starts on a block of this many elements, and each rank's cut of a flat buffer is
+// a multiple of it.
+inline constexpr int64_t kFlatBlock = 1024;
+
+// The shape one rank holds. F storage becomes one dimension: the rank's cut of the padded elements.
+Shape local_shape(const TensorType& type, const Mesh& mesh);
+
+// "bf16[512,256] @S(0:dp) @P(tp)".
+std::string to_string(const TensorType& type);
+
+// Parses what to_string prints; throws UserError.
+TensorType parse_type(std::string_view text);
+
+}  // namespace weft

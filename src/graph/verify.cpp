@@ -1,0 +1,89 @@
+// The checks behind every pass: what it finds is our bug, so it throws InternalError.
+#include "graph/verify.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "base/error.h"
+#include "graph/text.h"
+
+namespace weft {
+
+namespace {
+
+void check_operand_count(const Node& node) {
+  size_t required = 0;
+  size_t most = 0;
+  bool variadic = false;
+  for (const auto& spec : node.op->parsed().operands) {
+    required += spec.kind == OperandKind::Required ? 1 : 0;
+    most += 1;
+    variadic |= spec.kind == OperandKind::Variadic;
+  }
+  CHECK(node.operands.size() >= required && (variadic || node.operands.size() <= most),
+        print_node(node), ": ", node.operands.size(), " operands");
+}
+
+void check_types(const Node& node) {
+  if (node.op->infer == nullptr) return;
+  Call call = node.call();
+  call.results.clear();
+  std::vector<TensorType> inferred = node.op->infer(call);
+  CHECK(inferred.size() == node.results.size(), print_node(node), ": results");
+  for (size_t i = 0; i < inferred.size(); ++i) {
+    const TensorType& type = node.results[i]->type;
+    CHECK(inferred[i].dtype == type.dtype && inferred[i].shape == type.shape, print_node(node),
+          ": infer gives ", to_string(inferred[i]));
+  }
+}
+
+// A value written over in place must not be read by any later node, nor leave as an output.
+void check_overwrites(const Node& node, const std::unordered_map<const Node*, int64_t>& position) {
+  std::vector<int> overwritten = overwritten_operands(node.call());
+  for (int operand : overwritten) {
+    if (operand < 0) continue;
+    const Value* value = node.operands.at(static_cast<size_t>(operand));
+    for (const Node* user : value->users) {
+      CHECK(user == &node || position.at(user) < position.at(&node), "%", value->name,
+            " is overwritten by ", print_node(node), " and read after it by ", print_node(*user));
+    }
+  }
+}
+
+}  // namespace
+
+void verify(const Graph& graph) {
+  auto position = positions(graph);
+  std::unordered_map<const Value*, std::vector<const Node*>> uses;
+  std::unordered_set<const Value*> defined;
+  for (const auto& owned : graph.order()) {
+    const Node& node = *owned;
+    check_operand_count(node);
+    for (const Value* operand : node.operands) {
+      CHECK(defined.contains(operand), print_node(node), ": %", operand->name,
+            " is used before it is defined");
+      uses[operand].push_back(&node);
+    }
+    for (const auto& value : node.results) {
+      CHECK(graph.find_value(value->name) == value.get(), "%", value->name, " is not in the table");
+      defined.insert(value.get());
+    }
+    check_types(node);
+    check_overwrites(node, position);
+  }
+  for (const auto& owned : graph.order()) {
+    for (const auto& value : owned->results) {
+      auto& expected = uses[value.get()];
+      std::vector<const Node*> users(value->users.begin(), value->users.end());
+      std::sort(expected.begin(), expected.end());
+      std::sort(users.begin(), users.end());
+      CHECK(expected == users, "the use list of %", value->name, " is wrong");
+    }
+  }
+  for (const auto& output : graph.outputs()) {
+    CHECK(defined.contains(output.value), "output ", output.name, " is not defined");
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,72 @@
+// A pass is a plain function over the graph, exported as one constant object of its name. One
+// runner serves them all: it checks the facts a pass needs, times it, compares "changed" with the
+// graph hash, verifies, dumps and reports.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/config.h"
+#include "config/device_spec.h"
+#include "graph/graph.h"
+
+namespace weft {
+
+// What holds of a graph from some pass on; the verifier checks it after every later pass.
+enum class Fact { Differentiated, Updated };
+
+// Everything a pass may know. All of it is printable, none of it depends on who compiles.
+struct PassContext {
+  const Config& config;
+  const DeviceSpec& device;
+  std::string note;  // one line for the report: what was done, or why there was nothing to do
+};
+
+struct Pass {
+  std::string_view name;  // == object == file == golden folder == config key == dump file
+  std::string_view doc;   // one or two sentences; docs/passes.md is generated from it
+  std::span<const Fact> needs;
+  std::span<const Fact> gives;
+  bool (*run)(Graph&, PassContext&) = nullptr;  // true if it changed the graph
+};
+
+// Passes in the order of docs/passes.md.
+extern const Pass mixed_precision, autodiff, optimizer, simplify, recompute, fuse;
+
+std::span<const Pass* const> all_passes();
+const Pass* find_pass(std::string_view name);
+
+// The list for a training step (pipeline.cpp); evaluation and generation use the same list: a pass
+// with nothing to do returns false and says why.
+std::span<const Pass* const> pipeline();
+
+// One line of the report.
+struct PassReport {
+  std::string pass;
+  bool changed = false;
+  double milliseconds = 0;
+  size_t nodes_before = 0;
+  size_t nodes_after = 0;
+  std::string note;
+};
+
+struct RunOptions {
+  std::vector<std::string>
+      disable;  // pass names to skip; refused when a later pass needs its facts
+  // Called with "07-fuse" and the graph before and after each pass; empty: no dumps.
+  std::function<void(const std::string& name, const Graph&, bool after)> dump;
+};
+
+// Runs the passes in order. Throws UserError for an unknown or needed pass in `disable`,
+// InternalError "after pass X: ..." when the verifier objects or a pass lies about `changed`.
+std::vector<PassReport> run_passes(Graph& graph, std::span<const Pass* const> passes,
+                                   const Config& config, const DeviceSpec& device,
+                                   const RunOptions& options = {});
+
+// The report as text, a line per pass.
+std::string to_string(const std::vector<PassReport>& reports);
+
+}  // namespace weft

@@ -1,0 +1,67 @@
+// What the planner knows of a kernel: a row of a backend's table. The table is an argument of
+// planning, so a plan for a device can be made on a machine that does not have it. Rows of one op
+// stand in order of preference.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "graph/op.h"
+
+namespace weft {
+
+// A yes, or a no with its reason.
+struct Decision {
+  bool allowed = true;
+  std::string why;
+
+  static Decision yes() { return {}; }
+  static Decision no(std::string reason) { return {false, std::move(reason)}; }
+};
+
+// A tensor as a kernel sees it: contiguous, row-major, in the memory of the kernel's device.
+struct Tensor {
+  void* data = nullptr;
+  DType dtype = DType::F32;
+  Shape shape;
+
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data);
+  }
+  int64_t elements() const { return count(shape); }
+};
+
+class Stream;
+
+// Everything one kernel launch may use. Operands and results are in signature order; an absent
+// optional operand is left out. It stays alive and unchanged until the stream has run the launch.
+struct Launch {
+  const Call* call = nullptr;  // local types and attributes
+  std::vector<Tensor> operands;
+  std::vector<Tensor> results;
+  void* workspace = nullptr;
+  int64_t workspace_bytes = 0;
+  Stream* stream = nullptr;
+  double seconds = 0;  // predicted by the plan
+};
+
+struct Kernel {
+  std::string_view op;
+  std::string_view name;
+  // May it run this call (local types)?
+  Decision (*supports)(const Call&) = nullptr;
+  // Bytes of scratch memory it needs; nullptr: none.
+  int64_t (*workspace)(const Call&) = nullptr;
+  // Runs it, or puts it on the stream of a device that works asynchronously.
+  void (*launch)(const Launch&) = nullptr;
+};
+
+// The first row that supports the call; throws UserError naming every candidate's reason.
+const Kernel& choose_kernel(std::span<const Kernel> kernels, const Call& call,
+                            std::string_view backend, std::string_view value_name);
+
+}  // namespace weft

@@ -1,0 +1,101 @@
+// The plan: everything the runtime needs for one training step, and nothing else. Buffers with
+// fixed offsets in one arena, and programs of steps over it: `micro` (forward, backward,
+// accumulate), `last` (micro, then clip and update) and `eval` (forward only). A plan prints,
+// parses, hashes and stands alone.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "graph/graph.h"
+#include "graph/type.h"
+
+namespace weft {
+
+enum class BufferKind { Param, Gradient, Optimizer, Activation, Input, Output, Workspace };
+inline constexpr int kBufferKinds = 7;
+std::string_view buffer_kind_name(BufferKind kind);  // "param", "gradient", ...
+
+enum class ProgramKind { Micro, Last, Eval };
+inline constexpr int kPrograms = 3;
+std::string_view program_name(ProgramKind kind);  // "micro", "last", "eval"
+
+// A range of the arena. Persistent buffers keep their contents between steps and programs; the
+// others live from step `first` to step `last` of one program and share memory with those they
+// never meet.
+struct Buffer {
+  std::string name;
+  BufferKind kind = BufferKind::Activation;
+  int64_t bytes = 0;
+  int64_t offset = -1;
+  bool persistent = false;
+  ProgramKind program = ProgramKind::Last;  // transient only
+  int64_t first = 0;                        // transient only
+  int64_t last = 0;                         // transient only
+};
+
+// A whole buffer seen as a tensor of this rank.
+struct TensorRef {
+  int64_t buffer = -1;
+  DType dtype = DType::F32;
+  Shape shape;  // local
+  bool operator==(const TensorRef&) const = default;
+};
+
+// One kernel launch on one stream. It starts after the events in `waits` and then signals `signal`.
+struct Step {
+  std::string op;
+  std::string kernel;
+  std::vector<TensorRef> operands;
+  std::vector<TensorRef> results;
+  Attrs attrs;
+  int64_t workspace = -1;  // buffer, or -1
+  int64_t stream = 0;
+  std::vector<int64_t> waits;
+  int64_t signal = -1;
+  std::string path;
+  Phase phase = Phase::Forward;
+  bool recomputed = false;
+  double flops = 0;
+  double seconds = 0;  // predicted from the DeviceSpec
+};
+
+// A named tensor the host writes or reads: inputs, parameters, optimizer state, outputs.
+struct Binding {
+  std::string name;
+  TensorRef tensor;
+};
+
+struct Plan {
+  std::string name;
+  std::string backend;
+  Mesh mesh;
+  std::vector<std::string> streams;
+  int64_t num_events = 0;
+  int64_t arena_bytes = 0;
+  int64_t persistent_bytes = 0;
+  std::vector<Buffer> buffers;
+  std::array<std::vector<Step>, kPrograms> programs;
+  std::vector<Binding> inputs;   // written by the host before a program runs
+  std::vector<Binding> params;   // persistent, trainable
+  std::vector<Binding> states;   // persistent, not trainable: moments, counts, accumulators
+  std::vector<Binding> outputs;  // read by the host after a program ran
+
+  const std::vector<Step>& program(ProgramKind kind) const {
+    return programs[static_cast<size_t>(kind)];
+  }
+};
+
+// Local types and attributes of a step, as its kernel's supports and workspace see them.
+Call call_of(const Step& step);
+
+// Bytes of the tensor.
+int64_t tensor_bytes(const TensorRef& ref);
+
+// How messages name a step: "last step 214 matmul (layers.12.attention bwd)".
+std::string step_label(ProgramKind program, int64_t index, const Step& step);
+
+}  // namespace weft

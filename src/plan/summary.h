@@ -1,0 +1,24 @@
+// The page a person reads, and the golden that shows in its diff what a change costs: steps, FLOPs,
+// peak memory by kind and at which step, the largest buffers, predicted time.
+#pragma once
+
+#include <string>
+
+#include "plan/plan.h"
+
+namespace weft {
+
+// Live bytes by kind at the step of `program` where their sum is largest.
+struct Peak {
+  std::array<int64_t, kBufferKinds> bytes{};
+  int64_t total = 0;
+  int64_t step = -1;
+};
+Peak peak_memory(const Plan& plan, ProgramKind program);
+
+double program_flops(const Plan& plan, ProgramKind program);
+double program_seconds(const Plan& plan, ProgramKind program);
+
+std::string summarize(const Plan& plan);
+
+}  // namespace weft

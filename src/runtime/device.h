@@ -1,0 +1,71 @@
+// The interfaces a backend implements: device memory, streams and events. Nothing here names an op;
+// kernels are rows of a table (plan/kernel.h). Work on one stream runs in order; work on two
+// streams runs in any order unless an event stands between. Errors of asynchronous work are kept
+// and thrown by the next synchronize.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "plan/kernel.h"
+
+namespace weft {
+
+// A point in a stream's work that another stream or the host can wait for; reusable.
+class Event {
+ public:
+  virtual ~Event() = default;
+};
+
+// An in-order queue of work.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  // Queues the kernel; `launch` outlives its execution.
+  virtual void launch(const Kernel& kernel, const Launch& launch) = 0;
+  // Queues copies between host and device memory. The host range stays valid until synchronize.
+  virtual void copy_in(void* device, const void* host, int64_t bytes) = 0;
+  virtual void copy_out(void* host, const void* device, int64_t bytes) = 0;
+  // Queues filling with zero bytes.
+  virtual void zero(void* device, int64_t bytes) = 0;
+  // Queues a mark, or a wait for the latest mark of that event.
+  virtual void signal(Event& event) = 0;
+  virtual void wait(Event& event) = 0;
+  // Blocks the host until all queued work is done; throws the first error of that work.
+  virtual void synchronize() = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  // "cpu, 2 threads", "NVIDIA H200".
+  virtual std::string description() const = 0;
+  // One block of device memory, aligned for any kernel; DeviceError(OutOfMemory) when there is
+  // none.
+  virtual void* allocate(int64_t bytes) = 0;
+  virtual void release(void* memory) = 0;
+  virtual std::unique_ptr<Stream> make_stream(std::string_view name) = 0;
+  virtual std::unique_ptr<Event> make_event() = 0;
+};
+
+struct DeviceOptions {
+  int64_t threads = 0;  // of a host device; 0: one per core
+};
+
+// A backend: a kernel table that can be read anywhere, and a device that needs the hardware.
+struct Backend {
+  std::string_view name;
+  std::span<const Kernel> (*kernels)() = nullptr;
+  std::unique_ptr<Device> (*make_device)(const DeviceOptions&) = nullptr;
+};
+
+// Every backend of this build, in the order of `weft --help`.
+std::span<const Backend> all_backends();
+
+// Throws UserError listing the names for one that this build does not have.
+const Backend& find_backend(std::string_view name);
+
+}  // namespace weft
