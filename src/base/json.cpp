@@ -66,7 +66,7 @@ class Builder {
 
   bool key(std::string& name) {
     const bool fresh = !open_.back()->contains(name);
-    INPUT_CHECK(fresh, place_name(), ": duplicate key \"", printable(name), "\"");
+    INPUT_CHECK(fresh, place_name(), ": duplicate key ", in_quotes(name));
     slot_ = &(*open_.back())[name];
     return true;
   }
@@ -81,15 +81,6 @@ class Builder {
   std::string place_name() const {
     const auto line = 1 + std::count(text_.data(), std::max(text_.data(), seen_ - 1), '\n');
     return cat(where_, ":", line);
-  }
-
-  static std::string printable(const std::string& text) {
-    constexpr size_t kMost = 60;
-    std::string shown = text.substr(0, kMost);
-    for (char& c : shown) {
-      if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-    }
-    return text.size() > kMost ? shown + "..." : shown;
   }
 
   json* add(json value) {

@@ -136,6 +136,15 @@ std::string hex64(uint64_t value) {
   return buffer;
 }
 
+std::string in_quotes(std::string_view text) {
+  constexpr size_t kMost = 60;
+  std::string shown(text.substr(0, kMost));
+  for (char& c : shown) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  return cat('"', shown, text.size() > kMost ? "..." : "", '"');
+}
+
 std::optional<std::string> nearest(std::string_view name,
                                    const std::vector<std::string>& candidates) {
   const std::string* best = nullptr;

@@ -83,6 +83,12 @@ TEST(Text, Hex64HasSixteenDigits) {
   EXPECT_EQ(hex64(0xbeef), "000000000000beef");
 }
 
+TEST(Text, InQuotesIsShortAndPrintable) {
+  EXPECT_EQ(in_quotes("a b"), "\"a b\"");
+  EXPECT_EQ(in_quotes("\x1b[2J\n"), "\"?[2J?\"");
+  EXPECT_EQ(in_quotes(std::string(61, 'k')), cat('"', std::string(60, 'k'), "...\""));
+}
+
 TEST(Text, NearestFindsTypingSlipsOnly) {
   const Pieces names = {"n_layers", "n_heads", "dropout"};
   EXPECT_EQ(nearest("n_layer", names), "n_layers");

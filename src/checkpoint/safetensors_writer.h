@@ -1,0 +1,43 @@
+// Writes a safetensors file as a stream: all names, dtypes and shapes first, then the bytes of the
+// tensors in that order, in pieces of any size. The file appears when committed, complete.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+
+namespace weft {
+
+// What is known of a tensor before its bytes.
+struct TensorSpec {
+  std::string name;
+  std::string dtype;  // F32, BF16, F16, I32 or I64
+  std::vector<int64_t> shape;
+};
+
+// Sorts as the reference writer does (wide elements first, then by name), so that every tensor is
+// aligned to its element.
+void sort_for_safetensors(std::vector<TensorSpec>& specs);
+
+class SafetensorsWriter {
+ public:
+  // Writes the header; {"format": "pt"} is added to the metadata unless it names a format.
+  SafetensorsWriter(const std::string& path, const std::vector<TensorSpec>& specs,
+                    std::map<std::string, std::string> metadata = {});
+
+  // The next bytes of the data.
+  void append(std::span<const std::byte> bytes);
+
+  // Ends the file; every byte of every tensor must have been appended.
+  void commit();
+
+ private:
+  OutputFile file_;
+  int64_t missing_ = 0;  // bytes still to come
+};
+
+}  // namespace weft
