@@ -34,7 +34,10 @@ Config parse_config(std::string_view toml, const std::string& file_name,
                     const std::vector<std::string>& overrides) {
   Config config;
   for (const Entry& entry : read_toml(toml, file_name)) {
-    apply(entry, config);
+    const bool empty_section = entry.found == kTableFound && is_config_section(entry.key);
+    if (!empty_section) {
+      apply(entry, config);
+    }
   }
   for (const std::string& argument : overrides) {
     apply(read_override(argument), config);

@@ -336,12 +336,6 @@ Keys make_keys() {
   return keys;
 }
 
-bool is_section(const std::string& name) {
-  const std::vector<Section>& sections = config_sections();
-  return std::any_of(sections.begin(), sections.end(),
-                     [&](const Section& section) { return section.name == name; });
-}
-
 }  // namespace
 
 const std::vector<Section>& config_sections() {
@@ -363,6 +357,12 @@ const std::vector<Section>& config_sections() {
   return sections;
 }
 
+bool is_config_section(std::string_view name) {
+  const std::vector<Section>& sections = config_sections();
+  return std::any_of(sections.begin(), sections.end(),
+                     [&](const Section& section) { return section.name == name; });
+}
+
 const std::vector<Key<Config>>& config_keys() {
   static const Keys keys = make_keys();
   return keys;
@@ -373,7 +373,7 @@ const Key<Config>* find_config_key(std::string_view name) {
 }
 
 void throw_unknown_key(const Entry& entry, const std::vector<std::string>& known) {
-  USER_CHECK(!is_section(entry.key), entry.subject, " is ", entry.found,
+  USER_CHECK(!is_config_section(entry.key), entry.subject, " is ", entry.found,
              ", expected a section; write [", entry.key, "] above its keys");
   // A key written under the wrong section, or under none, is nearer to its name than to its path.
   const std::string last = entry.key.substr(entry.key.rfind('.') + 1);

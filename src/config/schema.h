@@ -52,6 +52,9 @@ struct Section {
 // Every section, in the order in which they are printed.
 const std::vector<Section>& config_sections();
 
+// Whether there is a section of that name.
+bool is_config_section(std::string_view name);
+
 // Every key, section by section.
 const std::vector<Key<Config>>& config_keys();
 

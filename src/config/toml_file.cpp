@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -94,7 +93,7 @@ class KeyDepthScanner {
 std::string type_of(const toml::node& node) {
   switch (node.type()) {
     case toml::node_type::table:
-      return "a table";
+      return std::string(kTableFound);
     case toml::node_type::array:
       return "a list";
     case toml::node_type::string:
@@ -136,15 +135,19 @@ Value value_of(const toml::node& node) {
   return {};
 }
 
-std::string written_form(const toml::node& node) {
-  std::ostringstream out;
-  node.visit([&out](const auto& typed) { out << typed; });
-  return shortened(out.str());
+// What the library says, as the end of our sentence.
+std::string error_text(std::string_view description) {
+  constexpr std::string_view kPrefix = "Error while parsing ";
+  const bool known = description.substr(0, kPrefix.size()) == kPrefix;
+  const std::string text = printable(known ? description.substr(kPrefix.size()) : description);
+  const std::string sentence = cat("malformed ", known ? "" : "TOML: ", text);
+  return sentence.substr(0, sentence.find(" (TOML_"));
 }
 
 class Flattener {
  public:
-  explicit Flattener(std::string file_name) : file_name_(std::move(file_name)) {}
+  Flattener(std::string_view text, std::string file_name)
+      : lines_(split(text, '\n')), file_name_(std::move(file_name)) {}
 
   std::vector<Entry> entries(const toml::table& root) {
     add_table("", root);
@@ -180,7 +183,8 @@ class Flattener {
     const int64_t line = node.source().begin.line;
     const std::string where = cat(file_name_, ":", line);
     const std::string shown = shortened(key);
-    const std::string written = node.is_table() ? shown : cat(shown, " = ", written_form(node));
+    const bool section = node.is_table() || node.is_array_of_tables();
+    const std::string written = section ? shown : cat(shown, " = ", written_form(node));
     found_.push_back({line,
                       {.key = key,
                        .shown = shown,
@@ -190,6 +194,17 @@ class Flattener {
                        .subject = cat(where, ": ", written)}});
   }
 
+  // The value as the user wrote it; a value of several lines by its first.
+  std::string written_form(const toml::node& node) const {
+    const toml::source_region& at = node.source();
+    const std::string& line = lines_.at(at.begin.line - 1);
+    const size_t begin = std::min<size_t>(at.begin.column - 1, line.size());
+    const bool one_line = at.begin.line == at.end.line && at.end.column > at.begin.column;
+    const size_t length = one_line ? at.end.column - at.begin.column : std::string::npos;
+    return shortened(std::string(trim(std::string_view(line).substr(begin, length))));
+  }
+
+  std::vector<std::string> lines_;
   std::string file_name_;
   std::vector<Placed> found_;
 };
@@ -205,11 +220,10 @@ std::vector<Entry> read_toml(std::string_view text, const std::string& file_name
   const toml::parse_result result = toml::parse(text, file_name);
   if (!result) {
     const toml::source_position at = result.error().source().begin;
-    throw UserError(ExitCode::Config,
-                    cat(file_name, ":", at.line, ":", at.column,
-                        ": malformed TOML: ", printable(result.error().description())));
+    throw UserError(ExitCode::Config, cat(file_name, ":", at.line, ":", at.column, ": ",
+                                          error_text(result.error().description())));
   }
-  return Flattener(file_name).entries(result.table());
+  return Flattener(text, file_name).entries(result.table());
 }
 
 std::string read_config_file(const std::string& path) {

@@ -13,17 +13,16 @@ std::string rank_count(int64_t ranks) {
   return cat(ranks, ranks == 1 ? " rank" : " ranks");
 }
 
-// "1, 2 or 4": the numbers that divide `number`.
-std::string divisors_text(int64_t number) {
-  std::vector<std::string> divisors;
+// "1, 2 or 4": the numbers that divide `number`, after those given.
+std::string divisors_text(int64_t number, std::vector<std::string> first = {}) {
   for (int64_t d = 1; d <= number; ++d) {
     if (number % d == 0) {
-      divisors.push_back(cat(d));
+      first.push_back(cat(d));
     }
   }
-  const std::string last = divisors.back();
-  divisors.pop_back();
-  return divisors.empty() ? last : cat(join(divisors, ", "), " or ", last);
+  const std::string last = first.back();
+  first.pop_back();
+  return first.empty() ? last : cat(join(first, ", "), " or ", last);
 }
 
 void check_effects(const Config& config, int64_t ranks) {
@@ -36,7 +35,7 @@ void check_effects(const Config& config, int64_t ranks) {
       continue;
     }
     throw UserError(ExitCode::Config, cat(given->second, " has no effect: it needs ",
-                                          condition->text, "; remove the key or set that"));
+                                          condition->text, "; remove the key"));
   }
 }
 
@@ -48,7 +47,7 @@ void check_ranks(const Config& config, int64_t ranks) {
   USER_CHECK(ranks % replicate == 0, describe_key(config, replicate_key), " does not divide ",
              rank_count(ranks), "; use ", divisors_text(ranks));
   USER_CHECK(shard == -1 || ranks % shard == 0, describe_key(config, shard_key),
-             " does not divide ", rank_count(ranks), "; use -1, ", divisors_text(ranks));
+             " does not divide ", rank_count(ranks), "; use ", divisors_text(ranks, {"-1"}));
   USER_CHECK(shard == -1 || replicate * shard == ranks, describe_key(config, shard_key), " and ",
              replicate_key, " = ", replicate, " make ", replicate * shard, ", expected ",
              rank_count(ranks), "; use ", shard_key, " = -1");
@@ -57,9 +56,11 @@ void check_ranks(const Config& config, int64_t ranks) {
 void check_batch(const Config& config, int64_t ranks) {
   const int64_t micro = config.training.local_batch_size * ranks;
   const int64_t global = global_batch_size(config, ranks);
+  const std::string larger =
+      global < micro ? "a multiple of it" : cat((global / micro + 1) * micro);
   USER_CHECK(global % micro == 0, describe_key(config, "training.global_batch_size"),
              " is not a multiple of training.local_batch_size x ranks = ", micro, "; use ",
-             std::max(global / micro, int64_t{1}) * micro, " or ", (global / micro + 1) * micro);
+             std::max(global / micro, int64_t{1}) * micro, " or ", larger);
 }
 
 void check_schedule(const Config& config) {

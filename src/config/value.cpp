@@ -73,9 +73,7 @@ void check_choice(const Entry& entry, const std::string& text, const ValueRule& 
   const std::string last = names.back();
   names.pop_back();
   const std::string list = names.empty() ? last : cat(join(names, ", "), " or ", last);
-  const std::optional<std::string> guess = nearest(text, rule.choices);
-  const std::string hint = guess ? cat("; did you mean ", quoted(*guess), "?") : "";
-  throw UserError(ExitCode::Config, cat(entry.subject, " is unknown, expected ", list, hint));
+  throw UserError(ExitCode::Config, cat(entry.subject, " is unknown, expected ", list));
 }
 
 }  // namespace

@@ -17,6 +17,9 @@ using Value =
 
 enum class ValueType { Bool, Int, Float, Text, TextList };
 
+// What `found` says of a table.
+constexpr std::string_view kTableFound = "a table";
+
 // A key as it was given.
 struct Entry {
   std::string key = {};      // "training.steps"

@@ -1,0 +1,62 @@
+// What validate() accepts and what follows from it; refusals are golden files.
+#include "config/validate.h"
+
+#include <gtest/gtest.h>
+
+#include "config/derived.h"
+#include "config/load.h"
+
+namespace weft {
+namespace {
+
+Config parse(const std::vector<std::string>& overrides) {
+  return parse_config("", "run.toml", overrides);
+}
+
+TEST(Validate, AcceptsTheDefaultsOnAnyNumberOfRanks) {
+  for (const int64_t ranks : {1, 2, 3, 8}) {
+    EXPECT_NO_THROW(validate(Config{}, ranks));
+  }
+}
+
+TEST(Validate, AKeyAtItsDefaultNeedsNoCondition) {
+  EXPECT_NO_THROW(validate(parse({"--parallelism.fsdp_reshard_after_forward=default"}), 1));
+  EXPECT_NO_THROW(validate(parse({"--parallelism.fsdp_reshard_after_forward=never"}), 2));
+}
+
+TEST(Derived, ShardDegreeTakesWhatIsLeft) {
+  const Config config = parse({"--parallelism.data_parallel_replicate_degree=2"});
+  EXPECT_EQ(data_parallel_degrees(config, 8).replicate, 2);
+  EXPECT_EQ(data_parallel_degrees(config, 8).shard, 4);
+}
+
+TEST(Derived, GlobalBatchGivesTheAccumulation) {
+  const Config plain = parse({"--training.local_batch_size=3"});
+  EXPECT_EQ(global_batch_size(plain, 4), 12);
+  EXPECT_EQ(accumulation_steps(plain, 4), 1);
+  const Config accumulated =
+      parse({"--training.local_batch_size=3", "--training.global_batch_size=24"});
+  EXPECT_EQ(accumulation_steps(accumulated, 4), 2);
+}
+
+TEST(Derived, ReadsSelectiveOptions) {
+  const auto option = [](const std::string& text) {
+    return selective_option(parse({"--activation_checkpoint.selective_ac_option=" + text}));
+  };
+  EXPECT_EQ(option("3").kind, SelectiveOption::Kind::EveryKth);
+  EXPECT_EQ(option("3").block, 3);
+  EXPECT_EQ(option("from:0").kind, SelectiveOption::Kind::FromBlock);
+  EXPECT_EQ(option("from:7").block, 7);
+  EXPECT_EQ(option("op").kind, SelectiveOption::Kind::ByOp);
+}
+
+TEST(Derived, DescribesAKeyByItsOrigin) {
+  const Config config = parse_config("[model]\nn_heads = 5\n", "run.toml", {"--training.steps=7"});
+  EXPECT_EQ(describe_key(config, "model.n_heads"), "run.toml:2: model.n_heads = 5");
+  EXPECT_EQ(describe_key(config, "training.steps"), "command line: --training.steps=7");
+  EXPECT_EQ(describe_key(config, "training.seq_len"), "training.seq_len = 256");
+  EXPECT_EQ(describe_key(config, "model.dim"), "model.dim");
+}
+
+}  // namespace
+}  // namespace weft
