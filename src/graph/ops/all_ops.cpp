@@ -1,0 +1,31 @@
+// The list of ops. A new op is one definition and one line here.
+#include "graph/ops/ops.h"
+
+namespace weft {
+namespace {
+
+constexpr const OpDef* kOps[] = {
+    &kInput,         &kParam,
+    &kState,         &kAdd,
+    &kCast,          &kGelu,
+    &kGeluGrad,      &kDropout,
+    &kFused,         &kMatmul,
+    &kSumRows,       &kLayerNorm,
+    &kLayerNormGrad, &kRmsNorm,
+    &kRmsNormGrad,   &kSwiglu,
+    &kSwigluGrad,    &kRope,
+    &kAttention,     &kAttentionGrad,
+    &kEmbedding,     &kEmbeddingGrad,
+    &kAddPositions,  &kAddPositionsGrad,
+    &kCrossEntropy,  &kCrossEntropyGrad,
+    &kAccumulate,    &kGradNorm,
+    &kClip,          &kAdamw,
+};
+
+}  // namespace
+
+std::span<const OpDef* const> all_ops() {
+  return kOps;
+}
+
+}  // namespace weft

@@ -1,0 +1,138 @@
+// Ops whose result element i depends on element i of the operands (dropout also on its position),
+// and the fused chain of them.
+#include "graph/fused_body.h"
+#include "graph/ops/ops.h"
+#include "graph/ops/shapes.h"
+
+namespace weft {
+namespace {
+
+// Both operands floating and of one type.
+std::vector<TensorType> infer_pair(const Call& call) {
+  require_floating(call, 0);
+  require_type(call, 1, call.type(0).dtype, call.type(0).shape);
+  return {call.type(0)};
+}
+
+std::vector<TensorType> infer_cast(const Call& call) {
+  require_floating(call, 0);
+  const DType dtype = call.dtype_attr("dtype");
+  call.require(is_floating(dtype), "dtype is ", dtype_name(dtype), ", expected a floating dtype");
+  if (!call.text_attr("grad").empty()) {
+    call.require(is_floating(parse_dtype(call.text_attr("grad"))), "grad is \"",
+                 call.text_attr("grad"), "\", expected a floating dtype");
+  }
+  TensorType result = call.type(0);
+  result.dtype = dtype;
+  return {result};
+}
+
+std::vector<TensorType> infer_dropout(const Call& call) {
+  require_floating(call, 0, 1);
+  require_rng(call, 1);
+  const double rate = call.double_attr("rate");
+  call.require(rate >= 0 && rate < 1, "rate is ", format_double(rate), ", expected 0 <= rate < 1");
+  return {call.type(0)};
+}
+
+}  // namespace
+
+constinit const OpDef kAdd{
+    .signature = "add(a, b) -> y",
+    .doc = "y = a + b.",
+    .traits = {.elementwise = true},
+    .infer = infer_pair,
+    .vjp = [](Vjp& v) -> std::vector<Value*> {
+      return {only_grad(v), only_grad(v)};
+    },
+    .cost = [](const Call& call) { return per_element(call, 1); },
+    .samples = "a: f32[3,7], b: f32[3,7] | a: f32[], b: f32[] | a: bf16[2,5,3], b: bf16[2,5,3]",
+};
+
+constinit const OpDef kCast{
+    .signature = "cast(x; dtype: dtype, grad = \"\") -> y",
+    .doc =
+        "x rounded to another floating dtype, to nearest even. `grad` names the dtype that the "
+        "gradient of x is to arrive in; empty is the dtype of x.",
+    .traits = {.elementwise = true},
+    .infer = infer_cast,
+    .vjp = [](Vjp& v) -> std::vector<Value*> {
+      Value* dy = only_grad(v);
+      const DType dtype = v.operand(0)->type.dtype;
+      if (dy->type.dtype == dtype) return {dy};
+      return {v.add(kCast, {dy}, {{"dtype", dtype}}, 0)->result()};
+    },
+    .cost = [](const Call& call) { return per_element(call, 1); },
+    .samples =
+        "x: f32[3,7]; dtype=bf16 | x: bf16[5]; dtype=f32 | x: f32[4,3]; dtype=f16 | "
+        "x: f32[9]; dtype=bf16, grad=\"f32\"",
+};
+
+constinit const OpDef kGelu{
+    .signature = "gelu(x) -> y",
+    .doc = "y = x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))).",
+    .traits = {.elementwise = true},
+    .infer = [](const Call& call) -> std::vector<TensorType> {
+      require_floating(call, 0);
+      return {call.type(0)};
+    },
+    .vjp = [](Vjp& v) -> std::vector<Value*> {
+      return {v.add(kGeluGrad, {only_grad(v), v.operand(0)}, {}, 0)->result()};
+    },
+    .cost = [](const Call& call) { return per_element(call, 12); },
+    .samples = "x: f32[3,7] | x: bf16[2,9]",
+};
+
+constinit const OpDef kGeluGrad{
+    .signature = "gelu_grad(dy, x) -> dx",
+    .doc = "Gradient of gelu.",
+    .traits = {.elementwise = true, .differentiable = false},
+    .infer = infer_pair,
+    .cost = [](const Call& call) { return per_element(call, 20); },
+    .samples = "dy: f32[3,7], x: f32[3,7] | dy: bf16[2,9], x: bf16[2,9]",
+};
+
+constinit const OpDef kDropout{
+    .signature = "dropout(x, rng; rate: float, stream: int) -> y",
+    .doc =
+        "Zeroes each element with probability `rate` and scales the others by 1/(1-rate). rng is "
+        "{seed low, seed high, step, first sample}; the random number of an element depends on "
+        "these, on `stream` and on its index in the global batch (dim 0 is the sample).",
+    .traits = {.elementwise = true},
+    .infer = infer_dropout,
+    .vjp = [](Vjp& v) -> std::vector<Value*> {
+      Node* dx = v.add(kDropout, {only_grad(v), v.operand(1)},
+                       {{"rate", v.attr("rate")}, {"stream", v.attr("stream")}}, 0);
+      return {dx->result(), nullptr};
+    },
+    .cost = [](const Call& call) { return per_element(call, 20); },
+    .samples =
+        "x: f32[3,5,7], rng: i32[4]; rate=0.3, stream=7 | "
+        "x: f32[4,9], rng: i32[4]; rate=0.0, stream=-1 | "
+        "x: bf16[2,33], rng: i32[4]; rate=0.5, stream=123456789012",
+};
+
+constinit const OpDef kFused{
+    .signature = "fused(x...; body: text) -> y",
+    .doc =
+        "A chain of elementwise ops in one pass over memory. `body` is statements "
+        "`name:dtype = op(args; attrs)` separated by \"; \", where $i is operand i; each rounds "
+        "to its dtype, so the bits are those of the separate ops. The last is the result.",
+    .traits = {.differentiable = false},
+    .infer = [](const Call& call) -> std::vector<TensorType> {
+      return {fused_types(call, parse_fused_body(call.text_attr("body"))).back()};
+    },
+    .cost =
+        [](const Call& call) {
+          return per_element(call, fused_flops(call, parse_fused_body(call.text_attr("body"))));
+        },
+    .samples =
+        "x: f32[3,7], x: f32[3,7], x: i32[4]; body=\"t0:f32 = dropout($1, $2; rate=0.1, "
+        "stream=7); t1:f32 = add($0, t0)\" | "
+        "x: f32[5,3], x: f32[5,3]; body=\"t0:f32 = gelu($0); t1:f32 = add(t0, $1); "
+        "t2:bf16 = cast(t1; dtype=bf16)\" | "
+        "x: bf16[2,9], x: bf16[2,9]; body=\"t0:bf16 = add($0, $1); t1:bf16 = gelu(t0); "
+        "t2:bf16 = add(t0, t1)\"",
+};
+
+}  // namespace weft

@@ -1,0 +1,89 @@
+// Products of matrices and the sum over rows that belongs to their gradients.
+#include "graph/ops/ops.h"
+#include "graph/ops/shapes.h"
+
+namespace weft {
+namespace {
+
+// a [...,m] and b [...,n] contracted over all rows.
+std::vector<TensorType> infer_transposed(const Call& call, DType dtype) {
+  call.require(!call.bool_attr("tb"), "tb is true, expected false with ta=true");
+  call.require(call.operands.size() == 2, "ta=true takes no bias");
+  require_floating(call, 1, 2);
+  require_type(call, 1, call.type(0).dtype,
+               append_dim(leading_dims(call.type(0)), last_dim(call.type(1))));
+  return {{dtype, {last_dim(call.type(0)), last_dim(call.type(1))}, {}}};
+}
+
+std::vector<TensorType> infer_matmul(const Call& call) {
+  require_floating(call, 0, 2);
+  const TensorType& a = call.type(0);
+  const TensorType& b = call.type(1);
+  const DType dtype = out_dtype(call, a.dtype);
+  if (call.bool_attr("ta")) return infer_transposed(call, dtype);
+  call.require(b.shape.size() == 2, "b is ", to_string(b), ", expected two dims");
+  const bool tb = call.bool_attr("tb");
+  const int64_t k = last_dim(a);
+  const int64_t n = b.shape[tb ? 0 : 1];
+  require_type(call, 1, a.dtype, tb ? Shape{n, k} : Shape{k, n});
+  if (call.operands.size() > 2) require_type(call, 2, a.dtype, {n});
+  return {{dtype, append_dim(leading_dims(a), n), {}}};
+}
+
+std::vector<Value*> vjp_matmul(Vjp& v) {
+  CHECK(!std::get<bool>(v.attr("ta")), "matmul: no gradient with ta=true");
+  Value* a = v.operand(0);
+  Value* b = v.operand(1);
+  Value* dy = only_grad(v);
+  const DType dtype = a->type.dtype;
+  if (dy->type.dtype != dtype) dy = v.add(kCast, {dy}, {{"dtype", dtype}}, 0)->result();
+  const bool tb = std::get<bool>(v.attr("tb"));
+  std::vector<Value*> grads;
+  grads.push_back(v.add(kMatmul, {dy, b}, {{"tb", !tb}}, 0)->result());
+  const std::vector<Value*> product = tb ? std::vector{dy, a} : std::vector{a, dy};
+  grads.push_back(
+      v.add(kMatmul, product, {{"ta", true}, {"out", grad_out(v, 1, dtype)}}, 1)->result());
+  if (v.num_operands() > 2) {
+    grads.push_back(v.add(kSumRows, {dy}, {{"out", grad_out(v, 2, dtype)}}, 2)->result());
+  }
+  return grads;
+}
+
+Cost cost_matmul(const Call& call) {
+  const double contracted =
+      static_cast<double>(call.bool_attr("ta") ? row_count(call.type(0)) : last_dim(call.type(0)));
+  return per_element(call, 2 * contracted);
+}
+
+}  // namespace
+
+constinit const OpDef kMatmul{
+    .signature = "matmul(a, b, bias?; ta = false, tb = false, out = \"\") -> y",
+    .doc =
+        "y = a b (+ bias): a [...,k], b [k,n] ([n,k] with tb) to [...,n]. With ta: a [...,m] and "
+        "b [...,n] to [m,n], contracted over all rows. `out` names the dtype of y, rounded once "
+        "from the accumulator; empty is the dtype of a.",
+    .traits = {.matmul = true},
+    .infer = infer_matmul,
+    .vjp = vjp_matmul,
+    .cost = cost_matmul,
+    .samples =
+        "a: f32[2,3,5], b: f32[5,7], bias: f32[7] | a: f32[3,5], b: f32[7,5]; tb=true | "
+        "a: f32[2,3,5], b: f32[2,3,7]; ta=true | "
+        "a: f32[33,17], b: f32[19,17], bias: f32[19]; tb=true | "
+        "a: bf16[9,17], b: bf16[17,5] | a: bf16[11,6], b: bf16[11,3]; ta=true, out=\"f32\"",
+};
+
+constinit const OpDef kSumRows{
+    .signature = "sum_rows(x; out = \"\") -> y",
+    .doc = "y[n] = sum of x [...,n] over all rows, in an order that depends on the shape alone.",
+    .traits = {.differentiable = false},
+    .infer = [](const Call& call) -> std::vector<TensorType> {
+      require_floating(call, 0, 2);
+      return {{out_dtype(call, call.type(0).dtype), {last_dim(call.type(0))}, {}}};
+    },
+    .cost = [](const Call& call) { return per_operand_element(call, 0, 1); },
+    .samples = "x: f32[2,3,5] | x: f32[67,9] | x: bf16[13,4]; out=\"f32\" | x: bf16[3,5]",
+};
+
+}  // namespace weft

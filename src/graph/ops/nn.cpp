@@ -1,0 +1,292 @@
+// The layers of a transformer: norms, gates, rotary positions, attention.
+#include "graph/ops/ops.h"
+#include "graph/ops/shapes.h"
+
+namespace weft {
+namespace {
+
+TensorType statistics(const TensorType& x, Shape shape) {
+  return {stat_dtype(x), shape, {}};
+}
+
+// x [...,n] with a weight [n], and for layer_norm a bias.
+void require_norm_operands(const Call& call) {
+  require_floating(call, 0, 1);
+  for (size_t i = 1; i < call.operands.size(); ++i) {
+    require_type(call, i, call.type(0).dtype, {last_dim(call.type(0))});
+  }
+}
+
+// dy, x, w and then statistics of every row.
+std::vector<TensorType> infer_norm_grad(const Call& call) {
+  require_floating(call, 0, 1);
+  const TensorType& dy = call.type(0);
+  require_type(call, 1, dy.dtype, dy.shape);
+  require_type(call, 2, dy.dtype, {last_dim(dy)});
+  for (size_t i = 3; i < call.operands.size(); ++i) {
+    require_type(call, i, stat_dtype(dy), leading_dims(dy));
+  }
+  return {dy, {out_dtype(call, dy.dtype), {last_dim(dy)}, {}}};
+}
+
+std::vector<Value*> vjp_layer_norm(Vjp& v) {
+  Value* dy = only_grad(v);
+  const DType dtype = dy->type.dtype;
+  Node* node = v.add(kLayerNormGrad, {dy, v.operand(0), v.operand(1), v.result(1), v.result(2)},
+                     {{"out", grad_out(v, 1, dtype)}}, 0);
+  std::vector<Value*> grads = {node->result(0), node->result(1)};
+  if (v.num_operands() > 2) {
+    grads.push_back(v.add(kSumRows, {dy}, {{"out", grad_out(v, 2, dtype)}}, 2)->result());
+  }
+  return grads;
+}
+
+std::vector<Value*> vjp_rms_norm(Vjp& v) {
+  Value* dy = only_grad(v);
+  Node* node = v.add(kRmsNormGrad, {dy, v.operand(0), v.operand(1), v.result(1)},
+                     {{"out", grad_out(v, 1, dy->type.dtype)}}, 0);
+  return {node->result(0), node->result(1)};
+}
+
+std::vector<TensorType> infer_rope(const Call& call) {
+  const TensorType& x = call.type(0);
+  const int64_t heads = call.int_attr("heads");
+  const int64_t head_dim = call.int_attr("head_dim");
+  call.require(is_floating(x.dtype) && x.shape.size() == 3, "x is ", to_string(x),
+               ", expected floating [batch,time,width]");
+  call.require(heads > 0 && head_dim > 0 && head_dim % 2 == 0, "heads is ", heads,
+               " and head_dim is ", head_dim, ", expected positive numbers and an even head_dim");
+  call.require(heads <= x.shape[2] / head_dim, heads, " heads of ", head_dim,
+               " do not fit the width of x, ", x.shape[2]);
+  call.require(call.double_attr("theta") > 0, "theta is ", format_double(call.double_attr("theta")),
+               ", expected a positive number");
+  return {x};
+}
+
+std::vector<Value*> vjp_rope(Vjp& v) {
+  Node* node = v.add(kRope, {only_grad(v)},
+                     {{"heads", v.attr("heads")},
+                      {"head_dim", v.attr("head_dim")},
+                      {"theta", v.attr("theta")},
+                      {"factor", v.attr("factor")},
+                      {"low_freq_factor", v.attr("low_freq_factor")},
+                      {"high_freq_factor", v.attr("high_freq_factor")},
+                      {"original_max_position", v.attr("original_max_position")},
+                      {"inverse", !std::get<bool>(v.attr("inverse"))}},
+                     0);
+  return {node->result()};
+}
+
+// Types that follow from packed q, k and v.
+struct AttentionTypes {
+  TensorType y, lse;
+};
+
+// Checks the packed operand, the attributes, and the random state that follows `rng` operands.
+AttentionTypes attention_types(const Call& call, size_t qkv_operand, size_t rng_operand) {
+  const TensorType& qkv = call.type(qkv_operand);
+  const int64_t heads = call.int_attr("heads");
+  const int64_t kv_heads = call.int_attr("kv_heads");
+  call.require(is_floating(qkv.dtype) && qkv.shape.size() == 3, "qkv is ", to_string(qkv),
+               ", expected floating [batch,time,width]");
+  call.require(heads > 0 && kv_heads > 0 && heads % kv_heads == 0, "heads is ", heads,
+               " and kv_heads is ", kv_heads, ", expected a positive multiple");
+  const int64_t parts = heads + 2 * kv_heads;
+  call.require(qkv.shape[2] > 0 && qkv.shape[2] % parts == 0, "the width of qkv is ", qkv.shape[2],
+               ", expected a multiple of heads + 2 kv_heads = ", parts);
+  const double rate = call.double_attr("dropout");
+  call.require(rate >= 0 && rate < 1, "dropout is ", format_double(rate),
+               ", expected 0 <= dropout < 1");
+  if (call.operands.size() > rng_operand) {
+    require_rng(call, rng_operand);
+  } else {
+    call.require(rate == 0, "dropout is ", format_double(rate), " without rng");
+  }
+  const int64_t width = qkv.shape[2] / parts * heads;
+  return {{qkv.dtype, {qkv.shape[0], qkv.shape[1], width}, {}},
+          statistics(qkv, {qkv.shape[0], heads, qkv.shape[1]})};
+}
+
+std::vector<TensorType> infer_attention_grad(const Call& call) {
+  const AttentionTypes types = attention_types(call, 1, 4);
+  require_type(call, 0, types.y.dtype, types.y.shape);
+  require_type(call, 2, types.y.dtype, types.y.shape);
+  require_type(call, 3, types.lse.dtype, types.lse.shape);
+  return {call.type(1)};
+}
+
+std::vector<Value*> vjp_attention(Vjp& v) {
+  std::vector<Value*> operands = {only_grad(v), v.operand(0), v.result(0), v.result(1)};
+  if (v.num_operands() > 1) operands.push_back(v.operand(1));
+  Node* node = v.add(kAttentionGrad, operands,
+                     {{"heads", v.attr("heads")},
+                      {"kv_heads", v.attr("kv_heads")},
+                      {"dropout", v.attr("dropout")},
+                      {"stream", v.attr("stream")}},
+                     0);
+  std::vector<Value*> grads(v.num_operands(), nullptr);
+  grads[0] = node->result();
+  return grads;
+}
+
+// `products` matrix products over the causal half: 2 D operations for each pair of positions.
+Cost cost_attention(const Call& call, size_t qkv_operand, double products) {
+  const Shape& qkv = call.type(qkv_operand).shape;
+  const int64_t heads = call.int_attr("heads");
+  const int64_t head_dim = qkv[2] / (heads + 2 * call.int_attr("kv_heads"));
+  const double time = static_cast<double>(qkv[1]);
+  return {.flops = products * static_cast<double>(qkv[0] * heads * head_dim) * time * (time + 1)};
+}
+
+}  // namespace
+
+constinit const OpDef kLayerNorm{
+    .signature = "layer_norm(x, w, b?; eps = 1e-5) -> y, mean, rstd",
+    .doc =
+        "y = (x - mean) * rstd * w (+ b) over the last dim, rstd = 1/sqrt(variance + eps); mean "
+        "and rstd of every row are kept for the gradient.",
+    .infer = [](const Call& call) -> std::vector<TensorType> {
+      require_norm_operands(call);
+      const TensorType& x = call.type(0);
+      return {x, statistics(x, leading_dims(x)), statistics(x, leading_dims(x))};
+    },
+    .vjp = vjp_layer_norm,
+    .cost = [](const Call& call) { return per_element(call, 8); },
+    .samples =
+        "x: f32[2,3,8], w: f32[8], b: f32[8] | x: f32[5,7], w: f32[7]; eps=1e-3 | "
+        "x: bf16[3,9], w: bf16[9], b: bf16[9]",
+};
+
+constinit const OpDef kLayerNormGrad{
+    .signature = "layer_norm_grad(dy, x, w, mean, rstd; out = \"\") -> dx, dw",
+    .doc =
+        "Gradient of layer_norm but for its bias, which is sum_rows(dy). `out` names the dtype "
+        "of dw; empty is the dtype of dy.",
+    .traits = {.differentiable = false},
+    .infer = infer_norm_grad,
+    .cost = [](const Call& call) { return per_element(call, 14); },
+    .samples =
+        "dy: f32[2,3,8], x: f32[2,3,8], w: f32[8], mean: f32[2,3], rstd: f32[2,3] | "
+        "dy: f32[37,5], x: f32[37,5], w: f32[5], mean: f32[37], rstd: f32[37] | "
+        "dy: bf16[5,9], x: bf16[5,9], w: bf16[9], mean: f32[5], rstd: f32[5]; out=\"f32\"",
+};
+
+constinit const OpDef kRmsNorm{
+    .signature = "rms_norm(x, w; eps = 1e-5) -> y, rstd",
+    .doc =
+        "y = x * rstd * w over the last dim, rstd = 1/sqrt(mean(x^2) + eps), which is kept for "
+        "the gradient.",
+    .infer = [](const Call& call) -> std::vector<TensorType> {
+      require_norm_operands(call);
+      return {call.type(0), statistics(call.type(0), leading_dims(call.type(0)))};
+    },
+    .vjp = vjp_rms_norm,
+    .cost = [](const Call& call) { return per_element(call, 5); },
+    .samples =
+        "x: f32[2,3,8], w: f32[8] | x: f32[5,7], w: f32[7]; eps=1e-3 | "
+        "x: bf16[3,9], w: bf16[9]",
+};
+
+constinit const OpDef kRmsNormGrad{
+    .signature = "rms_norm_grad(dy, x, w, rstd; out = \"\") -> dx, dw",
+    .doc = "Gradient of rms_norm. `out` names the dtype of dw; empty is the dtype of dy.",
+    .traits = {.differentiable = false},
+    .infer = infer_norm_grad,
+    .cost = [](const Call& call) { return per_element(call, 11); },
+    .samples =
+        "dy: f32[2,3,8], x: f32[2,3,8], w: f32[8], rstd: f32[2,3] | "
+        "dy: f32[37,5], x: f32[37,5], w: f32[5], rstd: f32[37] | "
+        "dy: bf16[5,9], x: bf16[5,9], w: bf16[9], rstd: f32[5]; out=\"f32\"",
+};
+
+constinit const OpDef kSwiglu{
+    .signature = "swiglu(x) -> y",
+    .doc = "x [...,2f] is gate and up side by side; y [...,f] = silu(gate) * up.",
+    .infer = [](const Call& call) -> std::vector<TensorType> {
+      require_floating(call, 0, 1);
+      const TensorType& x = call.type(0);
+      call.require(last_dim(x) % 2 == 0, "x is ", to_string(x), ", expected an even last dim");
+      return {{x.dtype, append_dim(leading_dims(x), last_dim(x) / 2), {}}};
+    },
+    .vjp = [](Vjp& v) -> std::vector<Value*> {
+      return {v.add(kSwigluGrad, {only_grad(v), v.operand(0)}, {}, 0)->result()};
+    },
+    .cost = [](const Call& call) { return per_element(call, 8); },
+    .samples = "x: f32[2,3,10] | x: f32[5,14] | x: bf16[3,6]",
+};
+
+constinit const OpDef kSwigluGrad{
+    .signature = "swiglu_grad(dy, x) -> dx",
+    .doc = "Gradient of swiglu.",
+    .traits = {.differentiable = false},
+    .infer = [](const Call& call) -> std::vector<TensorType> {
+      require_floating(call, 1, 1);
+      const TensorType& x = call.type(1);
+      call.require(last_dim(x) % 2 == 0, "x is ", to_string(x), ", expected an even last dim");
+      require_type(call, 0, x.dtype, append_dim(leading_dims(x), last_dim(x) / 2));
+      return {x};
+    },
+    .cost = [](const Call& call) { return per_element(call, 8); },
+    .samples =
+        "dy: f32[2,3,5], x: f32[2,3,10] | dy: f32[5,7], x: f32[5,14] | "
+        "dy: bf16[3,3], x: bf16[3,6]",
+};
+
+constinit const OpDef kRope{
+    .signature =
+        "rope(x; heads: int, head_dim: int, theta = 10000.0, factor = 0.0, "
+        "low_freq_factor = 1.0, high_freq_factor = 4.0, original_max_position = 8192, "
+        "inverse = false) -> y",
+    .doc =
+        "Rotary positions, rotate-half layout: the first `heads` heads of x [batch,time,width] "
+        "are rotated by position, the rest is copied. factor > 0 scales the frequencies as "
+        "Llama 3.1 does; `inverse` rotates back, which is the gradient.",
+    .infer = infer_rope,
+    .vjp = vjp_rope,
+    .cost = [](const Call& call) { return per_element(call, 3); },
+    .samples =
+        "x: f32[2,5,24]; heads=4, head_dim=4 | "
+        "x: f32[1,7,16]; heads=2, head_dim=8, inverse=true | "
+        "x: f32[2,3,64]; heads=1, head_dim=64, theta=500000.0, factor=8.0, "
+        "original_max_position=32 | x: bf16[1,9,8]; heads=1, head_dim=8",
+};
+
+constinit const OpDef kAttention{
+    .signature =
+        "attention(qkv, rng?; heads: int, kv_heads: int, dropout = 0.0, stream = 0) -> y, "
+        "lse",
+    .doc =
+        "Causal attention with scale 1/sqrt(D) over packed qkv [batch,time,(heads+2 kv_heads)*D] "
+        "to y [batch,time,heads*D]; query head h reads key head h / (heads/kv_heads). `dropout` "
+        "acts on the probabilities. lse [batch,heads,time] is kept for the gradient.",
+    .traits = {.matmul = true},
+    .infer = [](const Call& call) -> std::vector<TensorType> {
+      const AttentionTypes types = attention_types(call, 0, 1);
+      return {types.y, types.lse};
+    },
+    .vjp = vjp_attention,
+    .cost = [](const Call& call) { return cost_attention(call, 0, 2); },
+    .samples =
+        "qkv: f32[2,5,24]; heads=2, kv_heads=2 | qkv: f32[1,7,24]; heads=4, kv_heads=2 | "
+        "qkv: f32[2,6,12], rng: i32[4]; heads=2, kv_heads=1, dropout=0.25, stream=11 | "
+        "qkv: f32[1,33,15]; heads=3, kv_heads=1 | qkv: bf16[1,9,24]; heads=1, kv_heads=1",
+};
+
+constinit const OpDef kAttentionGrad{
+    .signature =
+        "attention_grad(dy, qkv, y, lse, rng?; heads: int, kv_heads: int, dropout = 0.0, "
+        "stream = 0) -> dqkv",
+    .doc = "Gradient of attention; the probabilities are made again from lse.",
+    .traits = {.differentiable = false, .matmul = true},
+    .infer = infer_attention_grad,
+    .cost = [](const Call& call) { return cost_attention(call, 1, 5); },
+    .samples =
+        "dy: f32[2,5,8], qkv: f32[2,5,24], y: f32[2,5,8], lse: f32[2,2,5]; heads=2, "
+        "kv_heads=2 | dy: f32[1,7,12], qkv: f32[1,7,24], y: f32[1,7,12], lse: f32[1,4,7]; "
+        "heads=4, kv_heads=2 | dy: f32[2,6,6], qkv: f32[2,6,12], y: f32[2,6,6], "
+        "lse: f32[2,2,6], rng: i32[4]; heads=2, kv_heads=1, dropout=0.25, stream=11 | "
+        "dy: bf16[1,9,8], qkv: bf16[1,9,24], y: bf16[1,9,8], lse: f32[1,1,9]; heads=1, "
+        "kv_heads=1",
+};
+
+}  // namespace weft

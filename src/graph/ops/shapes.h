@@ -1,0 +1,103 @@
+// Shape helpers shared by the op definitions. Rows are the product of all dims but the last.
+#pragma once
+
+#include <string>
+
+#include "graph/builder.h"
+#include "graph/op.h"
+
+namespace weft {
+
+inline int64_t last_dim(const TensorType& type) {
+  return type.shape.empty() ? 1 : type.shape.back();
+}
+
+// All dims but the last.
+inline Shape leading_dims(const TensorType& type) {
+  return type.shape.empty() ? Shape{} : Shape(type.shape.begin(), type.shape.end() - 1);
+}
+
+inline int64_t row_count(const TensorType& type) {
+  return count(leading_dims(type));
+}
+
+// `dims` with one more dim at the end.
+inline Shape append_dim(Shape dims, int64_t last) {
+  dims.push_back(last);
+  return dims;
+}
+
+// The type of statistics kept beside a tensor (mean, rstd, lse): f64 for f64, else f32.
+inline DType stat_dtype(const TensorType& type) {
+  return type.dtype == DType::F64 ? DType::F64 : DType::F32;
+}
+
+// The dtype named by the attribute `out`, or `fallback` when it is empty.
+inline DType out_dtype(const Call& call, DType fallback) {
+  const std::string& out = call.text_attr("out");
+  if (out.empty()) return fallback;
+  const DType dtype = parse_dtype(out);
+  call.require(is_floating(dtype), "out is \"", out, "\", expected a floating dtype");
+  return dtype;
+}
+
+inline const std::string& operand_name(const Call& call, size_t operand) {
+  const auto& specs = call.op->parsed().operands;
+  return specs.at(operand < specs.size() ? operand : specs.size() - 1).name;
+}
+
+// Refuses operand `i` unless it has exactly this dtype and shape.
+inline void require_type(const Call& call, size_t i, DType dtype, const Shape& shape) {
+  const TensorType& type = call.type(i);
+  call.require(type.dtype == dtype && type.shape == shape, operand_name(call, i), " is ",
+               to_string(type), ", expected ", to_string(TensorType{dtype, shape, {}}));
+}
+
+// Refuses operand `i` unless it is floating and has this shape.
+inline void require_floating(const Call& call, size_t i, const Shape& shape) {
+  const TensorType& type = call.type(i);
+  call.require(is_floating(type.dtype) && type.shape == shape, operand_name(call, i), " is ",
+               to_string(type), ", expected floating ", to_string(shape));
+}
+
+// Refuses operand `i` unless it is floating and has at least `rank` dims, the last not empty.
+inline void require_floating(const Call& call, size_t i, size_t rank = 0) {
+  const TensorType& type = call.type(i);
+  call.require(is_floating(type.dtype) && type.shape.size() >= rank && last_dim(type) > 0,
+               operand_name(call, i), " is ", to_string(type), ", expected floating with ", rank,
+               " or more dims");
+}
+
+// Refuses operand `i` unless it is the random state {seed low, seed high, step, first sample}.
+inline void require_rng(const Call& call, size_t i) {
+  require_type(call, i, DType::I32, {4});
+}
+
+// `flops` a element of the first result, at the vector rate.
+inline Cost per_element(const Call& call, double flops) {
+  return {.flops = flops * static_cast<double>(call.results.at(0).elements())};
+}
+
+// `flops` an element of operand `i`.
+inline Cost per_operand_element(const Call& call, size_t i, double flops) {
+  return {.flops = flops * static_cast<double>(call.type(i).elements())};
+}
+
+// The gradient of the first result; no op lets gradients flow through its statistics.
+inline Value* only_grad(const Vjp& vjp) {
+  Value* grad = vjp.grad(0);
+  CHECK(grad != nullptr, vjp.node().op->name(), ": gradient of a result other than the first");
+  for (size_t i = 1; i < vjp.node().results.size(); ++i) {
+    CHECK(vjp.grad(i) == nullptr, vjp.node().op->name(), ": gradient of result ", i);
+  }
+  return grad;
+}
+
+// The attribute `out` that gives operand `of` a gradient of the dtype it wants; "" when that is
+// `fallback` already.
+inline std::string grad_out(const Vjp& vjp, size_t of, DType fallback) {
+  const DType wanted = vjp.grad_dtype(of);
+  return wanted == fallback ? "" : std::string(dtype_name(wanted));
+}
+
+}  // namespace weft

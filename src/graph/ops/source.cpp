@@ -1,0 +1,27 @@
+// Values bound from outside the program. Their types are given, so they infer nothing, and their
+// text form is special: %x = input "x" : type.
+#include "graph/ops/ops.h"
+
+namespace weft {
+
+constinit const OpDef kInput{
+    .signature = "input(; name: text) -> x",
+    .doc = "A tensor the caller writes before every run: tokens, targets, step scalars.",
+    .traits = {.source = true, .differentiable = false},
+};
+
+constinit const OpDef kParam{
+    .signature = "param(; name: text) -> w",
+    .doc = "A trained parameter; it persists between runs and receives a gradient.",
+    .traits = {.source = true, .differentiable = false},
+};
+
+constinit const OpDef kState{
+    .signature = "state(; name: text) -> s",
+    .doc =
+        "A tensor that persists between runs without being trained: moments, counters, "
+        "accumulated gradients.",
+    .traits = {.source = true, .differentiable = false},
+};
+
+}  // namespace weft

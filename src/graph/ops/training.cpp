@@ -1,0 +1,261 @@
+// What stands around the layers in a training step: embedding, loss, accumulation, gradient norm,
+// clipping and the update.
+#include "graph/ops/ops.h"
+#include "graph/ops/shapes.h"
+
+namespace weft {
+namespace {
+
+void require_ids(const Call& call, size_t i) {
+  call.require(call.type(i).dtype == DType::I32, operand_name(call, i), " is ",
+               to_string(call.type(i)), ", expected i32");
+}
+
+std::vector<TensorType> infer_embedding(const Call& call) {
+  require_ids(call, 0);
+  require_floating(call, 1, 2);
+  const TensorType& w = call.type(1);
+  call.require(w.shape.size() == 2, "w is ", to_string(w), ", expected two dims");
+  return {{w.dtype, append_dim(call.type(0).shape, w.shape[1]), {}}};
+}
+
+std::vector<TensorType> infer_embedding_grad(const Call& call) {
+  require_ids(call, 0);
+  require_floating(call, 1, 1);
+  const TensorType& dy = call.type(1);
+  require_floating(call, 1, append_dim(call.type(0).shape, last_dim(dy)));
+  const int64_t rows = call.int_attr("rows");
+  call.require(rows > 0, "rows is ", rows, ", expected a positive number");
+  return {{out_dtype(call, dy.dtype), {rows, last_dim(dy)}, {}}};
+}
+
+std::vector<TensorType> infer_add_positions(const Call& call) {
+  require_floating(call, 0, 3);
+  const TensorType& x = call.type(0);
+  const TensorType& w = call.type(1);
+  call.require(x.shape.size() == 3, "x is ", to_string(x), ", expected [batch,time,width]");
+  call.require(w.dtype == x.dtype && w.shape.size() == 2 && w.shape[1] == x.shape[2] &&
+                   w.shape[0] >= x.shape[1],
+               "w is ", to_string(w), ", expected ", dtype_name(x.dtype), " with ", x.shape[1],
+               " or more rows of ", x.shape[2]);
+  return {x};
+}
+
+std::vector<TensorType> infer_add_positions_grad(const Call& call) {
+  require_floating(call, 0, 3);
+  const TensorType& dy = call.type(0);
+  const int64_t rows = call.int_attr("rows");
+  call.require(dy.shape.size() == 3, "dy is ", to_string(dy), ", expected [batch,time,width]");
+  call.require(rows >= dy.shape[1], "rows is ", rows, ", expected ", dy.shape[1], " or more");
+  return {{out_dtype(call, dy.dtype), {rows, dy.shape[2]}, {}}};
+}
+
+std::vector<TensorType> infer_cross_entropy(const Call& call) {
+  require_floating(call, 0, 1);
+  const TensorType& logits = call.type(0);
+  require_type(call, 1, DType::I32, leading_dims(logits));
+  require_type(call, 2, DType::F32, {});
+  return {{stat_dtype(logits), {}, {}}, {stat_dtype(logits), leading_dims(logits), {}}};
+}
+
+std::vector<TensorType> infer_cross_entropy_grad(const Call& call) {
+  require_floating(call, 1, 1);
+  const TensorType& logits = call.type(1);
+  require_type(call, 0, stat_dtype(logits), {});
+  require_type(call, 2, DType::I32, leading_dims(logits));
+  require_type(call, 3, stat_dtype(logits), leading_dims(logits));
+  require_type(call, 4, DType::F32, {});
+  return {logits};
+}
+
+std::vector<TensorType> infer_accumulate(const Call& call) {
+  const TensorType& acc = call.type(0);
+  call.require(acc.dtype == DType::F32 || acc.dtype == DType::F64, "acc is ", to_string(acc),
+               ", expected f32 or f64");
+  require_floating(call, 1, acc.shape);
+  require_type(call, 2, DType::I32, {});
+  return {acc};
+}
+
+std::vector<TensorType> infer_adamw(const Call& call) {
+  const TensorType& w = call.type(0);
+  call.require(w.dtype == DType::F32 || w.dtype == DType::F64, "w is ", to_string(w),
+               ", expected f32 or f64");
+  require_floating(call, 1, w.shape);
+  require_type(call, 2, w.dtype, w.shape);
+  require_type(call, 3, w.dtype, w.shape);
+  require_type(call, 4, DType::F32, {});
+  require_type(call, 5, DType::F32, {});
+  require_type(call, 6, DType::I32, {});
+  return {w, w, w};
+}
+
+}  // namespace
+
+constinit const OpDef kEmbedding{
+    .signature = "embedding(ids, w) -> y",
+    .doc = "y[..., :] = w[ids[...], :]; an id outside the table is undefined.",
+    .infer = infer_embedding,
+    .vjp = [](Vjp& v) -> std::vector<Value*> {
+      Value* dy = only_grad(v);
+      Node* dw = v.add(
+          kEmbeddingGrad, {v.operand(0), dy},
+          {{"rows", v.operand(1)->type.shape[0]}, {"out", grad_out(v, 1, dy->type.dtype)}}, 1);
+      return {nullptr, dw->result()};
+    },
+    .samples =
+        "ids: i32[2,3], w: f32[7,5] | ids: i32[9], w: f32[3,4] | "
+        "ids: i32[1,5], w: bf16[6,3]",
+};
+
+constinit const OpDef kEmbeddingGrad{
+    .signature = "embedding_grad(ids, dy; rows: int, out = \"\") -> dw",
+    .doc =
+        "dw[id, :] = sum of dy over the places that hold id, added in order of place. `out` names "
+        "the dtype of dw; empty is the dtype of dy.",
+    .traits = {.differentiable = false},
+    .infer = infer_embedding_grad,
+    .cost = [](const Call& call) { return per_operand_element(call, 1, 1); },
+    .samples =
+        "ids: i32[2,3], dy: f32[2,3,5]; rows=7 | ids: i32[29], dy: f32[29,3]; rows=4 | "
+        "ids: i32[2,5], dy: bf16[2,5,3]; rows=6, out=\"f32\"",
+};
+
+constinit const OpDef kAddPositions{
+    .signature = "add_positions(x, w) -> y",
+    .doc =
+        "y[b, t, :] = x[b, t, :] + w[t, :]: learned positions; w may have more rows than x has "
+        "positions.",
+    .infer = infer_add_positions,
+    .vjp = [](Vjp& v) -> std::vector<Value*> {
+      Value* dy = only_grad(v);
+      Node* dw = v.add(
+          kAddPositionsGrad, {dy},
+          {{"rows", v.operand(1)->type.shape[0]}, {"out", grad_out(v, 1, dy->type.dtype)}}, 1);
+      return {dy, dw->result()};
+    },
+    .cost = [](const Call& call) { return per_element(call, 1); },
+    .samples =
+        "x: f32[2,3,5], w: f32[4,5] | x: f32[3,2,7], w: f32[2,7] | "
+        "x: bf16[1,5,3], w: bf16[8,3]",
+};
+
+constinit const OpDef kAddPositionsGrad{
+    .signature = "add_positions_grad(dy; rows: int, out = \"\") -> dw",
+    .doc =
+        "dw[t, :] = sum of dy[b, t, :] over b in order, zero for t beyond dy. `out` names the "
+        "dtype of dw; empty is the dtype of dy.",
+    .traits = {.differentiable = false},
+    .infer = infer_add_positions_grad,
+    .cost = [](const Call& call) { return per_operand_element(call, 0, 1); },
+    .samples =
+        "dy: f32[2,3,5]; rows=4 | dy: f32[3,2,7]; rows=2 | "
+        "dy: bf16[4,5,3]; rows=8, out=\"f32\"",
+};
+
+constinit const OpDef kCrossEntropy{
+    .signature = "cross_entropy(logits, targets, count) -> loss, lse",
+    .doc =
+        "loss = sum over rows of (lse - logits[target]) / count, where lse is the log of the sum "
+        "of exponentials; rows with a negative target count nothing. lse is kept for the "
+        "gradient.",
+    .infer = infer_cross_entropy,
+    .vjp = [](Vjp& v) -> std::vector<Value*> {
+      Node* node =
+          v.add(kCrossEntropyGrad,
+                {only_grad(v), v.operand(0), v.operand(1), v.result(1), v.operand(2)}, {}, 0);
+      return {node->result(), nullptr, nullptr};
+    },
+    .cost = [](const Call& call) { return per_operand_element(call, 0, 6); },
+    .samples =
+        "logits: f32[2,3,7], targets: i32[2,3], count: f32[] | "
+        "logits: f32[17,5], targets: i32[17], count: f32[] | "
+        "logits: bf16[5,9], targets: i32[5], count: f32[]",
+};
+
+constinit const OpDef kCrossEntropyGrad{
+    .signature = "cross_entropy_grad(dloss, logits, targets, lse, count) -> dlogits",
+    .doc =
+        "dlogits = (softmax(logits) - onehot(target)) * dloss / count; zero in rows with a "
+        "negative target.",
+    .traits = {.differentiable = false},
+    .infer = infer_cross_entropy_grad,
+    .cost = [](const Call& call) { return per_element(call, 6); },
+    .samples =
+        "dloss: f32[], logits: f32[2,3,7], targets: i32[2,3], lse: f32[2,3], count: f32[] | "
+        "dloss: f32[], logits: f32[17,5], targets: i32[17], lse: f32[17], count: f32[] | "
+        "dloss: f32[], logits: bf16[5,9], targets: i32[5], lse: f32[5], count: f32[]",
+};
+
+constinit const OpDef kAccumulate{
+    .signature = "accumulate(acc, g, micro) -> sum",
+    .doc = "Gradient accumulation in place: acc = g in micro-batch 0, acc += g in later ones.",
+    .traits = {.effect = true, .differentiable = false},
+    .overwrites = "sum<-acc",
+    .infer = infer_accumulate,
+    .cost = [](const Call& call) { return per_element(call, 1); },
+    .samples =
+        "acc: f32[3,5], g: f32[3,5], micro: i32[] | acc: f32[1030], g: bf16[1030], "
+        "micro: i32[]",
+};
+
+constinit const OpDef kGradNorm{
+    .signature = "grad_norm(g...) -> norm",
+    .doc =
+        "Euclidean norm of all operands together, f32. Each block of 1024 elements of a tensor is "
+        "one f32 tree sum of squares; block values are added as integers at the exponent of the "
+        "largest, so any partition into blocks gives the same bits. Non-finite values come out.",
+    .traits = {.differentiable = false},
+    .infer = [](const Call& call) -> std::vector<TensorType> {
+      call.require(!call.operands.empty(), "no operands, expected one or more");
+      for (size_t i = 0; i < call.operands.size(); ++i) require_floating(call, i);
+      return {{DType::F32, {}, {}}};
+    },
+    .cost =
+        [](const Call& call) {
+          Cost cost;
+          for (const TensorType& g : call.operands) {
+            cost.flops += 2 * static_cast<double>(g.elements());
+          }
+          return cost;
+        },
+    .samples = "g: f32[3,7] | g: f32[1024], g: f32[5,411], g: f32[] | g: bf16[1500], g: f32[3]",
+};
+
+constinit const OpDef kClip{
+    .signature = "clip(norm, count; max_norm = 0.0) -> coefficient, count2",
+    .doc =
+        "coefficient = min(1, max_norm / (norm + 1e-6)), or 1 when max_norm is 0, and the update "
+        "count goes up by one in place. A norm that is not finite gives coefficient 0, which "
+        "means no update, and leaves the count.",
+    .traits = {.effect = true, .differentiable = false},
+    .overwrites = "count2<-count",
+    .infer = [](const Call& call) -> std::vector<TensorType> {
+      require_type(call, 0, DType::F32, {});
+      require_type(call, 1, DType::I32, {});
+      const double max_norm = call.double_attr("max_norm");
+      call.require(max_norm >= 0, "max_norm is ", format_double(max_norm), ", expected 0 or more");
+      return {call.type(0), call.type(1)};
+    },
+    .cost = [](const Call& call) { return per_element(call, 3); },
+    .samples = "norm: f32[], count: i32[] | norm: f32[], count: i32[]; max_norm=0.5",
+};
+
+constinit const OpDef kAdamw{
+    .signature =
+        "adamw(w, g, m, v, lr, coefficient, count; beta1 = 0.9, beta2 = 0.95, eps = 1e-8, "
+        "decay = 0.0) -> w2, m2, v2",
+    .doc =
+        "One AdamW update in place with decoupled decay, on g * coefficient, bias-corrected by "
+        "count; coefficient 0 leaves w, m and v as they are.",
+    .traits = {.effect = true, .differentiable = false},
+    .overwrites = "w2<-w m2<-m v2<-v",
+    .infer = infer_adamw,
+    .cost = [](const Call& call) { return per_element(call, 14); },
+    .samples =
+        "w: f32[3,7], g: f32[3,7], m: f32[3,7], v: f32[3,7], lr: f32[], coefficient: f32[], "
+        "count: i32[]; decay=0.1 | w: f32[1029], g: bf16[1029], m: f32[1029], v: f32[1029], "
+        "lr: f32[], coefficient: f32[], count: i32[]; beta2=0.99, eps=1e-6",
+};
+
+}  // namespace weft
