@@ -1,0 +1,99 @@
+// The five edits keep definitions, uses and names right; the verifier objects to what they cannot.
+#include "graph/graph.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "graph/builder.h"
+#include "graph/ops/ops.h"
+#include "graph/text.h"
+#include "graph/verify.h"
+
+namespace weft {
+namespace {
+
+constexpr const char* kText = R"(graph g {
+  %a = input "a" : f32[4]
+  %b = input "b" : f32[4]
+  %s = add(%a, %b) : f32[4]
+  %t = add(%s, %s) : f32[4]
+  return t=%t
+}
+)";
+
+TEST(Graph, ReplaceUsesRedirectsEveryUseAndOutput) {
+  Graph graph = parse_graph(kText);
+  Value* a = graph.find_value("a");
+  graph.replace_uses(graph.find_value("s"), a);
+  graph.replace_uses(graph.find_value("t"), a);
+  verify(graph);
+  EXPECT_EQ(graph.outputs()[0].value, a);
+  EXPECT_EQ(graph.find_value("s")->users.size(), 0U);
+}
+
+TEST(Graph, ReplaceUsesCanSpareOneUser) {
+  Graph graph = parse_graph(kText);
+  Value* s = graph.find_value("s");
+  Node* gelu = graph.insert(s->users[0], kGelu, {s}, {}, {.name = "g"});
+  graph.replace_uses(s, gelu->result(), gelu);
+  verify(graph);
+  EXPECT_EQ(print_node(*graph.find_value("t")->def), "%t = add(%g, %g) : f32[4]");
+}
+
+TEST(Graph, EraseRefusesUsedNodesAndOutputs) {
+  Graph graph = parse_graph(kText);
+  EXPECT_THROW(graph.erase(graph.find_value("s")->def), InternalError);
+  EXPECT_THROW(graph.erase(graph.find_value("t")->def), InternalError);
+  graph.remove_output("t");
+  graph.erase(graph.find_value("t")->def);
+  graph.erase(graph.find_value("s")->def);
+  verify(graph);
+  EXPECT_EQ(graph.size(), 2U);
+  EXPECT_EQ(graph.find_value("s"), nullptr);
+}
+
+TEST(Graph, NewNamesAreMadeUnique) {
+  Graph graph = parse_graph(kText);
+  Value* a = graph.find_value("a");
+  EXPECT_EQ(graph.insert(nullptr, kGelu, {a}, {}, {.name = "s"})->result()->name, "s.2");
+  EXPECT_EQ(graph.insert(nullptr, kGelu, {a}, {}, {.name = "s"})->result()->name, "s.3");
+  const Node* t = graph.find_value("t")->def;
+  EXPECT_EQ(graph.clone(t, nullptr, t->operands, ".again")->result()->name, "t.again");
+}
+
+TEST(Graph, VerifierSeesUseBeforeDefinition) {
+  Graph graph = parse_graph(kText);
+  graph.move_before(graph.find_value("t")->def, graph.find_value("s")->def);
+  EXPECT_THROW(verify(graph), InternalError);
+}
+
+TEST(Graph, VerifierSeesReadAfterOverwrite) {
+  Graph graph = parse_graph(R"(graph g {
+  %acc = state "acc" : f32[4]
+  %g = input "g" : f32[4]
+  %micro = input "micro" : i32[]
+  %sum = accumulate(%acc, %g, %micro) : f32[4]
+  return sum=%sum
+}
+)");
+  verify(graph);
+  graph.insert(nullptr, kGelu, {graph.find_value("acc")}, {}, {.name = "late"});
+  EXPECT_THROW(verify(graph), InternalError);
+}
+
+TEST(Graph, VerifierSeesWrongTypes) {
+  Graph graph = parse_graph(kText);
+  graph.find_value("s")->type.shape = {5};
+  EXPECT_THROW(verify(graph), InternalError);
+}
+
+TEST(Graph, HashFollowsTheText) {
+  Graph one = parse_graph(kText);
+  Graph two = parse_graph(kText);
+  EXPECT_EQ(hash(one), hash(two));
+  two.find_value("s")->def->path = "layers.0";
+  EXPECT_NE(hash(one), hash(two));
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,56 @@
+// Signatures, attribute literals, and the rules every op definition keeps.
+#include "graph/op.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "graph/ops/ops.h"
+
+namespace weft {
+namespace {
+
+TEST(Op, SignaturesParse) {
+  const Signature& matmul = kMatmul.parsed();
+  EXPECT_EQ(matmul.name, "matmul");
+  ASSERT_EQ(matmul.operands.size(), 3U);
+  EXPECT_EQ(matmul.operands[2].kind, OperandKind::Optional);
+  EXPECT_EQ(matmul.attrs[matmul.attr_index("ta")].default_value, Attr(false));
+  EXPECT_EQ(kGradNorm.parsed().operands[0].kind, OperandKind::Variadic);
+  EXPECT_TRUE(kCast.parsed().attrs[0].required);
+  EXPECT_THROW(matmul.attr_index("nothing"), InternalError);
+}
+
+TEST(Op, AttributeLiteralsRoundTrip) {
+  const Attr attrs[] = {int64_t{-3},
+                        1e-5,
+                        true,
+                        std::string("a \"b\" \\ c\nd"),
+                        DType::BF16,
+                        std::vector<int64_t>{1, -2},
+                        std::vector<std::string>{"x", "y"},
+                        std::vector<int64_t>{}};
+  for (const Attr& attr : attrs) EXPECT_EQ(parse_attr(to_string(attr), attr), attr);
+}
+
+TEST(Op, EveryDefinitionIsComplete) {
+  std::set<std::string_view> names;
+  for (const OpDef* op : all_ops()) {
+    SCOPED_TRACE(op->signature);
+    EXPECT_TRUE(names.insert(op->name()).second) << "the name is taken";
+    EXPECT_FALSE(op->doc.empty());
+    EXPECT_EQ(find_op(op->name()), op);
+    if (op->traits.source) continue;
+    EXPECT_NE(op->infer, nullptr);
+    EXPECT_FALSE(op->samples.empty());
+    EXPECT_EQ(op->vjp != nullptr, op->traits.differentiable);
+  }
+}
+
+TEST(Op, OverwrittenOperandsAreFoundByName) {
+  Call call{.op = &kAdamw, .operands = {}, .results = std::vector<TensorType>(3), .attrs = {}};
+  EXPECT_EQ(overwritten_operands(call), (std::vector<int>{0, 2, 3}));
+}
+
+}  // namespace
+}  // namespace weft

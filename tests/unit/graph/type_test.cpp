@@ -1,0 +1,58 @@
+// Types and meshes: text round trips, local shapes, refusals.
+#include "graph/type.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace weft {
+namespace {
+
+std::string error_of(std::string_view text) {
+  try {
+    parse_type(text);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Type, PrintsAndParsesToTheSame) {
+  for (const char* text : {"f32[]", "bf16[512,256]", "i32[4]", "f64[0,3]", "f16[8] @F(dp)",
+                           "f32[8,16] @S(0:dp_shard) @P(tp)"}) {
+    EXPECT_EQ(to_string(parse_type(text)), text);
+  }
+}
+
+TEST(Type, RefusesWhatItCannotRead) {
+  EXPECT_EQ(error_of("f32"), "type \"f32\" is not of the form f32[2,3]");
+  EXPECT_EQ(error_of("f31[2]"), "unknown element type \"f31\"; use f64, f32, bf16, f16 or i32");
+  EXPECT_EQ(error_of("f32[2,x]"), "shape [2,x] has \"x\" where a size is expected");
+  EXPECT_EQ(error_of("f32[2,-1]"), "shape [2,-1] has \"-1\" where a size is expected");
+  EXPECT_EQ(error_of("f32[4611686018427387904,4]"),
+            "shape [4611686018427387904,4] has more elements than can be counted");
+  EXPECT_EQ(error_of("f32[2] dp"), "type \"f32[2] dp\" has \"dp\" after its shape");
+  EXPECT_EQ(error_of("f32[2] @S(dp)"), "placement \"@S(dp)\" has no dim; write @S(dim:axis)");
+  EXPECT_EQ(error_of("f32[2] @Q(dp)"),
+            "placement \"@Q(dp)\" is not @S(dim:axis), @P(axis) or @F(axis)");
+  EXPECT_EQ(error_of("f32[2] @P(dp"), "type \"f32[2] @P(dp\" has an unclosed placement");
+}
+
+TEST(Type, LocalShapeCutsTheShardedDim) {
+  Mesh mesh{{{"dp", 4}, {"tp", 2}}};
+  EXPECT_EQ(mesh.ranks(), 8);
+  EXPECT_EQ(local_shape(parse_type("f32[8,6] @S(0:dp) @S(1:tp)"), mesh), (Shape{2, 3}));
+  EXPECT_EQ(local_shape(parse_type("f32[8,6] @P(dp)"), mesh), (Shape{8, 6}));
+  EXPECT_THROW(local_shape(parse_type("f32[6] @S(0:dp)"), mesh), UserError);
+  EXPECT_THROW(local_shape(parse_type("f32[6] @S(0:pp)"), mesh), UserError);
+}
+
+TEST(Type, FlatStorageIsPaddedToWholeBlocksPerRank) {
+  Mesh mesh{{{"dp", 4}}};
+  EXPECT_EQ(local_shape(parse_type("f32[3] @F(dp)"), mesh), (Shape{1024}));
+  EXPECT_EQ(local_shape(parse_type("f32[4096] @F(dp)"), mesh), (Shape{1024}));
+  EXPECT_EQ(local_shape(parse_type("f32[4097] @F(dp)"), mesh), (Shape{2048}));
+}
+
+}  // namespace
+}  // namespace weft
