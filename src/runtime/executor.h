@@ -2,6 +2,7 @@
 // The arena it allocates is exactly the plan's arena_bytes.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -25,7 +26,8 @@ class Executor {
   void write(std::string_view name, const void* data, int64_t bytes);
   void read(std::string_view name, void* data, int64_t bytes) const;
 
-  // Queues all steps of a program and waits for them.
+  // Queues all steps of a program and waits for them. An error names the step it comes from, as far
+  // as the device can tell.
   void run(ProgramKind program);
 
   // Bytes allocated on the device: always plan.arena_bytes.
@@ -33,17 +35,23 @@ class Executor {
 
  private:
   struct PreparedStep;
+  struct Arena;
   const TensorRef& find(std::string_view name) const;
   Tensor tensor(const TensorRef& ref) const;
-  void prepare(std::span<const Kernel> kernels);
+  void prepare(ProgramKind program, std::span<const Kernel> kernels);
+  std::unique_ptr<PreparedStep> prepare_step(ProgramKind program, int64_t index,
+                                             std::span<const Kernel> kernels);
+  void queue(const PreparedStep& step);
+  void synchronize_all();
 
   const Plan& plan_;
   Device& device_;
-  char* arena_ = nullptr;
   int64_t allocated_bytes_ = 0;
-  std::vector<std::unique_ptr<Stream>> streams_;
+  // Destroyed in reverse: streams end before what their work uses.
+  std::unique_ptr<Arena> arena_;
+  std::array<std::vector<std::unique_ptr<PreparedStep>>, kPrograms> programs_;
   std::vector<std::unique_ptr<Event>> events_;
-  std::array<std::vector<PreparedStep>, kPrograms> programs_;
+  std::vector<std::unique_ptr<Stream>> streams_;
 };
 
 }  // namespace weft

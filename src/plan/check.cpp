@@ -1,0 +1,278 @@
+// Checks in the order in which a wrong plan would hurt: bounds, static overlap of lifetimes, then a
+// walk of each program that knows of every byte who wrote it last and whether that has surely
+// ended.
+#include "plan/check.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "plan/access_history.h"
+#include "plan/memory.h"
+
+namespace weft {
+namespace {
+
+template <class... Parts>
+[[noreturn]] void fault(const Plan& plan, const Parts&... parts) {
+  throw InternalError(cat("internal error: plan ", plan.name, ": ", parts...));
+}
+
+std::string describe(const Plan& plan, int64_t index) {
+  const Buffer& buffer = plan.buffers[index];
+  return cat("b", index, " \"", buffer.name, "\" [", buffer.offset, ", ",
+             buffer.offset + buffer.bytes, ")");
+}
+
+void check_buffer(const Plan& plan, int64_t index) {
+  const Buffer& b = plan.buffers[index];
+  if (b.bytes < 0 || b.offset < 0 || b.offset > plan.arena_bytes ||
+      b.bytes > plan.arena_bytes - b.offset) {
+    fault(plan, "buffer ", describe(plan, index), " outside the arena of ", plan.arena_bytes);
+  }
+  if (b.offset % kAlignment != 0) {
+    fault(plan, "buffer ", describe(plan, index), " not aligned to ", kAlignment);
+  }
+  if (b.persistent) {
+    if (b.offset + b.bytes > plan.persistent_bytes) {
+      fault(plan, "persistent buffer ", describe(plan, index), " beyond the persistent ",
+            plan.persistent_bytes, " bytes");
+    }
+    return;
+  }
+  if (b.offset < plan.persistent_bytes) {
+    fault(plan, "buffer ", describe(plan, index), " within the persistent ", plan.persistent_bytes,
+          " bytes");
+  }
+  const int64_t steps = static_cast<int64_t>(plan.program(b.program).size());
+  if (b.first < 0 || b.last < b.first || b.last >= steps) {
+    fault(plan, "buffer ", describe(plan, index), " lives from step ", b.first, " to ", b.last,
+          " of ", steps, " in ", program_name(b.program));
+  }
+}
+
+// Buffers by the first byte, all alive at once; refuses a newcomer that shares bytes with another.
+class LiveSet {
+ public:
+  explicit LiveSet(const Plan& plan) : plan_(plan) {}
+
+  void insert(int64_t index) {
+    const Buffer& buffer = plan_.buffers[index];
+    if (buffer.bytes == 0) return;
+    const auto next = by_offset_.lower_bound(buffer.offset);
+    if (next != by_offset_.end() && next->first < buffer.offset + buffer.bytes) {
+      overlap(index, next->second);
+    }
+    if (next != by_offset_.begin()) {
+      const int64_t before = std::prev(next)->second;
+      const Buffer& other = plan_.buffers[before];
+      if (other.offset + other.bytes > buffer.offset) overlap(before, index);
+    }
+    by_offset_.emplace(buffer.offset, index);
+  }
+
+  void erase(int64_t index) {
+    if (plan_.buffers[index].bytes > 0) by_offset_.erase(plan_.buffers[index].offset);
+  }
+
+ private:
+  [[noreturn]] void overlap(int64_t a, int64_t b) {
+    const Buffer& one = plan_.buffers[a];
+    const Buffer& two = plan_.buffers[b];
+    std::string where = "at all times";
+    if (!one.persistent) {
+      where = cat("at ", program_name(one.program), " step ", std::max(one.first, two.first));
+    }
+    fault(plan_, "buffers ", describe(plan_, a), " and ", describe(plan_, b), " overlap ", where);
+  }
+
+  const Plan& plan_;
+  std::map<int64_t, int64_t> by_offset_;
+};
+
+void check_persistent_overlap(const Plan& plan) {
+  LiveSet live(plan);
+  for (size_t i = 0; i < plan.buffers.size(); ++i) {
+    if (plan.buffers[i].persistent) live.insert(static_cast<int64_t>(i));
+  }
+}
+
+void check_transient_overlap(const Plan& plan, ProgramKind program) {
+  const size_t steps = plan.program(program).size();
+  std::vector<std::vector<int64_t>> born(steps);
+  std::vector<std::vector<int64_t>> dies(steps);
+  for (size_t i = 0; i < plan.buffers.size(); ++i) {
+    const Buffer& buffer = plan.buffers[i];
+    if (buffer.persistent || buffer.program != program) continue;
+    born[buffer.first].push_back(static_cast<int64_t>(i));
+    dies[buffer.last].push_back(static_cast<int64_t>(i));
+  }
+  LiveSet live(plan);
+  for (size_t step = 0; step < steps; ++step) {
+    for (const int64_t index : born[step]) live.insert(index);
+    for (const int64_t index : dies[step]) live.erase(index);
+  }
+}
+
+// Walks one program.
+class ProgramWalk {
+ public:
+  ProgramWalk(const Plan& plan, ProgramKind program, std::set<int64_t>& written)
+      : plan_(plan),
+        program_(program),
+        written_(written),
+        history_(plan.arena_bytes, static_cast<int64_t>(plan.streams.size()), plan.num_events) {
+    for (size_t i = 0; i < plan.buffers.size(); ++i) {
+      if (plan.buffers[i].persistent) history_.preset(range(static_cast<int64_t>(i)));
+    }
+  }
+
+  void run() {
+    const std::vector<Step>& steps = plan_.program(program_);
+    for (index_ = 0; index_ < static_cast<int64_t>(steps.size()); ++index_) {
+      step_ = &steps[index_];
+      check_step();
+    }
+  }
+
+ private:
+  void check_step() {
+    if (step_->stream < 0 || step_->stream >= static_cast<int64_t>(plan_.streams.size())) {
+      step_fault("runs on stream ", step_->stream, " of ", plan_.streams.size());
+    }
+    history_.begin_step(index_, step_->stream);
+    for (const int64_t event : step_->waits) {
+      check_event(event);
+      if (!history_.wait(event)) step_fault("waits for e", event, ", which nothing signals before");
+    }
+    for (const TensorRef& ref : step_->operands) {
+      check_ref(ref.buffer, ref);
+      if (const auto conflict = history_.read(range(ref.buffer))) bad_read(ref.buffer, *conflict);
+    }
+    std::set<int64_t> targets;
+    for (const TensorRef& ref : step_->results) {
+      check_ref(ref.buffer, ref);
+      check_write(ref.buffer, targets);
+    }
+    if (step_->workspace != -1) {
+      check_ref(step_->workspace, {});
+      check_write(step_->workspace, targets);
+    }
+    if (step_->signal != -1) {
+      check_event(step_->signal);
+      history_.signal(step_->signal);
+    }
+  }
+
+  void check_event(int64_t event) const {
+    if (event < 0 || event >= plan_.num_events) {
+      step_fault("names event e", event, " of ", plan_.num_events);
+    }
+  }
+
+  void check_ref(int64_t index, const TensorRef& ref) const {
+    if (index < 0 || index >= static_cast<int64_t>(plan_.buffers.size())) {
+      step_fault("names buffer b", index, " of ", plan_.buffers.size());
+    }
+    const Buffer& buffer = plan_.buffers[index];
+    if (ref.buffer != -1 && tensor_bytes(ref) > buffer.bytes) {
+      step_fault("sees ", tensor_bytes(ref), " bytes of ", describe(plan_, index));
+    }
+    if (buffer.persistent) return;
+    if (buffer.program != program_) {
+      step_fault("uses ", describe(plan_, index), " of program ", program_name(buffer.program));
+    }
+    if (index_ < buffer.first || index_ > buffer.last) {
+      step_fault("uses ", describe(plan_, index), ", which lives from step ", buffer.first, " to ",
+                 buffer.last);
+    }
+  }
+
+  void check_write(int64_t index, std::set<int64_t>& targets) {
+    if (!targets.insert(index).second) step_fault("writes ", describe(plan_, index), " twice");
+    if (const auto conflict = history_.write(range(index))) {
+      step_fault("writes ", describe(plan_, index), " with no event after ", label(conflict->step),
+                 ", which uses those bytes");
+    }
+    written_.insert(index);
+  }
+
+  [[noreturn]] void bad_read(int64_t index, const AccessHistory::Conflict& conflict) const {
+    if (conflict.unordered) {
+      step_fault("reads ", describe(plan_, index), " with no event after ", label(conflict.step),
+                 ", which writes it");
+    }
+    if (conflict.buffer >= 0) {
+      step_fault("reads ", describe(plan_, index), ", which ", label(conflict.step),
+                 " overwrote as ", describe(plan_, conflict.buffer));
+    }
+    step_fault("reads ", describe(plan_, index), " before anything is written to it");
+  }
+
+  template <class... Parts>
+  [[noreturn]] void step_fault(const Parts&... parts) const {
+    fault(plan_, label(index_), ": ", parts...);
+  }
+
+  std::string label(int64_t step) const {
+    return step < 0 ? "the start" : step_label(program_, step, plan_.program(program_)[step]);
+  }
+
+  AccessHistory::Range range(int64_t index) const {
+    const Buffer& buffer = plan_.buffers[index];
+    return {index, buffer.offset, buffer.offset + buffer.bytes};
+  }
+
+  const Plan& plan_;
+  ProgramKind program_;
+  std::set<int64_t>& written_;
+  AccessHistory history_;
+  int64_t index_ = 0;
+  const Step* step_ = nullptr;
+};
+
+void check_bindings(const Plan& plan, std::set<int64_t> filled) {
+  std::set<std::string_view> names;
+  const auto check = [&](const Binding& binding) {
+    if (!names.insert(binding.name).second) fault(plan, "two bindings \"", binding.name, "\"");
+    const int64_t index = binding.tensor.buffer;
+    if (index < 0 || index >= static_cast<int64_t>(plan.buffers.size()) ||
+        !plan.buffers[index].persistent ||
+        tensor_bytes(binding.tensor) > plan.buffers[index].bytes) {
+      fault(plan, "binding \"", binding.name, "\" does not fit a persistent buffer b", index);
+    }
+  };
+  for (const auto* list : {&plan.inputs, &plan.params, &plan.states}) {
+    for (const Binding& binding : *list) {
+      check(binding);
+      filled.insert(binding.tensor.buffer);
+    }
+  }
+  for (const Binding& binding : plan.outputs) {
+    check(binding);
+    if (!filled.count(binding.tensor.buffer)) {
+      fault(plan, "no step writes output \"", binding.name, "\"");
+    }
+  }
+}
+
+}  // namespace
+
+void check_plan(const Plan& plan) {
+  if (plan.persistent_bytes < 0 || plan.persistent_bytes > plan.arena_bytes ||
+      plan.num_events < 0) {
+    fault(plan, "arena ", plan.arena_bytes, ", persistent ", plan.persistent_bytes, ", events ",
+          plan.num_events);
+  }
+  for (size_t i = 0; i < plan.buffers.size(); ++i) check_buffer(plan, static_cast<int64_t>(i));
+  check_persistent_overlap(plan);
+  std::set<int64_t> written;
+  for (int i = 0; i < kPrograms; ++i) {
+    const auto program = static_cast<ProgramKind>(i);
+    check_transient_overlap(plan, program);
+    ProgramWalk(plan, program, written).run();
+  }
+  check_bindings(plan, std::move(written));
+}
+
+}  // namespace weft

@@ -1,0 +1,57 @@
+// Names of the plan's enumerators and what can be said of a single step.
+#include "plan/plan.h"
+
+namespace weft {
+
+std::string_view buffer_kind_name(BufferKind kind) {
+  switch (kind) {
+    case BufferKind::Param:
+      return "param";
+    case BufferKind::Gradient:
+      return "gradient";
+    case BufferKind::Optimizer:
+      return "optimizer";
+    case BufferKind::Activation:
+      return "activation";
+    case BufferKind::Input:
+      return "input";
+    case BufferKind::Output:
+      return "output";
+    case BufferKind::Workspace:
+      return "workspace";
+  }
+  return "?";
+}
+
+std::string_view program_name(ProgramKind kind) {
+  switch (kind) {
+    case ProgramKind::Micro:
+      return "micro";
+    case ProgramKind::Last:
+      return "last";
+    case ProgramKind::Eval:
+      return "eval";
+  }
+  return "?";
+}
+
+Call call_of(const Step& step) {
+  Call call;
+  call.op = find_op(step.op);
+  CHECK(call.op != nullptr, "no op ", step.op);
+  for (const TensorRef& ref : step.operands) call.operands.push_back({ref.dtype, ref.shape, {}});
+  for (const TensorRef& ref : step.results) call.results.push_back({ref.dtype, ref.shape, {}});
+  call.attrs = step.attrs;
+  return call;
+}
+
+int64_t tensor_bytes(const TensorRef& ref) {
+  return count(ref.shape) * dtype_bytes(ref.dtype);
+}
+
+std::string step_label(ProgramKind program, int64_t index, const Step& step) {
+  return cat(program_name(program), " step ", index, " ", step.op, " (", step.path,
+             step.path.empty() ? "" : " ", phase_name(step.phase), ")");
+}
+
+}  // namespace weft

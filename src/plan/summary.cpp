@@ -1,0 +1,193 @@
+// The summary: a few aligned lines a program, with nothing in them that depends on the machine that
+// compiles.
+#include "plan/summary.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/text.h"
+
+namespace weft {
+namespace {
+
+constexpr size_t kLargest = 5;  // groups of buffers that are named
+constexpr size_t kSlowest = 5;  // ops that are named
+
+std::string padded(std::string_view label) {
+  std::string text(label);
+  text.resize(std::max<size_t>(text.size() + 1, 14), ' ');
+  return text;
+}
+
+std::string percent(double part, double whole) {
+  return cat(static_cast<int64_t>(whole > 0 ? part / whole * 100 + 0.5 : 0), "%");
+}
+
+// "950 us": seconds at three digits in the unit that suits them.
+std::string short_time(double seconds) {
+  if (seconds <= 0) return "0 s";
+  char text[32];
+  const auto [scale, unit] = seconds < 1e-3 ? std::pair{1e6, "us"}
+                             : seconds < 1  ? std::pair{1e3, "ms"}
+                                            : std::pair{1.0, "s"};
+  std::snprintf(text, sizeof text, "%.3g %s", seconds * scale, unit);
+  return text;
+}
+
+// "l3.attn.out" and "layers.3.mlp" without the number, so that the layers of a model are one group.
+std::string group_name(std::string_view name) {
+  std::string out;
+  for (const std::string& piece : split(name, '.')) {
+    if (!out.empty()) out += '.';
+    const size_t digits = piece.find_first_of("0123456789");
+    const bool numbered = digits != std::string::npos && digits <= 1 &&
+                          piece.find_first_not_of("0123456789", digits) == std::string::npos;
+    out += numbered ? piece.substr(0, digits) + "*" : piece;
+  }
+  return out;
+}
+
+bool alive(const Buffer& buffer, ProgramKind program, int64_t step) {
+  return buffer.persistent ||
+         (buffer.program == program && buffer.first <= step && step <= buffer.last);
+}
+
+template <class Count>
+std::vector<std::pair<std::string, Count>> largest_first(const std::map<std::string, Count>& map) {
+  std::vector<std::pair<std::string, Count>> list(map.begin(), map.end());
+  std::stable_sort(list.begin(), list.end(),
+                   [](const auto& a, const auto& b) { return b.second < a.second; });
+  return list;
+}
+
+struct Group {
+  int64_t bytes = 0;
+  int64_t count = 0;
+  bool operator<(const Group& other) const { return bytes < other.bytes; }
+};
+
+std::string largest_lines(const Plan& plan, ProgramKind program, int64_t step) {
+  std::map<std::string, Group> groups;
+  for (const Buffer& buffer : plan.buffers) {
+    if (!alive(buffer, program, step)) continue;
+    Group& group = groups[cat(group_name(buffer.name), " (", buffer_kind_name(buffer.kind), ")")];
+    group.bytes += buffer.bytes;
+    ++group.count;
+  }
+  std::string text;
+  const auto list = largest_first(groups);
+  for (size_t i = 0; i < std::min(kLargest, list.size()); ++i) {
+    const auto& [name, group] = list[i];
+    text += cat(padded(i == 0 ? "  largest" : ""), human_bytes(static_cast<double>(group.bytes)),
+                "  ", name);
+    if (group.count > 1) text += cat(" x ", group.count);
+    text += "\n";
+  }
+  return text;
+}
+
+std::string phase_counts(const std::vector<Step>& steps) {
+  std::string text;
+  for (const Phase phase : {Phase::Forward, Phase::Backward, Phase::Optimizer}) {
+    const auto in_phase = [&](const Step& step) { return step.phase == phase; };
+    const auto found = std::count_if(steps.begin(), steps.end(), in_phase);
+    if (found > 0) text += cat("  ", phase_name(phase), " ", found);
+  }
+  const auto recomputed =
+      std::count_if(steps.begin(), steps.end(), [](const Step& s) { return s.recomputed; });
+  if (recomputed > 0) text += cat("  recomputed ", recomputed);
+  return text;
+}
+
+std::string time_line(const std::vector<Step>& steps, double total) {
+  std::map<std::string, double> by_op;
+  for (const Step& step : steps) by_op[step.op] += step.seconds;
+  std::string text = padded("  time") + short_time(total) + " predicted";
+  const auto list = largest_first(by_op);
+  for (size_t i = 0; i < std::min(kSlowest, list.size()); ++i) {
+    text += cat("  ", list[i].first, " ", percent(list[i].second, total));
+  }
+  return text + "\n";
+}
+
+std::string program_lines(const Plan& plan, ProgramKind program) {
+  const std::vector<Step>& steps = plan.program(program);
+  const double seconds = program_seconds(plan, program);
+  std::string text = cat(padded(cat("program ", program_name(program))), steps.size(), " steps",
+                         phase_counts(steps), "\n");
+  text += cat(padded("  flops"), human_count(program_flops(plan, program)), "\n");
+  text += time_line(steps, seconds);
+  const Peak peak = peak_memory(plan, program);
+  text += cat(padded("  peak"), human_bytes(static_cast<double>(peak.total)), " at ",
+              step_label(program, peak.step, steps[peak.step]), "\n", padded("  of it"));
+  std::vector<std::string> kinds;
+  for (int i = 0; i < kBufferKinds; ++i) {
+    if (peak.bytes[i] == 0) continue;
+    kinds.push_back(cat(buffer_kind_name(static_cast<BufferKind>(i)), " ",
+                        human_bytes(static_cast<double>(peak.bytes[i]))));
+  }
+  return text + join(kinds, "  ") + "\n" + largest_lines(plan, program, peak.step);
+}
+
+}  // namespace
+
+Peak peak_memory(const Plan& plan, ProgramKind program) {
+  const size_t steps = plan.program(program).size();
+  Peak peak;
+  if (steps == 0) return peak;
+  using Bytes = std::array<int64_t, kBufferKinds>;
+  Bytes live{};
+  std::vector<Bytes> born(steps + 1, Bytes{});
+  std::vector<Bytes> dead(steps + 1, Bytes{});
+  for (const Buffer& buffer : plan.buffers) {
+    const auto kind = static_cast<size_t>(buffer.kind);
+    if (buffer.persistent) {
+      live[kind] += buffer.bytes;
+    } else if (buffer.program == program) {
+      born.at(buffer.first)[kind] += buffer.bytes;
+      dead.at(buffer.last + 1)[kind] += buffer.bytes;
+    }
+  }
+  for (size_t step = 0; step < steps; ++step) {
+    int64_t total = 0;
+    for (size_t kind = 0; kind < live.size(); ++kind) {
+      live[kind] += born[step][kind] - dead[step][kind];
+      total += live[kind];
+    }
+    if (total > peak.total || peak.step < 0) peak = {live, total, static_cast<int64_t>(step)};
+  }
+  return peak;
+}
+
+double program_flops(const Plan& plan, ProgramKind program) {
+  double sum = 0;
+  for (const Step& step : plan.program(program)) sum += step.flops;
+  return sum;
+}
+
+double program_seconds(const Plan& plan, ProgramKind program) {
+  // Streams run side by side: at best as long as the busiest of them.
+  std::vector<double> by_stream(plan.streams.size(), 0.0);
+  for (const Step& step : plan.program(program)) by_stream.at(step.stream) += step.seconds;
+  return by_stream.empty() ? 0 : *std::max_element(by_stream.begin(), by_stream.end());
+}
+
+std::string summarize(const Plan& plan) {
+  std::vector<std::string> axes;
+  for (const MeshAxis& axis : plan.mesh.axes) axes.push_back(cat(axis.name, "=", axis.size));
+  std::string text = cat(padded("plan"), plan.name, "  backend ", plan.backend, "  mesh ",
+                         axes.empty() ? "1 rank" : join(axes, " "), "\n");
+  text += cat(padded("bound"), plan.params.size(), " params  ", plan.states.size(), " states  ",
+              plan.inputs.size(), " inputs  ", plan.outputs.size(), " outputs\n");
+  text += cat(padded("runs on"), plan.streams.size(), " streams  ", plan.num_events, " events\n");
+  text += cat(padded("arena"), human_bytes(static_cast<double>(plan.arena_bytes)), " (",
+              plan.arena_bytes, " bytes)  persistent ",
+              human_bytes(static_cast<double>(plan.persistent_bytes)), "\n");
+  for (int i = 0; i < kPrograms; ++i) {
+    const auto program = static_cast<ProgramKind>(i);
+    if (!plan.program(program).empty()) text += program_lines(plan, program);
+  }
+  return text;
+}
+
+}  // namespace weft

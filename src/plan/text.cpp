@@ -1,0 +1,322 @@
+// Printing and parsing of plans, side by side so that they cannot drift apart.
+//
+//   plan gpt2
+//   backend cpu
+//   mesh dp=4
+//   streams compute, comm
+//   events 1
+//   arena 8192
+//   persistent 4096
+//   buffer b0 param 1024 at 0 persistent "layers.0.attention.wo"
+//   buffer b1 activation 4096 at 4096 last 3..7 "l0.attn.out"
+//   param "layers.0.attention.wo" b0: f32[16,16]
+//   program last
+//   step 0 compute matmul.gemm(b2: f32[64,16], b0: f32[16,16]; ta=false) -> b1: f32[64,16]
+//       workspace b3 wait e0 signal e1 flops 32768 seconds 1e-06 recomputed # layers.0 fwd
+//
+// A step is one line. Optional parts are left out where they say nothing; attributes are all there,
+// so that a plan keeps its meaning when a default changes.
+#include "plan/text.h"
+
+#include <algorithm>
+
+#include "base/hash.h"
+#include "plan/scanner.h"
+
+namespace weft {
+namespace {
+
+constexpr std::array kPhases = {Phase::Forward, Phase::Backward, Phase::Optimizer};
+
+std::string quoted(const std::string& text) {
+  return to_string(Attr(text));
+}
+
+std::string print_ref(const TensorRef& ref) {
+  return cat("b", ref.buffer, ": ", to_string(TensorType{ref.dtype, ref.shape, {}}));
+}
+
+std::string print_refs(const std::vector<TensorRef>& refs) {
+  std::vector<std::string> pieces;
+  for (const TensorRef& ref : refs) pieces.push_back(print_ref(ref));
+  return join(pieces, ", ");
+}
+
+std::string print_buffer(size_t index, const Buffer& buffer) {
+  const std::string life =
+      buffer.persistent ? "persistent"
+                        : cat(program_name(buffer.program), " ", buffer.first, "..", buffer.last);
+  return cat("buffer b", index, " ", buffer_kind_name(buffer.kind), " ", buffer.bytes, " at ",
+             buffer.offset, " ", life, " ", quoted(buffer.name), "\n");
+}
+
+std::string print_attrs(const Step& step) {
+  const OpDef* op = find_op(step.op);
+  CHECK(op != nullptr, "no op ", step.op);
+  const auto& specs = op->parsed().attrs;
+  std::string text;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    text += cat(i == 0 ? "; " : ", ", specs[i].name, "=", to_string(step.attrs.at(i)));
+  }
+  return text;
+}
+
+std::string print_step(const Plan& plan, size_t index, const Step& step) {
+  std::string text =
+      cat("step ", index, " ", plan.streams.at(step.stream), " ", step.op, ".", step.kernel, "(",
+          print_refs(step.operands), print_attrs(step), ") -> ", print_refs(step.results));
+  if (step.workspace != -1) text += cat(" workspace b", step.workspace);
+  for (const int64_t event : step.waits) text += cat(" wait e", event);
+  if (step.signal != -1) text += cat(" signal e", step.signal);
+  if (step.flops != 0) text += " flops " + format_double(step.flops);
+  if (step.seconds != 0) text += " seconds " + format_double(step.seconds);
+  if (step.recomputed) text += " recomputed";
+  text += cat(" # ", step.path, step.path.empty() ? "" : " ", phase_name(step.phase), "\n");
+  return text;
+}
+
+// One line after the other; the first word says what a line is.
+class Parser {
+ public:
+  Plan parse(std::string_view text) {
+    int64_t number = 0;
+    for (const std::string& line : split(text, '\n')) {
+      ++number;
+      try {
+        if (!trim(line).empty()) parse_line(line);
+      } catch (const UserError& error) {
+        throw UserError(ExitCode::InputFile, cat("line ", number, ": ", error.what()));
+      }
+    }
+    INPUT_CHECK(!plan_.name.empty(), "line ", number, ": the text has no plan");
+    return std::move(plan_);
+  }
+
+ private:
+  void parse_line(std::string_view line) {
+    Scanner scan(line);
+    const std::string key = scan.word();
+    INPUT_CHECK(!plan_.name.empty() || key == "plan", "\"", key,
+                "\" found where a plan starts with \"plan NAME\"");
+    if (key == "plan") {
+      plan_.name = scan.rest();
+      return;
+    }
+    if (key == "backend") {
+      plan_.backend = scan.rest();
+      return;
+    }
+    if (key == "step") {
+      parse_step(scan);
+    } else if (key == "buffer") {
+      parse_buffer(scan);
+    } else {
+      parse_setting(key, scan);
+    }
+    scan.end();
+  }
+
+  void parse_setting(const std::string& key, Scanner& scan) {
+    if (key == "mesh") {
+      do {
+        const std::string axis = scan.word();
+        scan.expect("=");
+        plan_.mesh.axes.push_back({axis, scan.integer()});
+      } while (scan.accept(","));
+    } else if (key == "streams") {
+      do plan_.streams.push_back(scan.word());
+      while (scan.accept(","));
+    } else if (key == "events") {
+      plan_.num_events = scan.integer();
+    } else if (key == "arena") {
+      plan_.arena_bytes = scan.integer();
+    } else if (key == "persistent") {
+      plan_.persistent_bytes = scan.integer();
+    } else if (key == "program") {
+      program_ = &plan_.programs[static_cast<size_t>(parse_program(scan))];
+    } else {
+      parse_binding(key, scan);
+    }
+  }
+
+  void parse_binding(const std::string& key, Scanner& scan) {
+    auto& list = key == "input"   ? plan_.inputs
+                 : key == "param" ? plan_.params
+                 : key == "state" ? plan_.states
+                                  : plan_.outputs;
+    INPUT_CHECK(&list != &plan_.outputs || key == "output", "unknown line \"", key, "\"");
+    std::string name = scan.quoted();
+    list.push_back({std::move(name), parse_ref(scan)});
+  }
+
+  static ProgramKind parse_program(Scanner& scan) {
+    const std::string name = scan.word();
+    for (int i = 0; i < kPrograms; ++i) {
+      if (program_name(static_cast<ProgramKind>(i)) == name) return static_cast<ProgramKind>(i);
+    }
+    throw UserError(ExitCode::InputFile, cat("\"", name, "\" is not micro, last or eval"));
+  }
+
+  static BufferKind parse_kind(Scanner& scan) {
+    const std::string name = scan.word();
+    for (int i = 0; i < kBufferKinds; ++i) {
+      if (buffer_kind_name(static_cast<BufferKind>(i)) == name) return static_cast<BufferKind>(i);
+    }
+    throw UserError(ExitCode::InputFile, cat("unknown kind of buffer \"", name, "\""));
+  }
+
+  static TensorRef parse_ref(Scanner& scan) {
+    const int64_t buffer = scan.numbered('b');
+    scan.expect(":");
+    TensorType type = parse_type(scan.type());
+    return {buffer, type.dtype, std::move(type.shape)};
+  }
+
+  void parse_buffer(Scanner& scan) {
+    const int64_t index = scan.numbered('b');
+    INPUT_CHECK(index == static_cast<int64_t>(plan_.buffers.size()), "buffer b", index,
+                " found, expected b", plan_.buffers.size());
+    Buffer buffer;
+    buffer.kind = parse_kind(scan);
+    buffer.bytes = scan.integer();
+    scan.expect("at");
+    buffer.offset = scan.integer();
+    buffer.persistent = scan.accept("persistent");
+    if (!buffer.persistent) {
+      buffer.program = parse_program(scan);
+      buffer.first = scan.integer();
+      scan.expect("..");
+      buffer.last = scan.integer();
+    }
+    buffer.name = scan.quoted();
+    plan_.buffers.push_back(std::move(buffer));
+  }
+
+  void parse_step(Scanner& scan) {
+    INPUT_CHECK(program_ != nullptr, "a step stands before the first \"program\"");
+    const int64_t index = scan.integer();
+    INPUT_CHECK(index == static_cast<int64_t>(program_->size()), "step ", index,
+                " found, expected step ", program_->size());
+    Step step;
+    const std::string stream = scan.word();
+    const auto found = std::find(plan_.streams.begin(), plan_.streams.end(), stream);
+    INPUT_CHECK(found != plan_.streams.end(), "unknown stream \"", stream, "\"");
+    step.stream = found - plan_.streams.begin();
+    const std::string name = scan.word();
+    const size_t dot = name.find('.');
+    INPUT_CHECK(dot != std::string::npos, "\"", name, "\" is not op.kernel");
+    step.op = name.substr(0, dot);
+    step.kernel = name.substr(dot + 1);
+    scan.expect("(");
+    if (!scan.next_is(";") && !scan.next_is(")")) step.operands = parse_refs(scan);
+    step.attrs = parse_attrs(step.op, scan);
+    scan.expect(")");
+    scan.expect("->");
+    if (scan.next_is("b")) step.results = parse_refs(scan);
+    parse_options(step, scan);
+    program_->push_back(std::move(step));
+  }
+
+  static std::vector<TensorRef> parse_refs(Scanner& scan) {
+    std::vector<TensorRef> refs;
+    do refs.push_back(parse_ref(scan));
+    while (scan.accept(","));
+    return refs;
+  }
+
+  // Given by name in any order; those that are not there have their defaults.
+  static Attrs parse_attrs(const std::string& op_name, Scanner& scan) {
+    const OpDef* op = find_op(op_name);
+    INPUT_CHECK(op != nullptr, "unknown op \"", op_name, "\"");
+    const auto& specs = op->parsed().attrs;
+    Attrs attrs;
+    for (const AttrSpec& spec : specs) attrs.push_back(spec.default_value);
+    std::vector<bool> given(specs.size(), false);
+    if (scan.accept(";")) {
+      do {
+        const std::string name = scan.word();
+        const auto spec = std::find_if(specs.begin(), specs.end(),
+                                       [&](const AttrSpec& s) { return s.name == name; });
+        INPUT_CHECK(spec != specs.end(), op_name, " has no attribute \"", name, "\"");
+        scan.expect("=");
+        const size_t at = spec - specs.begin();
+        attrs[at] = parse_attr(scan.literal(), spec->default_value);
+        given[at] = true;
+      } while (scan.accept(","));
+    }
+    for (size_t i = 0; i < specs.size(); ++i) {
+      INPUT_CHECK(given[i] || !specs[i].required, op_name, " needs the attribute \"", specs[i].name,
+                  "\"");
+    }
+    return attrs;
+  }
+
+  static void parse_options(Step& step, Scanner& scan) {
+    while (!scan.accept("#")) {
+      const std::string key = scan.word();
+      if (key == "workspace") {
+        step.workspace = scan.numbered('b');
+      } else if (key == "wait") {
+        step.waits.push_back(scan.numbered('e'));
+      } else if (key == "signal") {
+        step.signal = scan.numbered('e');
+      } else if (key == "flops") {
+        step.flops = scan.number();
+      } else if (key == "seconds") {
+        step.seconds = scan.number();
+      } else {
+        INPUT_CHECK(key == "recomputed", "unknown part \"", key, "\" of a step");
+        step.recomputed = true;
+      }
+    }
+    const std::string where = scan.rest();
+    const size_t space = where.rfind(' ');
+    if (space != std::string::npos) step.path = where.substr(0, space);
+    const std::string name = space == std::string::npos ? where : where.substr(space + 1);
+    const auto phase = std::find_if(kPhases.begin(), kPhases.end(),
+                                    [&](Phase p) { return phase_name(p) == name; });
+    INPUT_CHECK(phase != kPhases.end(), "\"", name, "\" is not fwd, bwd or opt");
+    step.phase = *phase;
+  }
+
+  Plan plan_;
+  std::vector<Step>* program_ = nullptr;
+};
+
+}  // namespace
+
+std::string print_plan(const Plan& plan) {
+  std::string text = cat("plan ", plan.name, "\nbackend ", plan.backend, "\n");
+  std::vector<std::string> axes;
+  for (const MeshAxis& axis : plan.mesh.axes) axes.push_back(cat(axis.name, "=", axis.size));
+  if (!axes.empty()) text += "mesh " + join(axes, ", ") + "\n";
+  text += cat("streams ", join(plan.streams, ", "), "\nevents ", plan.num_events, "\narena ",
+              plan.arena_bytes, "\npersistent ", plan.persistent_bytes, "\n");
+  for (size_t i = 0; i < plan.buffers.size(); ++i) text += print_buffer(i, plan.buffers[i]);
+  const auto print_bindings = [&](std::string_view key, const std::vector<Binding>& bindings) {
+    for (const Binding& binding : bindings) {
+      text += cat(key, " ", quoted(binding.name), " ", print_ref(binding.tensor), "\n");
+    }
+  };
+  print_bindings("input", plan.inputs);
+  print_bindings("param", plan.params);
+  print_bindings("state", plan.states);
+  print_bindings("output", plan.outputs);
+  for (int i = 0; i < kPrograms; ++i) {
+    const auto program = static_cast<ProgramKind>(i);
+    const std::vector<Step>& steps = plan.program(program);
+    if (!steps.empty()) text += cat("program ", program_name(program), "\n");
+    for (size_t s = 0; s < steps.size(); ++s) text += print_step(plan, s, steps[s]);
+  }
+  return text;
+}
+
+Plan parse_plan(std::string_view text) {
+  return Parser().parse(text);
+}
+
+uint64_t hash(const Plan& plan) {
+  return hash_text(print_plan(plan));
+}
+
+}  // namespace weft

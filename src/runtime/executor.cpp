@@ -1,0 +1,177 @@
+// Everything a launch needs is made once, in the constructor; running a program only queues.
+#include "runtime/executor.h"
+
+#include <algorithm>
+#include <exception>
+
+#include "base/error.h"
+
+namespace weft {
+namespace {
+
+// Runs the action and puts "where: " before the message of whatever it throws, type kept.
+template <class Action>
+void with_place(const std::string& where, Action action) {
+  try {
+    action();
+  } catch (const UserError& error) {
+    throw UserError(error.code(), cat(where, ": ", error.what()));
+  } catch (const DeviceError& error) {
+    throw DeviceError(cat(where, ": ", error.what()), error.code());
+  } catch (const std::exception& error) {
+    throw InternalError(cat(where, ": ", error.what()));
+  }
+}
+
+// A launch that knows its kernel and its place, so that an error says where it comes from even when
+// the stream runs it later on another thread.
+struct PlacedLaunch : Launch {
+  const Kernel* kernel = nullptr;
+  std::string where;
+};
+
+void launch_with_place(const Launch& launch) {
+  const auto& placed = static_cast<const PlacedLaunch&>(launch);
+  with_place(placed.where, [&] { placed.kernel->launch(launch); });
+}
+
+const Kernel& find_kernel(std::span<const Kernel> kernels, const Step& step) {
+  const auto found = std::find_if(kernels.begin(), kernels.end(), [&](const Kernel& kernel) {
+    return kernel.op == step.op && kernel.name == step.kernel;
+  });
+  USER_CHECK(found != kernels.end(), "the backend has no kernel ", step.op, ".", step.kernel,
+             "; the plan was made for another backend or build");
+  return *found;
+}
+
+}  // namespace
+
+struct Executor::PreparedStep {
+  Call call;
+  PlacedLaunch launch;
+  Kernel kernel;  // the table's, its launch replaced by launch_with_place
+  std::vector<Event*> waits;
+  Event* signal = nullptr;
+};
+
+// The one block of device memory.
+struct Executor::Arena {
+  Arena(Device& device_, int64_t bytes)
+      : device(device_), base(static_cast<char*>(device_.allocate(bytes))) {}
+  ~Arena() { device.release(base); }
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  Device& device;
+  char* base;
+};
+
+Executor::Executor(const Plan& plan, Device& device, std::span<const Kernel> kernels)
+    : plan_(plan), device_(device) {
+  for (const std::string& name : plan.streams) streams_.push_back(device.make_stream(name));
+  for (int64_t i = 0; i < plan.num_events; ++i) events_.push_back(device.make_event());
+  CHECK(!streams_.empty(), "a plan without streams");
+  arena_ = std::make_unique<Arena>(device_, plan.arena_bytes);
+  allocated_bytes_ = plan.arena_bytes;
+  for (int i = 0; i < kPrograms; ++i) prepare(static_cast<ProgramKind>(i), kernels);
+  streams_.front()->zero(arena_->base, plan.persistent_bytes);
+  streams_.front()->synchronize();
+}
+
+Executor::~Executor() = default;
+
+void Executor::prepare(ProgramKind program, std::span<const Kernel> kernels) {
+  const int64_t steps = static_cast<int64_t>(plan_.program(program).size());
+  for (int64_t i = 0; i < steps; ++i) {
+    programs_[static_cast<size_t>(program)].push_back(prepare_step(program, i, kernels));
+  }
+}
+
+std::unique_ptr<Executor::PreparedStep> Executor::prepare_step(ProgramKind program, int64_t index,
+                                                               std::span<const Kernel> kernels) {
+  const Step& step = plan_.program(program)[index];
+  auto prepared = std::make_unique<PreparedStep>();
+  prepared->call = call_of(step);
+  PlacedLaunch& launch = prepared->launch;
+  launch.where = step_label(program, index, step);
+  with_place(launch.where, [&] { launch.kernel = &find_kernel(kernels, step); });
+  launch.call = &prepared->call;
+  for (const TensorRef& ref : step.operands) launch.operands.push_back(tensor(ref));
+  for (const TensorRef& ref : step.results) launch.results.push_back(tensor(ref));
+  if (step.workspace != -1) {
+    const Buffer& workspace = plan_.buffers.at(step.workspace);
+    launch.workspace = arena_->base + workspace.offset;
+    launch.workspace_bytes = workspace.bytes;
+  }
+  launch.stream = streams_.at(step.stream).get();
+  launch.seconds = step.seconds;
+  prepared->kernel = *launch.kernel;
+  prepared->kernel.launch = launch_with_place;
+  for (const int64_t event : step.waits) prepared->waits.push_back(events_.at(event).get());
+  if (step.signal != -1) prepared->signal = events_.at(step.signal).get();
+  return prepared;
+}
+
+Tensor Executor::tensor(const TensorRef& ref) const {
+  return {arena_->base + plan_.buffers.at(ref.buffer).offset, ref.dtype, ref.shape};
+}
+
+const TensorRef& Executor::find(std::string_view name) const {
+  for (const auto* list : {&plan_.inputs, &plan_.params, &plan_.states, &plan_.outputs}) {
+    for (const Binding& binding : *list) {
+      if (binding.name == name) return binding.tensor;
+    }
+  }
+  throw InternalError(cat("internal error: plan ", plan_.name, " binds no \"", name, "\""));
+}
+
+void Executor::write(std::string_view name, const void* data, int64_t bytes) {
+  const TensorRef& ref = find(name);
+  CHECK(bytes == tensor_bytes(ref), name, " is ", tensor_bytes(ref), " bytes, given ", bytes);
+  streams_.front()->copy_in(tensor(ref).data, data, bytes);
+  streams_.front()->synchronize();
+}
+
+void Executor::read(std::string_view name, void* data, int64_t bytes) const {
+  const TensorRef& ref = find(name);
+  CHECK(bytes == tensor_bytes(ref), name, " is ", tensor_bytes(ref), " bytes, given ", bytes);
+  streams_.front()->copy_out(data, tensor(ref).data, bytes);
+  streams_.front()->synchronize();
+}
+
+void Executor::run(ProgramKind program) {
+  std::exception_ptr error;
+  try {
+    for (const auto& step : programs_[static_cast<size_t>(program)]) queue(*step);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  // Queued work still uses the launches and the arena, so it ends before an error leaves.
+  try {
+    synchronize_all();
+  } catch (...) {
+    if (!error) error = std::current_exception();
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+void Executor::queue(const PreparedStep& step) {
+  Stream& stream = *step.launch.stream;
+  for (Event* event : step.waits) stream.wait(*event);
+  stream.launch(step.kernel, step.launch);
+  if (step.signal != nullptr) stream.signal(*step.signal);
+}
+
+void Executor::synchronize_all() {
+  std::exception_ptr error;
+  for (const auto& stream : streams_) {
+    try {
+      stream->synchronize();
+    } catch (...) {
+      if (!error) error = std::current_exception();
+    }
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+}  // namespace weft

@@ -1,0 +1,41 @@
+// A device that counts and computes nothing: plans of any size run on any machine. Its memory is a
+// reserved range of addresses with nothing behind it; what is read from it is zero.
+#pragma once
+
+#include <map>
+
+#include "runtime/device.h"
+
+namespace weft {
+
+// What went through the device since it was made.
+struct NullCounts {
+  int64_t launches = 0;
+  int64_t copies = 0;
+  int64_t copied_bytes = 0;
+  double kernel_bytes = 0;  // operands and results of all launches, as their cost says
+  double flops = 0;
+  double seconds = 0;  // predicted time of all launches, one after the other
+  int64_t allocated_bytes = 0;
+};
+
+class NullDevice : public Device {
+ public:
+  ~NullDevice() override;
+
+  std::string description() const override;
+  void* allocate(int64_t bytes) override;
+  void release(void* memory) override;
+  std::unique_ptr<Stream> make_stream(std::string_view name) override;
+  std::unique_ptr<Event> make_event() override;
+
+  const NullCounts& counts() const { return counts_; }
+
+ private:
+  NullCounts counts_;
+  std::map<void*, int64_t> reserved_;
+};
+
+std::unique_ptr<Device> make_null_device(const DeviceOptions& options);
+
+}  // namespace weft
