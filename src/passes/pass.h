@@ -15,14 +15,22 @@
 
 namespace weft {
 
-// What holds of a graph from some pass on; the verifier checks it after every later pass.
+// What holds of a graph from some pass on; for a training step the runner checks it after every
+// later pass. Differentiated: each parameter has a gradient. Updated: each parameter is overwritten
+// exactly once.
 enum class Fact { Differentiated, Updated };
+
+std::string_view fact_name(Fact fact);  // "differentiated", "updated"
+
+// What the graph is for: passes that only concern training have nothing to do otherwise.
+enum class Goal { Train, Evaluate };
 
 // Everything a pass may know. All of it is printable, none of it depends on who compiles.
 struct PassContext {
   const Config& config;
   const DeviceSpec& device;
-  std::string note;  // one line for the report: what was done, or why there was nothing to do
+  Goal goal = Goal::Train;
+  std::string note = {};  // one line for the report: what was done, or why there was nothing to do
 };
 
 struct Pass {
@@ -46,27 +54,31 @@ std::span<const Pass* const> pipeline();
 // One line of the report.
 struct PassReport {
   std::string pass;
+  bool disabled = false;
   bool changed = false;
   double milliseconds = 0;
   size_t nodes_before = 0;
   size_t nodes_after = 0;
-  std::string note;
+  std::string note = {};
 };
 
 struct RunOptions {
-  std::vector<std::string>
-      disable;  // pass names to skip; refused when a later pass needs its facts
+  Goal goal = Goal::Train;
+  // Pass names to skip; refused when a later pass needs its facts.
+  std::vector<std::string> disable = {};
   // Called with "07-fuse" and the graph before and after each pass; empty: no dumps.
-  std::function<void(const std::string& name, const Graph&, bool after)> dump;
+  std::function<void(const std::string& name, const Graph&, bool after)> dump = {};
 };
 
-// Runs the passes in order. Throws UserError for an unknown or needed pass in `disable`,
-// InternalError "after pass X: ..." when the verifier objects or a pass lies about `changed`.
+// Runs the passes in order. A graph that already has backward or optimizer nodes counts as
+// differentiated or updated. Throws UserError for an unknown or needed pass in `disable` and for a
+// pass whose needs are not met, InternalError "after pass X: ..." when the verifier objects or a
+// pass lies about `changed`.
 std::vector<PassReport> run_passes(Graph& graph, std::span<const Pass* const> passes,
                                    const Config& config, const DeviceSpec& device,
                                    const RunOptions& options = {});
 
-// The report as text, a line per pass.
+// The report as text, a line per pass: "07 fuse  3.1 ms  nodes 412 -> 388  note".
 std::string to_string(const std::vector<PassReport>& reports);
 
 }  // namespace weft

@@ -1,0 +1,173 @@
+// Adds the gradient of the output "loss" with respect to every parameter, as nodes after the
+// forward. Contributions to one value are added first use first, so that tied weights sum in a
+// fixed order; values that no parameter flows into get no gradient.
+//
+//   %loss, %loss.lse = cross_entropy(%logits, %targets, %count) : f32[], f32[4]
+//   return loss=%loss
+// becomes
+//   %loss, %loss.lse = cross_entropy(%logits, %targets, %count) : f32[], f32[4]
+//   %loss_scale = input "loss_scale" : f32[]  # bwd
+//   %d.logits = cross_entropy_grad(%loss_scale, %logits, %targets, %loss.lse, %count) : ...  # bwd
+//   ...
+//   return loss=%loss, grad.w=%d.w
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "base/error.h"
+#include "graph/builder.h"
+#include "graph/ops/ops.h"
+#include "passes/pass.h"
+
+namespace weft {
+
+namespace {
+
+bool is_trained(const Node* node) {
+  return node->op == &kParam && is_floating(node->result()->type.dtype);
+}
+
+class Backward {
+ public:
+  explicit Backward(Graph& graph) : graph_(graph), builder_(graph), forward_(graph.nodes()) {
+    builder_.set_phase(Phase::Backward);
+    mark_active();
+  }
+
+  // Adds all gradients and their outputs; gives the number of parameters.
+  size_t run(Value* loss) {
+    USER_CHECK(active_.contains(loss), "autodiff: no parameter flows into the loss %", loss->name);
+    Node* scale = graph_.insert_source(nullptr, kInput, "loss_scale", loss->type,
+                                       {.name = "loss_scale", .phase = Phase::Backward});
+    contributions_[loss].push_back(scale->result());
+    for (auto node = forward_.rbegin(); node != forward_.rend(); ++node) visit(*node);
+    size_t params = 0;
+    for (Node* node : forward_) {
+      if (!is_trained(node)) continue;
+      graph_.add_output("grad." + std::get<std::string>(node->attrs.at(0)), gradients_.at(node));
+      ++params;
+    }
+    erase_unused();
+    return params;
+  }
+
+ private:
+  void mark_active() {
+    for (const Node* node : forward_) {
+      const auto& operands = node->operands;
+      if (!is_trained(node) && std::none_of(operands.begin(), operands.end(),
+                                            [&](Value* v) { return active_.contains(v); })) {
+        continue;
+      }
+      for (const auto& value : node->results) {
+        if (is_floating(value->type.dtype)) active_.insert(value.get());
+      }
+    }
+  }
+
+  void visit(Node* node) {
+    builder_.set_path(node->path);
+    std::vector<Value*> grads;
+    for (const auto& value : node->results) grads.push_back(total(value.get()));
+    if (is_trained(node)) {
+      Value* param = node->result();
+      USER_CHECK(grads[0] != nullptr, "autodiff: the loss does not depend on parameter ",
+                 to_string(node->attrs.at(0)), "; remove it from the model");
+      CHECK(grads[0]->type == param->type, "the gradient of %", param->name, " is ",
+            to_string(grads[0]->type));
+      gradients_[node] = grads[0];
+      return;
+    }
+    const bool arrived =
+        std::any_of(grads.begin(), grads.end(), [](Value* v) { return v != nullptr; });
+    if (!arrived) return;
+    USER_CHECK(node->op->traits.differentiable && node->op->vjp != nullptr,
+               "autodiff: a gradient arrives at %", node->result()->name, ", but ",
+               node->op->name(), " is not differentiable");
+    Vjp vjp(builder_, *node, std::move(grads));
+    contribute(*node, node->op->vjp(vjp));
+  }
+
+  // Last operand first: the lists hold the last use first throughout.
+  void contribute(const Node& node, const std::vector<Value*>& grads) {
+    CHECK(grads.size() == node.operands.size(), node.op->name(), " gives ", grads.size(),
+          " gradients for ", node.operands.size(), " operands");
+    for (size_t i = grads.size(); i-- > 0;) {
+      Value* operand = node.operands[i];
+      if (!active_.contains(operand)) continue;
+      CHECK(grads[i] != nullptr, node.op->name(), " gives no gradient for %", operand->name);
+      contributions_[operand].push_back(grads[i]);
+    }
+  }
+
+  // The sum of all contributions to a value, first use first; nullptr when there are none.
+  Value* total(const Value* value) {
+    auto found = contributions_.find(value);
+    if (found == contributions_.end()) return nullptr;
+    const std::vector<Value*>& parts = found->second;
+    Value* sum = parts.back();
+    for (size_t i = parts.size() - 1; i-- > 0;) {
+      sum = builder_.add(kAdd, {sum, parts[i]}, {}, cat("d.", value->name, ".sum"))->result();
+    }
+    return sum;
+  }
+
+  // Gradient rules serve all operands; what leads to no parameter goes again.
+  void erase_unused() {
+    std::unordered_set<const Value*> outputs;
+    for (const auto& output : graph_.outputs()) outputs.insert(output.value);
+    std::vector<Node*> nodes = graph_.nodes();
+    for (size_t i = nodes.size(); i-- > forward_.size();) {
+      const auto& results = nodes[i]->results;
+      const bool used = std::any_of(results.begin(), results.end(), [&](const auto& value) {
+        return !value->users.empty() || outputs.contains(value.get());
+      });
+      if (!used && !nodes[i]->op->traits.source) graph_.erase(nodes[i]);
+    }
+  }
+
+  Graph& graph_;
+  Builder builder_;
+  std::vector<Node*> forward_;
+  std::unordered_set<const Value*> active_;  // values that a parameter flows into
+  std::unordered_map<const Value*, std::vector<Value*>> contributions_;  // last use first
+  std::unordered_map<const Node*, Value*> gradients_;                    // of the parameters
+};
+
+bool run(Graph& graph, PassContext& context) {
+  if (context.goal == Goal::Evaluate) {
+    context.note = "no gradients in evaluation";
+    return false;
+  }
+  Value* loss = nullptr;
+  for (const auto& output : graph.outputs()) {
+    if (output.name == "loss") loss = output.value;
+  }
+  USER_CHECK(loss != nullptr, "autodiff: the graph has no output \"loss\"");
+  USER_CHECK(loss->type.dtype == DType::F32 && loss->type.shape.empty(), "autodiff: the loss %",
+             loss->name, " is ", to_string(loss->type), ", expected f32[]");
+  for (const auto& node : graph.order()) {
+    USER_CHECK(node->phase == Phase::Forward,
+               "autodiff: the graph has a backward already; run autodiff once");
+  }
+  const size_t params = Backward(graph).run(loss);
+  context.note = cat("gradients of ", params, " parameters");
+  return true;
+}
+
+constexpr Fact kGives[] = {Fact::Differentiated};
+
+}  // namespace
+
+constexpr Pass autodiff{
+    .name = "autodiff",
+    .doc =
+        "Adds the gradient of the output \"loss\" with respect to every parameter as backward "
+        "nodes and returns each as \"grad.<parameter>\". The backward is seeded by the input "
+        "\"loss_scale\"; several uses of one value are summed first use first.",
+    .needs = {},
+    .gives = kGives,
+    .run = run,
+};
+
+}  // namespace weft

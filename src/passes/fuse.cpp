@@ -1,0 +1,185 @@
+// Joins trees of elementwise ops whose intermediates have one reader into one node, which passes
+// over memory once. It stands where the last op stood, and every step rounds as the op did.
+//
+//   %d = dropout(%y, %rng; rate=0.1, stream=7) : f32[4,8]
+//   %s = add(%x, %d) : f32[4,8]
+// becomes
+//   %s.fused = fused(%x, %y, %rng; body="t0:f32 = dropout($1, $2; rate=0.1, stream=7);
+//                                        t1:f32 = add($0, t0)") : f32[4,8]
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "base/text.h"
+#include "graph/fused_body.h"
+#include "graph/ops/ops.h"
+#include "passes/pass.h"
+
+namespace weft {
+
+namespace {
+
+constexpr size_t kMaxOperands = 8;
+
+// One tree in the making: its nodes and the values that come in from outside.
+struct Tree {
+  std::unordered_set<const Node*> nodes;
+  std::vector<Value*> operands;  // in the order of a walk from the root
+  FusedBody body;
+};
+
+class Fuser {
+ public:
+  explicit Fuser(Graph& graph) : graph_(graph), position_(positions(graph)) {
+    for (const auto& output : graph.outputs()) outputs_.insert(output.value);
+    for (const auto& node : graph.order()) {
+      if (node->op->overwrites.empty()) continue;
+      for (int operand : overwritten_operands(node->call())) {
+        if (operand < 0) continue;
+        overwriter_[node->operands.at(static_cast<size_t>(operand))] = node.get();
+      }
+    }
+  }
+
+  void run() {
+    // From the end: a node not taken by then is the root of its tree.
+    std::vector<Node*> nodes = graph_.nodes();
+    for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+      if (!taken_.contains(*node) && is_candidate(**node)) fuse_at(*node);
+    }
+  }
+
+  size_t trees() const { return trees_; }
+  size_t fused() const { return fused_; }
+
+ private:
+  static bool is_candidate(const Node& node) {
+    return node.op->traits.elementwise && node.results.size() == 1;
+  }
+
+  // Whether the definition of an operand may be computed at the root instead of in its own place.
+  bool can_join(const Value* value, const Node& root) const {
+    const Node& def = *value->def;
+    if (!is_candidate(def) || def.phase != root.phase) return false;
+    if (value->users.size() != 1 || outputs_.contains(value)) return false;
+    if (value->type.shape != root.result()->type.shape) return false;
+    for (const Value* operand : def.operands) {
+      auto found = overwriter_.find(operand);
+      if (found != overwriter_.end() && position_.at(found->second) < position_.at(&root)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  void fuse_at(Node* root) {
+    Tree tree;
+    tree.nodes.insert(root);
+    grow(*root, tree, outside(*root));
+    if (tree.nodes.size() < 2) return;
+    emit(*root, tree);
+    Node* joined = graph_.insert(
+        root, kFused, tree.operands, {Attr(print_fused_body(tree.body))},
+        {.name = root->result()->name + ".fused", .path = root->path, .phase = root->phase});
+    joined->recomputed = root->recomputed;
+    position_[joined] = position_.at(root);
+    graph_.replace_uses(root->result(), joined->result());
+    if (outputs_.erase(root->result()) > 0) outputs_.insert(joined->result());
+    erase_tree(root, tree);
+    ++trees_;
+    fused_ += tree.nodes.size();
+  }
+
+  static std::vector<Value*> outside(const Node& node) {
+    std::vector<Value*> values;
+    for (Value* operand : node.operands) add_new(values, operand);
+    return values;
+  }
+
+  static void add_new(std::vector<Value*>& values, Value* value) {
+    if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
+  }
+
+  // Takes in definitions, breadth first, as long as the operands stay few.
+  void grow(const Node& root, Tree& tree, std::vector<Value*> edge) {
+    for (size_t i = 0; i < edge.size();) {
+      Value* value = edge[i];
+      if (!can_join(value, root)) {
+        ++i;
+        continue;
+      }
+      std::vector<Value*> wider = edge;
+      wider.erase(wider.begin() + static_cast<std::ptrdiff_t>(i));
+      for (Value* operand : value->def->operands) add_new(wider, operand);
+      if (wider.size() > kMaxOperands) {
+        ++i;
+        continue;
+      }
+      tree.nodes.insert(value->def);
+      edge = std::move(wider);
+    }
+  }
+
+  // Statements in order of evaluation; gives the index of the node's own.
+  size_t emit(const Node& node, Tree& tree) {
+    FusedStatement statement{.name = "",
+                             .dtype = node.result()->type.dtype,
+                             .op = node.op,
+                             .args = {},
+                             .attrs = node.attrs};
+    for (Value* operand : node.operands) {
+      if (tree.nodes.contains(operand->def)) {
+        statement.args.push_back({false, emit(*operand->def, tree)});
+        continue;
+      }
+      add_new(tree.operands, operand);
+      auto at = std::find(tree.operands.begin(), tree.operands.end(), operand);
+      statement.args.push_back({true, static_cast<size_t>(at - tree.operands.begin())});
+    }
+    // The gradient type of a cast steers autodiff only; here it would be noise.
+    if (node.op == &kCast) statement.attrs.at(kCast.parsed().attr_index("grad")) = std::string();
+    statement.name = cat("t", tree.body.size());
+    tree.body.push_back(std::move(statement));
+    return tree.body.size() - 1;
+  }
+
+  void erase_tree(Node* node, const Tree& tree) {
+    taken_.insert(node);
+    const std::vector<Value*> operands = node->operands;
+    graph_.erase(node);
+    for (Value* operand : operands) {
+      if (tree.nodes.contains(operand->def)) erase_tree(operand->def, tree);
+    }
+  }
+
+  Graph& graph_;
+  std::unordered_map<const Node*, int64_t> position_;
+  std::unordered_set<const Value*> outputs_;
+  std::unordered_map<const Value*, const Node*> overwriter_;
+  std::unordered_set<const Node*> taken_;  // erased: not to be looked into
+  size_t trees_ = 0;
+  size_t fused_ = 0;
+};
+
+bool run(Graph& graph, PassContext& context) {
+  Fuser fuser(graph);
+  fuser.run();
+  context.note = fuser.trees() == 0 ? "no chains of elementwise ops"
+                                    : cat(fuser.fused(), " ops in ", fuser.trees(), " fused nodes");
+  return fuser.trees() != 0;
+}
+
+}  // namespace
+
+constexpr Pass fuse{
+    .name = "fuse",
+    .doc =
+        "Joins trees of elementwise ops whose intermediate values have one reader into one fused "
+        "node of at most 8 operands. Every step rounds as the separate op did, so the bits do "
+        "not change.",
+    .needs = {},
+    .gives = {},
+    .run = run,
+};
+
+}  // namespace weft

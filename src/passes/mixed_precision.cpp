@@ -1,0 +1,104 @@
+// Casts every parameter to the compute type before its first use; result types follow down the
+// graph. The cast remembers the type that gradients are reduced in, so that weight-gradient kernels
+// write it from their f32 accumulators.
+//
+//   %y = matmul(%x, %w) : f32[4,8]
+// becomes, with training.mixed_precision_param = "bfloat16":
+//   %w.bf16 = cast(%w; dtype=bf16, grad="f32") : bf16[8,8]
+//   %y = matmul(%x, %w.bf16) : bf16[4,8]
+#include <unordered_map>
+
+#include "base/error.h"
+#include "graph/builder.h"
+#include "graph/ops/ops.h"
+#include "passes/pass.h"
+
+namespace weft {
+
+namespace {
+
+class Caster {
+ public:
+  Caster(Graph& graph, DType compute, DType reduce)
+      : graph_(graph), compute_(compute), reduce_(reduce) {}
+
+  // Casts the parameters among the operands and gives the node the types that follow.
+  void visit(Node* node) {
+    for (size_t i = 0; i < node->operands.size(); ++i) {
+      Value* operand = node->operands[i];
+      if (operand->def->op != &kParam || !is_floating(operand->type.dtype)) continue;
+      graph_.replace_operand(node, i, cast(operand, node));
+    }
+    try {
+      graph_.retype(node);
+    } catch (const UserError& error) {
+      throw UserError(error.code(),
+                      cat("mixed_precision: %", node->result()->name, ": ", error.what()));
+    }
+  }
+
+  size_t casts() const { return casts_.size(); }
+
+ private:
+  Value* cast(Value* param, Node* user) {
+    Value*& result = casts_[param];
+    if (result == nullptr) {
+      Builder builder(graph_, user);
+      builder.set_path(user->path);
+      result = builder
+                   .add(kCast, {param},
+                        {{"dtype", compute_}, {"grad", std::string(dtype_name(reduce_))}},
+                        cat(param->name, ".", dtype_name(compute_)))
+                   ->result();
+    }
+    return result;
+  }
+
+  Graph& graph_;
+  DType compute_;
+  DType reduce_;
+  std::unordered_map<const Value*, Value*> casts_;
+};
+
+DType dtype_of(Precision precision) {
+  return precision == Precision::Bfloat16 ? DType::BF16 : DType::F32;
+}
+
+bool run(Graph& graph, PassContext& context) {
+  const TrainingConfig& training = context.config.training;
+  if (training.mixed_precision_param == Precision::Float32) {
+    context.note = "training.mixed_precision_param is float32";
+    return false;
+  }
+  const std::vector<Node*> nodes = graph.nodes();
+  for (const Node* node : nodes) {
+    USER_CHECK(node->phase == Phase::Forward,
+               "mixed_precision: the graph has a backward already; run mixed_precision before "
+               "autodiff");
+    USER_CHECK(node->op != &kCast || node->operands[0]->def->op != &kParam,
+               "mixed_precision: parameter %", node->operands[0]->name,
+               " is cast already; run mixed_precision once");
+  }
+  Caster caster(graph, dtype_of(training.mixed_precision_param),
+                dtype_of(training.mixed_precision_reduce));
+  for (Node* node : nodes) {
+    if (!node->op->traits.source) caster.visit(node);
+  }
+  context.note = caster.casts() == 0 ? "no parameter is used"
+                                     : cat(caster.casts(), " parameters cast to bf16");
+  return caster.casts() != 0;
+}
+
+}  // namespace
+
+constexpr Pass mixed_precision{
+    .name = "mixed_precision",
+    .doc =
+        "Casts every parameter to the compute type before its first use. Master weights stay in "
+        "f32, and each cast remembers the type that its gradient is reduced in.",
+    .needs = {},
+    .gives = {},
+    .run = run,
+};
+
+}  // namespace weft

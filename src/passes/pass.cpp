@@ -1,0 +1,208 @@
+// The runner: facts, timing, the check of "changed" against the graph hash, verification, dumps and
+// the report, written once for all passes.
+#include "passes/pass.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <set>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "graph/ops/ops.h"
+#include "graph/verify.h"
+
+namespace weft {
+
+namespace {
+
+bool contains(std::span<const Fact> facts, Fact fact) {
+  return std::find(facts.begin(), facts.end(), fact) != facts.end();
+}
+
+bool contains(const std::vector<std::string>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// Facts that a graph shows by itself, so that passes can run on dumped graphs one at a time.
+std::set<Fact> facts_of(const Graph& graph) {
+  std::set<Fact> facts;
+  for (const auto& node : graph.order()) {
+    if (node->phase == Phase::Backward) facts.insert(Fact::Differentiated);
+    if (node->phase == Phase::Optimizer) facts.insert(Fact::Updated);
+  }
+  return facts;
+}
+
+void check_disabled_names(const std::vector<std::string>& disable) {
+  std::vector<std::string> known;
+  for (const Pass* pass : all_passes()) known.emplace_back(pass->name);
+  for (const auto& name : disable) {
+    if (contains(known, name)) continue;
+    auto near = nearest(name, known);
+    throw UserError(ExitCode::Config,
+                    cat("compile.disable_passes: no pass \"", name, "\", there are ",
+                        join(known, ", "), near ? cat("; did you mean \"", *near, "\"?") : ""));
+  }
+}
+
+// Throws the UserError for a need that nothing before this pass gives.
+void check_needs(const Pass& pass, const std::set<Fact>& facts, std::span<const Pass* const> passes,
+                 const RunOptions& options) {
+  for (Fact need : pass.needs) {
+    if (facts.contains(need)) continue;
+    for (const Pass* giver : passes) {
+      USER_CHECK(!contains(giver->gives, need) || !contains(options.disable, giver->name),
+                 "compile.disable_passes: ", giver->name, " cannot be left out, ", pass.name,
+                 " needs it; leave out ", pass.name, " too");
+    }
+    for (const Pass* giver : all_passes()) {
+      USER_CHECK(!contains(giver->gives, need), pass.name, ": the graph is not ", fact_name(need),
+                 "; run ", giver->name, " before ", pass.name);
+    }
+  }
+}
+
+void check_differentiated(const Graph& graph) {
+  std::set<std::string_view> outputs;
+  for (const auto& output : graph.outputs()) outputs.insert(output.name);
+  for (const auto& node : graph.order()) {
+    if (node->op != &kParam) continue;
+    const auto& name = std::get<std::string>(node->attrs.at(0));
+    CHECK(outputs.contains("grad." + name), "parameter ", name, " has no gradient");
+  }
+}
+
+void check_updated(const Graph& graph) {
+  std::unordered_map<const Value*, int> updates;
+  for (const auto& node : graph.order()) {
+    if (node->op->overwrites.empty()) continue;
+    for (int operand : overwritten_operands(node->call())) {
+      if (operand >= 0) ++updates[node->operands.at(static_cast<size_t>(operand))];
+    }
+  }
+  for (const auto& node : graph.order()) {
+    if (node->op != &kParam) continue;
+    CHECK(updates[node->result()] == 1, "parameter %", node->result()->name, " is updated ",
+          updates[node->result()], " times");
+  }
+}
+
+// `given` are the facts that passes of this run gave: only those can be held against the graph.
+void check_graph(const Graph& graph, const std::set<Fact>& given) {
+  verify(graph);
+  if (given.contains(Fact::Updated)) {
+    check_updated(graph);
+  } else if (given.contains(Fact::Differentiated)) {
+    check_differentiated(graph);
+  }
+}
+
+class Runner {
+ public:
+  Runner(Graph& graph, std::span<const Pass* const> passes, const RunOptions& options)
+      : graph_(graph), passes_(passes), options_(options), facts_(facts_of(graph)) {}
+
+  std::vector<PassReport> run(const Config& config, const DeviceSpec& device) {
+    check_disabled_names(options_.disable);
+    hash_ = hash(graph_);
+    std::vector<PassReport> reports;
+    for (size_t i = 0; i < passes_.size(); ++i) {
+      const Pass& pass = *passes_[i];
+      if (contains(options_.disable, pass.name)) {
+        reports.push_back({.pass = std::string(pass.name),
+                           .disabled = true,
+                           .nodes_before = graph_.size(),
+                           .nodes_after = graph_.size()});
+        continue;
+      }
+      check_needs(pass, facts_, passes_, options_);
+      char dump_name[64];
+      std::snprintf(dump_name, sizeof dump_name, "%02zu-%s", i + 1, std::string(pass.name).c_str());
+      PassContext context{.config = config, .device = device, .goal = options_.goal};
+      reports.push_back(run_one(pass, dump_name, context));
+    }
+    return reports;
+  }
+
+ private:
+  PassReport run_one(const Pass& pass, const std::string& dump_name, PassContext& context) {
+    PassReport report{.pass = std::string(pass.name), .nodes_before = graph_.size()};
+    if (options_.dump) options_.dump(dump_name, graph_, false);
+    const auto start = std::chrono::steady_clock::now();
+    report.changed = pass.run(graph_, context);
+    const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
+    report.milliseconds = time.count();
+    report.nodes_after = graph_.size();
+    report.note = context.note;
+    // Dumped before the checks, so that there is something to read when they fail.
+    if (options_.dump) options_.dump(dump_name, graph_, true);
+    check_result(pass, report.changed);
+    return report;
+  }
+
+  void check_result(const Pass& pass, bool changed) {
+    for (Fact fact : pass.gives) {
+      facts_.insert(fact);
+      if (options_.goal == Goal::Train) given_.insert(fact);
+    }
+    const uint64_t after = hash(graph_);
+    if (changed != (after != hash_)) {
+      throw InternalError(cat("pass ", pass.name,
+                              changed ? " says changed but the graph is the same"
+                                      : " says unchanged but the graph differs"));
+    }
+    hash_ = after;
+    if (!changed) return;
+    try {
+      check_graph(graph_, given_);
+    } catch (const std::exception& error) {
+      throw InternalError(cat("after pass ", pass.name, ": ", error.what()));
+    }
+  }
+
+  Graph& graph_;
+  std::span<const Pass* const> passes_;
+  const RunOptions& options_;
+  std::set<Fact> facts_;  // shown by the graph or given so far
+  std::set<Fact> given_;  // given by passes of this run
+  uint64_t hash_ = 0;
+};
+
+}  // namespace
+
+std::string_view fact_name(Fact fact) {
+  return fact == Fact::Differentiated ? "differentiated" : "updated";
+}
+
+std::vector<PassReport> run_passes(Graph& graph, std::span<const Pass* const> passes,
+                                   const Config& config, const DeviceSpec& device,
+                                   const RunOptions& options) {
+  return Runner(graph, passes, options).run(config, device);
+}
+
+std::string to_string(const std::vector<PassReport>& reports) {
+  size_t width = 0;
+  for (const auto& report : reports) width = std::max(width, report.pass.size());
+  std::string text;
+  for (size_t i = 0; i < reports.size(); ++i) {
+    const PassReport& report = reports[i];
+    char head[96];
+    std::snprintf(head, sizeof head, "%02zu %-*s  ", i + 1, static_cast<int>(width),
+                  report.pass.c_str());
+    text += head;
+    if (report.disabled) {
+      text += "disabled\n";
+      continue;
+    }
+    std::snprintf(head, sizeof head, "%7.1f ms  ", report.milliseconds);
+    text += head;
+    text += report.changed ? cat("nodes ", report.nodes_before, " -> ", report.nodes_after)
+                           : std::string("unchanged");
+    text += report.note.empty() ? "\n" : cat("  ", report.note, "\n");
+  }
+  return text;
+}
+
+}  // namespace weft

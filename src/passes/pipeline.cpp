@@ -1,0 +1,42 @@
+// The compiler, in order: one line per pass and no conditions. A pass with nothing to do returns
+// false and says why.
+#include "passes/pass.h"
+
+namespace weft {
+
+namespace {
+
+constexpr const Pass* kAllPasses[] = {
+    &mixed_precision, &autodiff, &optimizer, &simplify, &recompute, &fuse,
+};
+
+constexpr const Pass* kPipeline[] = {
+    // The mathematics, on one device and whole shapes.
+    &mixed_precision,  // before autodiff, so that gradients follow the compute type
+    &autodiff,         // on the plain forward: later nodes need no gradient rules
+    &optimizer,        // takes the gradients that autodiff returns
+    &simplify,         // before recompute, which must not count values that are dead or double
+    // Memory.
+    &recompute,  // before fuse: what is kept is decided per op
+    // Speed.
+    &fuse,  // last: no later pass has to look into a fused node
+};
+
+}  // namespace
+
+std::span<const Pass* const> all_passes() {
+  return kAllPasses;
+}
+
+const Pass* find_pass(std::string_view name) {
+  for (const Pass* pass : kAllPasses) {
+    if (pass->name == name) return pass;
+  }
+  return nullptr;
+}
+
+std::span<const Pass* const> pipeline() {
+  return kPipeline;
+}
+
+}  // namespace weft

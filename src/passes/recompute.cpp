@@ -1,0 +1,116 @@
+// Computes forward values again in the backward instead of keeping them. The policy gives the nodes
+// not to keep; here each is cloned once, right before the first backward node that reads it, with
+// whatever of its chain is not kept either. Randomness is counter-based, so the bits are the same.
+//
+//   %u = matmul(%x, %w1) : f32[4,8]  # layers.0.feed_forward fwd
+//   %g = gelu(%u) : f32[4,8]  # layers.0.feed_forward fwd
+//   %d.u = gelu_grad(%d.g, %u) : f32[4,8]  # layers.0.feed_forward bwd
+// becomes, when %u is not kept:
+//   %u = matmul(%x, %w1) : f32[4,8]  # layers.0.feed_forward fwd
+//   %g = gelu(%u) : f32[4,8]  # layers.0.feed_forward fwd
+//   %u.again = matmul(%x, %w1) : f32[4,8]  # layers.0.feed_forward bwd recomputed
+//   %d.u = gelu_grad(%d.g, %u.again) : f32[4,8]  # layers.0.feed_forward bwd
+#include <unordered_map>
+
+#include "base/text.h"
+#include "passes/pass.h"
+#include "passes/recompute_policy.h"
+
+namespace weft {
+
+namespace {
+
+class Recomputer {
+ public:
+  Recomputer(Graph& graph, const std::unordered_set<const Node*>& dropped)
+      : graph_(graph), dropped_(dropped) {}
+
+  size_t run() {
+    const std::vector<Node*> nodes = graph_.nodes();
+    for (Node* node : nodes) {
+      if (node->phase != Phase::Backward || node->recomputed) continue;
+      for (size_t i = 0; i < node->operands.size(); ++i) {
+        Value* value = node->operands[i];
+        if (dropped_.contains(value->def)) graph_.replace_operand(node, i, again(value, node));
+      }
+    }
+    erase_moved(nodes);
+    return clones_.size();
+  }
+
+ private:
+  // The value, or its recomputation before `before` when it is not kept.
+  Value* again(Value* value, Node* before) {
+    const Node* def = value->def;
+    if (!dropped_.contains(def)) return value;
+    auto found = clones_.find(def);
+    if (found != clones_.end()) return found->second->result(value->index);
+    std::vector<Value*> operands;
+    for (Value* operand : def->operands) operands.push_back(again(operand, before));
+    Node* clone = graph_.clone(def, before, std::move(operands), ".again");
+    clone->phase = Phase::Backward;
+    clone->recomputed = true;
+    clones_.emplace(def, clone);
+    return clone->result(value->index);
+  }
+
+  // A forward node that only the backward read has moved there altogether.
+  void erase_moved(const std::vector<Node*>& nodes) {
+    std::unordered_set<const Value*> outputs;
+    for (const auto& output : graph_.outputs()) outputs.insert(output.value);
+    for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+      if (!clones_.contains(*node)) continue;
+      bool used = false;
+      for (const auto& value : (*node)->results) {
+        used |= !value->users.empty() || outputs.contains(value.get());
+      }
+      if (!used) graph_.erase(*node);
+    }
+  }
+
+  Graph& graph_;
+  const std::unordered_set<const Node*>& dropped_;
+  std::unordered_map<const Node*, Node*> clones_;
+};
+
+// "12 values, 3.5 MiB": what the forward leaves for the backward.
+std::string kept_text(const Graph& graph) {
+  size_t values = 0;
+  int64_t bytes = 0;
+  for (const auto& node : graph.order()) {
+    if (node->phase != Phase::Forward || node->op->traits.source) continue;
+    if (!is_read_backward(*node)) continue;
+    ++values;
+    bytes += kept_bytes(*node, graph.mesh());
+  }
+  return cat(values, " nodes, ", human_bytes(static_cast<double>(bytes)));
+}
+
+bool run(Graph& graph, PassContext& context) {
+  if (context.goal == Goal::Evaluate) {
+    context.note = "no backward in evaluation";
+    return false;
+  }
+  const std::string before = kept_text(graph);
+  const auto dropped = nodes_to_recompute(graph, context);
+  const size_t clones = Recomputer(graph, dropped).run();
+  context.note = clones == 0 ? cat("kept ", before)
+                             : cat("kept ", before, " -> ", kept_text(graph), "; ", clones,
+                                   " nodes recomputed");
+  return clones != 0;
+}
+
+}  // namespace
+
+constexpr Pass recompute{
+    .name = "recompute",
+    .doc =
+        "Computes values of the forward again in the backward instead of keeping them: all "
+        "inside each block, some blocks, all but the results of some ops, or those that save "
+        "the most bytes per second until a memory budget is met. The bits do not change.",
+    .needs = {},
+    .gives = {},
+    .run = run,
+};
+
+}  // namespace weft

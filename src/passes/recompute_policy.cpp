@@ -1,0 +1,174 @@
+// Modes none, full, selective and memory_budget as sets of nodes.
+#include "passes/recompute_policy.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "base/error.h"
+#include "config/derived.h"
+#include "graph/cost.h"
+
+namespace weft {
+
+namespace {
+
+using NodeSet = std::unordered_set<const Node*>;
+
+bool leaves_block(const Node& node, int64_t block) {
+  for (const auto& value : node.results) {
+    for (const Node* user : value->users) {
+      if (user->phase == Phase::Forward && block_of(user->path) != block) return true;
+    }
+  }
+  return false;
+}
+
+// Forward nodes inside blocks that may be recomputed, in order.
+std::vector<const Node*> recomputable(const Graph& graph) {
+  std::vector<const Node*> list;
+  for (const auto& node : graph.order()) {
+    const OpDef& op = *node->op;
+    if (node->phase != Phase::Forward || op.traits.source || op.traits.effect) continue;
+    if (!op.overwrites.empty()) continue;
+    const int64_t block = block_of(node->path);
+    if (block < 0 || leaves_block(*node, block)) continue;
+    list.push_back(node.get());
+  }
+  return list;
+}
+
+NodeSet select(const Graph& graph, const std::function<bool(const Node&)>& chosen) {
+  NodeSet set;
+  for (const Node* node : recomputable(graph)) {
+    if (chosen(*node)) set.insert(node);
+  }
+  return set;
+}
+
+// Everything but the results of save_ops.
+NodeSet select_by_op(const Graph& graph, const Config& config) {
+  const auto& saved = config.activation_checkpoint.save_ops;
+  for (const auto& name : saved) {
+    if (find_op(name) != nullptr) continue;
+    std::vector<std::string> names;
+    for (const OpDef* op : all_ops()) names.emplace_back(op->name());
+    auto near = nearest(name, names);
+    throw UserError(
+        ExitCode::Config,
+        cat(describe_key(config, "activation_checkpoint.save_ops"), ": no op \"", name, "\"; ",
+            near ? cat("did you mean \"", *near, "\"?")
+                 : std::string("weft opt --list-ops names them all")));
+  }
+  return select(graph, [&](const Node& node) {
+    return std::find(saved.begin(), saved.end(), node.op->name()) == saved.end();
+  });
+}
+
+NodeSet select_blocks(const Graph& graph, const Config& config, const SelectiveOption& option) {
+  int64_t last = -1;
+  for (const auto& node : graph.order()) last = std::max(last, block_of(node->path));
+  const bool every = option.kind == SelectiveOption::Kind::EveryKth;
+  USER_CHECK(every || last < 0 || option.block <= last,
+             describe_key(config, "activation_checkpoint.selective_ac_option"),
+             ": the last block is ", last, "; name a block up to ", last);
+  return select(graph, [&](const Node& node) {
+    const int64_t block = block_of(node.path);
+    return every ? block % option.block == 0 : block >= option.block;
+  });
+}
+
+// Time to compute a node again from values that are kept when nothing is recomputed.
+double recompute_seconds(const Node& node, const NodeSet& allowed, const DeviceSpec& device,
+                         NodeSet& counted) {
+  double seconds = predicted_seconds(node.call(), device);
+  for (const Value* operand : node.operands) {
+    const Node* def = operand->def;
+    if (!allowed.contains(def) || is_read_backward(*def) || !counted.insert(def).second) continue;
+    seconds += recompute_seconds(*def, allowed, device, counted);
+  }
+  return seconds;
+}
+
+// Drops the values that save the most bytes per second of recomputation until the rest fits.
+NodeSet select_by_budget(const Graph& graph, const PassContext& context) {
+  struct Candidate {
+    const Node* node;
+    int64_t bytes;
+    double bytes_per_second;
+  };
+  const std::vector<const Node*> list = recomputable(graph);
+  const NodeSet allowed(list.begin(), list.end());
+  std::vector<Candidate> candidates;
+  NodeSet dropped;
+  int64_t kept = 0;
+  for (const Node* node : list) {
+    if (!is_read_backward(*node)) {
+      dropped.insert(node);  // a chain passes through it rather than keep it as well
+      continue;
+    }
+    NodeSet counted;
+    const double seconds = recompute_seconds(*node, allowed, context.device, counted);
+    const int64_t bytes = kept_bytes(*node, graph.mesh());
+    candidates.push_back({node, bytes, static_cast<double>(bytes) / seconds});
+    kept += bytes;
+  }
+  std::stable_sort(candidates.begin(), candidates.end(), [](const auto& a, const auto& b) {
+    return a.bytes_per_second > b.bytes_per_second;
+  });
+  const double budget =
+      context.config.activation_checkpoint.memory_budget * static_cast<double>(kept);
+  for (const Candidate& candidate : candidates) {
+    if (static_cast<double>(kept) <= budget) break;
+    dropped.insert(candidate.node);
+    kept -= candidate.bytes;
+  }
+  return dropped;
+}
+
+}  // namespace
+
+int64_t block_of(std::string_view path) {
+  constexpr std::string_view kLayers = "layers.";
+  if (!path.starts_with(kLayers)) return -1;
+  path.remove_prefix(kLayers.size());
+  return parse_int(path.substr(0, path.find('.'))).value_or(-1);
+}
+
+bool is_read_backward(const Node& node) {
+  for (const auto& value : node.results) {
+    for (const Node* user : value->users) {
+      if (user->phase == Phase::Backward) return true;
+    }
+  }
+  return false;
+}
+
+int64_t kept_bytes(const Node& node, const Mesh& mesh) {
+  int64_t bytes = 0;
+  for (const auto& value : node.results) {
+    const bool read = std::any_of(value->users.begin(), value->users.end(),
+                                  [](const Node* user) { return user->phase == Phase::Backward; });
+    if (read) bytes += count(local_shape(value->type, mesh)) * dtype_bytes(value->type.dtype);
+  }
+  return bytes;
+}
+
+std::unordered_set<const Node*> nodes_to_recompute(const Graph& graph, const PassContext& context) {
+  const Config& config = context.config;
+  switch (config.activation_checkpoint.mode) {
+    case RecomputeMode::None:
+      return {};
+    case RecomputeMode::Full:
+      return select(graph, [](const Node&) { return true; });
+    case RecomputeMode::Selective: {
+      const SelectiveOption option = selective_option(config);
+      return option.kind == SelectiveOption::Kind::ByOp ? select_by_op(graph, config)
+                                                        : select_blocks(graph, config, option);
+    }
+    case RecomputeMode::MemoryBudget:
+      return select_by_budget(graph, context);
+  }
+  throw InternalError("unknown recompute mode");
+}
+
+}  // namespace weft
