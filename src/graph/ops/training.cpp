@@ -103,6 +103,12 @@ constinit const OpDef kEmbedding{
           {{"rows", v.operand(1)->type.shape[0]}, {"out", grad_out(v, 1, dy->type.dtype)}}, 1);
       return {nullptr, dw->result()};
     },
+    // Only the rows that are asked for are read.
+    .cost =
+        [](const Call& call) {
+          return Cost{.bytes = static_cast<double>(call.type(0).bytes()) +
+                               2 * static_cast<double>(call.results.at(0).bytes())};
+        },
     .samples =
         "ids: i32[2,3], w: f32[7,5] | ids: i32[9], w: f32[3,4] | "
         "ids: i32[1,5], w: bf16[6,3]",

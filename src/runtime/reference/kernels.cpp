@@ -1,0 +1,53 @@
+// The reference table.
+#include "runtime/reference/kernels.h"
+
+#include "runtime/reference/launches.h"
+
+namespace weft {
+namespace {
+
+Decision any_call(const Call&) {
+  return Decision::yes();
+}
+
+constexpr Kernel row(std::string_view op, std::string_view name, void (*launch)(const Launch&)) {
+  return {op, name, any_call, nullptr, launch};
+}
+
+constexpr Kernel kKernels[] = {
+    row("add", "reference_add", reference::add),
+    row("cast", "reference_cast", reference::cast),
+    row("gelu", "reference_gelu", reference::gelu),
+    row("gelu_grad", "reference_gelu_grad", reference::gelu_grad),
+    row("dropout", "reference_dropout", reference::dropout),
+    row("fused", "reference_fused", reference::fused),
+    row("matmul", "reference_matmul", reference::matmul),
+    row("sum_rows", "reference_sum_rows", reference::sum_rows),
+    row("layer_norm", "reference_layer_norm", reference::layer_norm),
+    row("layer_norm_grad", "reference_layer_norm_grad", reference::layer_norm_grad),
+    row("rms_norm", "reference_rms_norm", reference::rms_norm),
+    row("rms_norm_grad", "reference_rms_norm_grad", reference::rms_norm_grad),
+    row("swiglu", "reference_swiglu", reference::swiglu),
+    row("swiglu_grad", "reference_swiglu_grad", reference::swiglu_grad),
+    row("rope", "reference_rope", reference::rope),
+    row("attention", "reference_attention", reference::attention),
+    row("attention_grad", "reference_attention_grad", reference::attention_grad),
+    row("embedding", "reference_embedding", reference::embedding),
+    row("embedding_grad", "reference_embedding_grad", reference::embedding_grad),
+    row("add_positions", "reference_add_positions", reference::add_positions),
+    row("add_positions_grad", "reference_add_positions_grad", reference::add_positions_grad),
+    row("cross_entropy", "reference_cross_entropy", reference::cross_entropy),
+    row("cross_entropy_grad", "reference_cross_entropy_grad", reference::cross_entropy_grad),
+    row("accumulate", "reference_accumulate", reference::accumulate),
+    row("grad_norm", "reference_grad_norm", reference::grad_norm),
+    row("clip", "reference_clip", reference::clip),
+    row("adamw", "reference_adamw", reference::adamw),
+};
+
+}  // namespace
+
+std::span<const Kernel> reference_kernels() {
+  return kKernels;
+}
+
+}  // namespace weft

@@ -1,0 +1,45 @@
+// The launch functions behind the table, by the file that defines them.
+#pragma once
+
+#include "plan/kernel.h"
+
+namespace weft::reference {
+
+// elementwise.cpp
+void add(const Launch&);
+void cast(const Launch&);
+void gelu(const Launch&);
+void gelu_grad(const Launch&);
+void dropout(const Launch&);
+void fused(const Launch&);
+
+// matmul.cpp
+void matmul(const Launch&);
+void sum_rows(const Launch&);
+
+// layers.cpp
+void layer_norm(const Launch&);
+void layer_norm_grad(const Launch&);
+void rms_norm(const Launch&);
+void rms_norm_grad(const Launch&);
+void swiglu(const Launch&);
+void swiglu_grad(const Launch&);
+void rope(const Launch&);
+
+// attention.cpp
+void attention(const Launch&);
+void attention_grad(const Launch&);
+
+// training.cpp
+void embedding(const Launch&);
+void embedding_grad(const Launch&);
+void add_positions(const Launch&);
+void add_positions_grad(const Launch&);
+void cross_entropy(const Launch&);
+void cross_entropy_grad(const Launch&);
+void accumulate(const Launch&);
+void grad_norm(const Launch&);
+void clip(const Launch&);
+void adamw(const Launch&);
+
+}  // namespace weft::reference

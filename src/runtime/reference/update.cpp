@@ -1,0 +1,100 @@
+// Gradient accumulation, the order-free norm, clipping and AdamW. Results may be the memory of the
+// operands they overwrite, so everything is read first.
+#include <algorithm>
+#include <cmath>
+
+#include "runtime/reference/launches.h"
+#include "runtime/reference/values.h"
+
+namespace weft::reference {
+namespace {
+
+// The f32 sum of squares of up to kFlatBlock elements, missing ones zero, added pairwise.
+float block_square_sum(const Values& g, size_t first) {
+  std::vector<float> sums(static_cast<size_t>(kFlatBlock), 0.0f);
+  for (size_t i = 0; i < sums.size() && first + i < g.size(); ++i) {
+    const float value = static_cast<float>(g[first + i]);
+    sums[i] = value * value;
+  }
+  for (size_t half = sums.size() / 2; half > 0; half /= 2) {
+    for (size_t i = 0; i < half; ++i) sums[i] = sums[2 * i] + sums[2 * i + 1];
+  }
+  return sums[0];
+}
+
+// Adds the block values as integers at the exponent of the largest, so that their order is nothing.
+double exact_sum(const std::vector<float>& blocks) {
+  double special = 0;
+  float largest = 0;
+  for (float value : blocks) {
+    if (!std::isfinite(value)) special += static_cast<double>(value);
+    largest = std::max(largest, value);
+  }
+  if (special != 0) return special;
+  if (largest == 0) return 0;
+  const int shift = 61 - std::ilogb(largest);  // the largest becomes less than 2^62
+  __int128 sum = 0;
+  for (float value : blocks) {
+    sum += static_cast<__int128>(std::ldexp(static_cast<double>(value), shift));
+  }
+  return std::ldexp(static_cast<double>(sum), -shift);
+}
+
+}  // namespace
+
+void accumulate(const Launch& launch) {
+  const Values acc = read(launch.operands[0]);
+  Values sum = read(launch.operands[1]);
+  const bool first = read_ints(launch.operands[2])[0] == 0;
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] = first ? sum[i] : acc[i] + sum[i];
+  write(launch.results[0], sum);
+}
+
+void grad_norm(const Launch& launch) {
+  std::vector<float> blocks;
+  for (const Tensor& operand : launch.operands) {
+    const Values g = read(operand);
+    for (size_t first = 0; first < g.size(); first += static_cast<size_t>(kFlatBlock)) {
+      blocks.push_back(block_square_sum(g, first));
+    }
+  }
+  write(launch.results[0], {std::sqrt(exact_sum(blocks))});
+}
+
+void clip(const Launch& launch) {
+  const double norm = read(launch.operands[0])[0];
+  const int32_t count = read_ints(launch.operands[1])[0];
+  const double max_norm = launch.call->double_attr("max_norm");
+  double coefficient = max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
+  if (!std::isfinite(norm)) coefficient = 0;
+  write(launch.results[0], {coefficient});
+  *launch.results[1].as<int32_t>() = std::isfinite(norm) ? count + 1 : count;
+}
+
+void adamw(const Launch& launch) {
+  Values w = read(launch.operands[0]);
+  const Values g = read(launch.operands[1]);
+  Values m = read(launch.operands[2]);
+  Values v = read(launch.operands[3]);
+  const double lr = read(launch.operands[4])[0];
+  const double coefficient = read(launch.operands[5])[0];
+  const int32_t count = read_ints(launch.operands[6])[0];
+  const Call& call = *launch.call;
+  const double beta1 = call.double_attr("beta1");
+  const double beta2 = call.double_attr("beta2");
+  const double correction1 = 1.0 - std::pow(beta1, count);
+  const double correction2 = 1.0 - std::pow(beta2, count);
+  for (size_t i = 0; i < w.size() && coefficient != 0; ++i) {
+    const double gradient = g[i] * coefficient;
+    m[i] = beta1 * m[i] + (1.0 - beta1) * gradient;
+    v[i] = beta2 * v[i] + (1.0 - beta2) * gradient * gradient;
+    const double size = std::sqrt(v[i] / correction2) + call.double_attr("eps");
+    w[i] -= lr * call.double_attr("decay") * w[i];
+    w[i] -= lr * (m[i] / correction1) / size;
+  }
+  write(launch.results[0], w);
+  write(launch.results[1], m);
+  write(launch.results[2], v);
+}
+
+}  // namespace weft::reference

@@ -1,0 +1,49 @@
+// Tensors as vectors of double. A reference kernel reads its operands whole, computes in double,
+// and rounds once when it writes its results.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/kernel.h"
+
+namespace weft::reference {
+
+using Values = std::vector<double>;
+
+// All elements of a floating tensor.
+Values read(const Tensor& tensor);
+
+// All elements of an i32 tensor.
+std::vector<int32_t> read_ints(const Tensor& tensor);
+
+// Rounds to the tensor's dtype (bf16 and f16 through f32).
+void write(const Tensor& tensor, const Values& values);
+
+inline int64_t last_dim(const Tensor& tensor) {
+  return tensor.shape.empty() ? 1 : tensor.shape.back();
+}
+
+// Product of all dims but the last.
+inline int64_t row_count(const Tensor& tensor) {
+  return tensor.shape.empty() ? 1 : tensor.elements() / tensor.shape.back();
+}
+
+// Which elements dropout keeps, and by how much it scales them.
+class DropoutMask {
+ public:
+  // `rng` = {seed low, seed high, step, first sample}.
+  DropoutMask(const std::vector<int32_t>& rng, double rate, int64_t stream);
+
+  // Factor of element `element` of local sample `sample`: 0 or 1 / (1 - rate).
+  double factor(int64_t sample, int64_t element, int64_t per_sample) const;
+
+ private:
+  uint64_t seed_;
+  uint64_t stream_;
+  uint64_t step_;
+  int64_t first_sample_;
+  double rate_;
+};
+
+}  // namespace weft::reference
