@@ -1,0 +1,58 @@
+// Batches of tokens for training and validation. A training batch is a pure function of (seed,
+// step, global sample index): any rank, in any order, at any world size, gets the same windows, and
+// a resumed run needs no loader state.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "data/token_file.h"
+
+namespace weft {
+
+// Which samples of which step; a sample is a window of seq_len tokens and the window one further.
+struct BatchSpec {
+  uint64_t seed = 0;
+  int64_t step = 0;
+  int64_t first_sample = 0;  // index in the global batch of this step
+  int64_t count = 0;
+  int64_t seq_len = 0;
+};
+
+// Windows for validation, by their place in the file.
+struct ValidationSpec {
+  int64_t first_window = 0;
+  int64_t count = 0;
+  int64_t seq_len = 0;
+};
+
+class TokenSource {
+ public:
+  // Uniformly random ids below `vocab_size`, without a file.
+  static TokenSource synthetic(int64_t vocab_size);
+
+  // Windows of a file that must hold at least one of seq_len + 1 tokens, all below `vocab_size`.
+  static TokenSource file(TokenFile file, int64_t seq_len, int64_t vocab_size);
+
+  // Fills count x seq_len tokens and targets: sample g starts at a uniformly random place.
+  void batch(const BatchSpec& spec, int32_t* tokens, int32_t* targets) const;
+
+  // How many windows of this length there are one after the other; for synthetic ids: 2^20.
+  int64_t validation_windows(int64_t seq_len) const;
+
+  // Fills count x seq_len tokens and targets: window w starts at token w * seq_len.
+  void validation_batch(const ValidationSpec& spec, int32_t* tokens, int32_t* targets) const;
+
+  // The file behind it, or null.
+  const TokenFile* token_file() const { return file_ ? &*file_ : nullptr; }
+
+ private:
+  TokenSource(std::optional<TokenFile> file, int64_t vocab_size);
+
+  void copy_window(int64_t begin, int64_t seq_len, int32_t* tokens, int32_t* targets) const;
+
+  std::optional<TokenFile> file_;
+  int64_t vocab_size_;
+};
+
+}  // namespace weft

@@ -1,0 +1,223 @@
+// Two walks over mapped files; tokens leave through a buffer of fixed size.
+#include "data/prepare.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "data/token_file.h"
+#include "data/utf8.h"
+
+namespace weft {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kPiece = size_t{1} << 20;
+
+// Bytes done over both walks.
+class Progress {
+ public:
+  Progress(const std::vector<std::string>& files, const ProgressOptions& options)
+      : bar_("prepare", 2 * total_size(files), options) {}
+  void add(size_t bytes) { bar_.update(done_ += static_cast<int64_t>(bytes)); }
+
+ private:
+  static int64_t total_size(const std::vector<std::string>& files) {
+    int64_t total = 0;
+    for (const std::string& file : files) {
+      std::error_code error;
+      const auto size = fs::file_size(file, error);
+      if (!error) total += static_cast<int64_t>(size);
+    }
+    return total;
+  }
+
+  ProgressBar bar_;
+  int64_t done_ = 0;
+};
+
+// Calls visit(code point or byte) for every token of every file.
+template <class Visit>
+void walk(const std::vector<std::string>& files, TokenizerKind kind, Progress& progress,
+          Visit visit) {
+  for (const std::string& path : files) {
+    const MappedFile file = MappedFile::open(path);
+    const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()),
+                                file.bytes().size());
+    for (size_t at = 0, reported = 0; at < text.size();) {
+      if (kind == TokenizerKind::Byte) {
+        visit(static_cast<char32_t>(static_cast<unsigned char>(text[at++])));
+      } else {
+        const std::optional<char32_t> code_point = next_code_point(text, at);
+        INPUT_CHECK(code_point, path, ": invalid UTF-8 at byte ", at,
+                    "; convert the file or use the byte tokenizer");
+        visit(*code_point);
+      }
+      if (at - reported >= kPiece || at == text.size()) {
+        progress.add(at - reported);
+        reported = at;
+      }
+    }
+  }
+}
+
+// A token file being written, with its JSON.
+class TokenWriter {
+ public:
+  TokenWriter(const std::string& folder, const std::string& name)
+      : path_(folder + "/" + name), tokens_(path_), info_(path_ + ".json") {
+    buffer_.reserve(kPiece);
+  }
+
+  void add(uint16_t token) {
+    buffer_.push_back(static_cast<char>(token & 0xff));
+    buffer_.push_back(static_cast<char>(token >> 8));
+    if (buffer_.size() >= kPiece) flush();
+  }
+
+  void finish(TokenFileInfo info) {
+    flush();
+    info.tokens = tokens_.size() / 2;
+    info_.write(token_info_text(info));
+    tokens_.finish();
+    info_.finish();
+  }
+
+  void commit() {
+    tokens_.commit();
+    info_.commit();
+  }
+
+  const std::string& path() const { return path_; }
+
+ private:
+  void flush() {
+    tokens_.write(buffer_);
+    buffer_.clear();
+  }
+
+  std::string path_;
+  OutputFile tokens_;
+  OutputFile info_;
+  std::string buffer_;
+};
+
+struct Survey {
+  Tokenizer tokenizer;
+  int64_t tokens;
+};
+
+// First walk: how many tokens, and which characters.
+Survey survey(const std::vector<std::string>& files, TokenizerKind kind, Progress& progress) {
+  int64_t tokens = 0;
+  std::vector<bool> seen(kind == TokenizerKind::Char ? kMaxCodePoint + 1 : 256);
+  walk(files, kind, progress, [&](char32_t unit) {
+    seen[unit] = true;
+    ++tokens;
+  });
+  if (kind == TokenizerKind::Byte) return {Tokenizer::bytes(), tokens};
+  std::vector<char32_t> vocabulary;
+  for (char32_t unit = 0; unit <= kMaxCodePoint; ++unit) {
+    if (seen[unit]) vocabulary.push_back(unit);
+  }
+  INPUT_CHECK(vocabulary.size() <= 65536, "the text has ", vocabulary.size(),
+              " different characters, expected at most 65536; use the byte tokenizer");
+  INPUT_CHECK(!vocabulary.empty(), "the inputs hold no text");
+  return {Tokenizer::characters(std::move(vocabulary)), tokens};
+}
+
+void add_folder(const fs::path& folder, const fs::path& output, std::vector<std::string>& files) {
+  std::error_code error;
+  fs::recursive_directory_iterator walk_folder(folder, error);
+  INPUT_CHECK(!error, folder.string(), ": cannot read the folder: ", error.message());
+  std::vector<std::string> found;
+  for (auto entry = begin(walk_folder); entry != end(walk_folder); entry.increment(error)) {
+    const bool hidden = entry->path().filename().string().starts_with('.');
+    std::error_code ignored;
+    const bool is_output = fs::equivalent(entry->path(), output, ignored);
+    if (entry->is_directory(ignored)) {
+      if (hidden || is_output) entry.disable_recursion_pending();
+    } else if (!hidden && entry->is_regular_file(ignored) && entry->file_size(ignored) > 0) {
+      found.push_back(entry->path().string());
+    }
+  }
+  INPUT_CHECK(!error, folder.string(), ": cannot read the folder: ", error.message());
+  INPUT_CHECK(!found.empty(), folder.string(), ": the folder holds no text files");
+  std::sort(found.begin(), found.end());
+  files.insert(files.end(), found.begin(), found.end());
+}
+
+// How many tokens train, in the arithmetic of nanoGPT: int(n * 0.9).
+int64_t train_share(int64_t tokens, double validation_fraction) {
+  const auto train =
+      static_cast<int64_t>(static_cast<double>(tokens) * (1.0 - validation_fraction));
+  const bool split = train > 0 && (train < tokens || validation_fraction == 0.0);
+  INPUT_CHECK(split, "the inputs hold ", tokens,
+              " tokens, too few to split into training and validation");
+  return train;
+}
+
+}  // namespace
+
+std::vector<std::string> list_text_files(const PrepareOptions& options) {
+  USER_CHECK(!options.inputs.empty(), "no input named, expected text files or folders");
+  std::vector<std::string> files;
+  for (const std::string& input : options.inputs) {
+    std::error_code ignored;
+    const bool same = fs::equivalent(input, options.output_folder, ignored);
+    USER_CHECK(!same, input, ": is an input and the output folder; name another output folder");
+    if (fs::is_directory(input, ignored)) {
+      add_folder(input, options.output_folder, files);
+    } else {
+      files.push_back(input);
+    }
+  }
+  return files;
+}
+
+PrepareResult prepare(const PrepareOptions& options) {
+  const double fraction = options.validation_fraction;
+  USER_CHECK(fraction >= 0.0 && fraction < 1.0, "validation fraction is ", fraction,
+             ", expected 0 or more and below 1");
+  const std::vector<std::string> files = list_text_files(options);
+  Progress progress(files, options.progress);
+  const Survey text = survey(files, options.tokenizer, progress);
+  const int64_t train_tokens = train_share(text.tokens, fraction);
+
+  make_directories(options.output_folder);
+  std::vector<TokenWriter> writers;
+  writers.reserve(2);
+  writers.emplace_back(options.output_folder, "train.bin");
+  if (train_tokens < text.tokens) writers.emplace_back(options.output_folder, "val.bin");
+  int64_t position = 0;
+  walk(files, options.tokenizer, progress, [&](char32_t unit) {
+    const int32_t id = options.tokenizer == TokenizerKind::Byte ? static_cast<int32_t>(unit)
+                                                                : text.tokenizer.id_of(unit);
+    INPUT_CHECK(id >= 0 && position < text.tokens,
+                "an input changed while it was read; prepare again");
+    writers[position < train_tokens ? 0 : 1].add(static_cast<uint16_t>(id));
+    ++position;
+  });
+  INPUT_CHECK(position == text.tokens, "an input changed while it was read; prepare again");
+
+  PrepareResult result{.tokenizer = text.tokenizer,
+                       .train_tokens = train_tokens,
+                       .validation_tokens = text.tokens - train_tokens,
+                       .written = {}};
+  const TokenFileInfo info{.tokens = 0,
+                           .vocab_size = text.tokenizer.vocab_size(),
+                           .tokenizer = text.tokenizer,
+                           .source = options.inputs};
+  for (TokenWriter& writer : writers) writer.finish(info);
+  for (TokenWriter& writer : writers) {
+    writer.commit();
+    result.written.push_back(writer.path());
+  }
+  return result;
+}
+
+}  // namespace weft

@@ -1,0 +1,175 @@
+// Layouts are told apart by the magic number alone; a JSON beside the file says that it has none.
+#include "data/token_file.h"
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/error.h"
+#include "base/json.h"
+
+namespace weft {
+
+namespace {
+
+constexpr int64_t kHeaderBytes = 1024;
+constexpr int64_t kMaxInfoBytes = int64_t{64} << 20;
+constexpr const char* kInfoFormat = "weft-tokens";
+
+struct HeaderKind {
+  int32_t magic;
+  int32_t version;
+  int64_t bytes_per_token;
+};
+constexpr HeaderKind kHeaderKinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};
+
+int32_t header_field(std::span<const std::byte> file, int64_t index) {
+  int32_t value;
+  std::memcpy(&value, file.data() + index * 4, sizeof value);
+  return value;
+}
+
+TokenLayout with_header(std::span<const std::byte> file, const HeaderKind& kind,
+                        std::string_view where) {
+  const auto size = static_cast<int64_t>(file.size());
+  INPUT_CHECK(size >= kHeaderBytes, where, ": file has ", size,
+              " bytes, too short for its header of ", kHeaderBytes);
+  const int32_t version = header_field(file, 1);
+  INPUT_CHECK(version == kind.version, where, ": header ", kind.magic, " has version ", version,
+              ", expected ", kind.version);
+  const int64_t tokens = header_field(file, 2);
+  INPUT_CHECK(tokens >= 0 && size == kHeaderBytes + tokens * kind.bytes_per_token, where,
+              ": header claims ", tokens, " tokens of ", kind.bytes_per_token,
+              " bytes, the file holds ", size - kHeaderBytes, " bytes of them");
+  return {.begin = kHeaderBytes, .bytes_per_token = kind.bytes_per_token, .tokens = tokens};
+}
+
+template <class T>
+int64_t load_token(const std::byte* data) {
+  T value;
+  std::memcpy(&value, data, sizeof value);
+  return value;
+}
+
+// The first token for which `wanted(token)` holds, size() when there is none. The type is settled
+// outside the loop: this runs over whole data sets.
+template <class T, class Wanted>
+int64_t find_token(const std::byte* data, int64_t count, Wanted wanted) {
+  for (int64_t i = 0; i < count; ++i) {
+    if (wanted(load_token<T>(data + i * int64_t{sizeof(T)}))) return i;
+  }
+  return count;
+}
+
+template <class T>
+TokenAt find_max(const std::byte* data, int64_t count) {
+  TokenAt best{.position = 0, .token = -1};
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t token = load_token<T>(data + i * int64_t{sizeof(T)});
+    if (token > best.token) best = {i, token};
+  }
+  return best;
+}
+
+}  // namespace
+
+TokenLayout parse_token_layout(std::span<const std::byte> file, TokenHeader header,
+                               std::string_view where) {
+  if (header == TokenHeader::Detect && file.size() >= 4) {
+    for (const HeaderKind& kind : kHeaderKinds) {
+      if (header_field(file, 0) == kind.magic) return with_header(file, kind, where);
+    }
+  }
+  INPUT_CHECK(file.size() % 2 == 0, where, ": file has ", file.size(),
+              " bytes, expected an even number for 16-bit tokens");
+  return {.begin = 0, .bytes_per_token = 2, .tokens = static_cast<int64_t>(file.size() / 2)};
+}
+
+TokenFileInfo parse_token_info(std::string_view text, std::string_view where) {
+  const nlohmann::json root = parse_json(text, where);
+  const std::string format = json_string(root, "format", where);
+  INPUT_CHECK(format == kInfoFormat, where, ": \"format\" is ", in_quotes(format), ", expected \"",
+              kInfoFormat, "\"");
+  const std::string dtype = json_string(root, "dtype", where);
+  INPUT_CHECK(dtype == "uint16", where, ": \"dtype\" is ", in_quotes(dtype),
+              ", expected \"uint16\"");
+  TokenFileInfo info;
+  info.tokens = json_int(root, "tokens", where);
+  info.vocab_size = json_int(root, "vocab_size", where);
+  INPUT_CHECK(info.vocab_size >= 1 && info.vocab_size <= 65536, where, ": \"vocab_size\" is ",
+              info.vocab_size, ", expected 1 to 65536 for 16-bit tokens");
+  info.tokenizer = Tokenizer::from_json(json_member(root, "tokenizer", where), where);
+  INPUT_CHECK(info.vocab_size == info.tokenizer.vocab_size(), where, ": \"vocab_size\" is ",
+              info.vocab_size, ", its tokenizer has ", info.tokenizer.vocab_size());
+  if (root.contains("source")) {
+    const nlohmann::json& source = root["source"];
+    INPUT_CHECK(source.is_array(), where, ": \"source\" is ", source.type_name(),
+                ", expected an array of strings");
+    for (const nlohmann::json& item : source) {
+      INPUT_CHECK(item.is_string(), where, ": \"source\" holds ", item.type_name(),
+                  ", expected an array of strings");
+      info.source.push_back(item.get<std::string>());
+    }
+  }
+  return info;
+}
+
+std::string token_info_text(const TokenFileInfo& info) {
+  const nlohmann::ordered_json root = {{"format", kInfoFormat},
+                                       {"dtype", "uint16"},
+                                       {"tokens", info.tokens},
+                                       {"vocab_size", info.vocab_size},
+                                       {"tokenizer", info.tokenizer.to_json()},
+                                       {"source", info.source}};
+  // Paths need not be UTF-8; what is not is replaced.
+  return root.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+TokenFile TokenFile::open(const std::string& path) {
+  MappedFile file = MappedFile::open(path);
+  const std::string info_path = path + ".json";
+  std::optional<TokenFileInfo> info;
+  if (path_exists(info_path)) {
+    info = parse_token_info(read_text_file(info_path, kMaxInfoBytes), info_path);
+  }
+  const TokenLayout layout =
+      parse_token_layout(file.bytes(), info ? TokenHeader::None : TokenHeader::Detect, path);
+  INPUT_CHECK(!info || info->tokens == layout.tokens, info_path, ": \"tokens\" is ",
+              info ? info->tokens : 0, ", the token file holds ", layout.tokens,
+              "; prepare the data again");
+  return TokenFile(std::move(file), layout, std::move(info));
+}
+
+TokenFile::TokenFile(MappedFile file, TokenLayout layout, std::optional<TokenFileInfo> info)
+    : file_(std::move(file)), layout_(layout), info_(std::move(info)) {}
+
+int64_t TokenFile::at(int64_t i) const {
+  CHECK(i >= 0 && i < size(), "token ", i, " of ", size());
+  const std::byte* data = file_.bytes().data() + layout_.begin + i * layout_.bytes_per_token;
+  return layout_.bytes_per_token == 2 ? load_token<uint16_t>(data) : load_token<uint32_t>(data);
+}
+
+std::optional<int64_t> TokenFile::vocab_size() const {
+  if (!info_) return std::nullopt;
+  return info_->vocab_size;
+}
+
+TokenAt TokenFile::max_token() const {
+  const std::byte* data = file_.bytes().data() + layout_.begin;
+  return layout_.bytes_per_token == 2 ? find_max<uint16_t>(data, size())
+                                      : find_max<uint32_t>(data, size());
+}
+
+void TokenFile::check_vocabulary(int64_t model_vocab_size) const {
+  if (layout_.bytes_per_token == 2 && model_vocab_size >= 65536) return;
+  const std::byte* data = file_.bytes().data() + layout_.begin;
+  const auto too_large = [=](int64_t token) { return token >= model_vocab_size; };
+  const int64_t found = layout_.bytes_per_token == 2
+                            ? find_token<uint16_t>(data, size(), too_large)
+                            : find_token<uint32_t>(data, size(), too_large);
+  INPUT_CHECK(found == size(), path(), ": token ", found, " has id ", at(found),
+              ", the model's vocabulary has ", model_vocab_size,
+              "; raise model.vocab_size or use other data");
+}
+
+}  // namespace weft

@@ -1,0 +1,86 @@
+// Token files, memory-mapped. Three layouts are read as they are: nanoGPT's headerless uint16, and
+// llm.c's 1024-byte header with uint16 (magic 20240520) or uint32 (20240801) tokens. `weft data
+// prepare` writes the first, with a JSON of the same name plus ".json" beside it that says what the
+// ids mean. All integers are little-endian.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/file.h"
+#include "data/tokenizer.h"
+
+namespace weft {
+
+// Where the tokens lie in a file.
+struct TokenLayout {
+  int64_t begin = 0;            // bytes before the first token
+  int64_t bytes_per_token = 2;  // 2 or 4
+  int64_t tokens = 0;
+};
+
+// What the JSON beside a token file says.
+struct TokenFileInfo {
+  int64_t tokens = 0;
+  int64_t vocab_size = 0;
+  Tokenizer tokenizer = Tokenizer::bytes();
+  std::vector<std::string> source;  // the inputs as they were named
+};
+
+enum class TokenHeader { Detect, None };
+
+// Finds the tokens in the bytes of a whole file; `where` opens every error message.
+TokenLayout parse_token_layout(std::span<const std::byte> file, TokenHeader header,
+                               std::string_view where);
+
+// Reads and checks the JSON beside a token file.
+TokenFileInfo parse_token_info(std::string_view text, std::string_view where);
+
+// The text of that JSON.
+std::string token_info_text(const TokenFileInfo& info);
+
+// A token and where it was found.
+struct TokenAt {
+  int64_t position = 0;
+  int64_t token = 0;
+};
+
+class TokenFile {
+ public:
+  // Maps a token file, and reads `path`.json where there is one.
+  static TokenFile open(const std::string& path);
+
+  int64_t size() const { return layout_.tokens; }
+  const std::string& path() const { return file_.path(); }
+  const TokenLayout& layout() const { return layout_; }
+
+  // What the JSON beside it says, if there is one.
+  const std::optional<TokenFileInfo>& info() const { return info_; }
+
+  // Token `i`, below size().
+  int64_t at(int64_t i) const;
+
+  // The number of ids of its tokenizer, if that is known.
+  std::optional<int64_t> vocab_size() const;
+
+  // The largest id and where it is first; reads the whole file.
+  TokenAt max_token() const;
+
+  // A UserError naming the first id that a model of this vocabulary lacks; reads the whole file
+  // unless its type cannot hold such an id.
+  void check_vocabulary(int64_t model_vocab_size) const;
+
+ private:
+  TokenFile(MappedFile file, TokenLayout layout, std::optional<TokenFileInfo> info);
+
+  MappedFile file_;
+  TokenLayout layout_;
+  std::optional<TokenFileInfo> info_;
+};
+
+}  // namespace weft

@@ -1,0 +1,144 @@
+// Character and byte tokenizers.
+#include "data/tokenizer.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "data/utf8.h"
+
+namespace weft {
+
+namespace {
+
+std::string code_point_name(char32_t code_point) {
+  char name[16];
+  std::snprintf(name, sizeof name, "U+%04X", static_cast<unsigned>(code_point));
+  return name;
+}
+
+std::vector<char32_t> read_vocabulary(const std::string& text, std::string_view where) {
+  std::vector<char32_t> vocabulary;
+  for (size_t at = 0; at < text.size();) {
+    const std::optional<char32_t> code_point = next_code_point(text, at);
+    INPUT_CHECK(code_point, where, ": \"vocab\" is not valid UTF-8 at byte ", at);
+    INPUT_CHECK(vocabulary.empty() || vocabulary.back() < *code_point, where,
+                ": \"vocab\" is not in order at ", code_point_name(*code_point),
+                ", expected rising code points");
+    vocabulary.push_back(*code_point);
+  }
+  INPUT_CHECK(!vocabulary.empty(), where, ": \"vocab\" is empty");
+  return vocabulary;
+}
+
+}  // namespace
+
+const char* name_of(TokenizerKind kind) {
+  return kind == TokenizerKind::Char ? "char" : "byte";
+}
+
+TokenizerKind tokenizer_kind(std::string_view name) {
+  for (const TokenizerKind kind : {TokenizerKind::Char, TokenizerKind::Byte}) {
+    if (name == name_of(kind)) return kind;
+  }
+  throw UserError(ExitCode::Config,
+                  cat("tokenizer ", in_quotes(name), " is unknown; use char or byte"));
+}
+
+Tokenizer Tokenizer::bytes() {
+  return Tokenizer(TokenizerKind::Byte);
+}
+
+Tokenizer Tokenizer::characters(std::vector<char32_t> vocabulary) {
+  CHECK(!vocabulary.empty() && is_code_point(vocabulary.back()), "vocabulary of characters");
+  CHECK(std::adjacent_find(vocabulary.begin(), vocabulary.end(), std::greater_equal<>()) ==
+            vocabulary.end(),
+        "vocabulary is not sorted");
+  Tokenizer tokenizer(TokenizerKind::Char);
+  tokenizer.ids_.assign(vocabulary.back() + 1, -1);
+  for (size_t i = 0; i < vocabulary.size(); ++i) {
+    tokenizer.ids_[vocabulary[i]] = static_cast<int32_t>(i);
+  }
+  tokenizer.vocabulary_ = std::move(vocabulary);
+  return tokenizer;
+}
+
+Tokenizer Tokenizer::from_json(const nlohmann::json& json, std::string_view where) {
+  const std::string kind = json_string(json, "kind", where);
+  INPUT_CHECK(kind == "char" || kind == "byte", where, ": tokenizer ", in_quotes(kind),
+              " is unknown, expected char or byte");
+  Tokenizer tokenizer = kind == "byte"
+                            ? bytes()
+                            : characters(read_vocabulary(json_string(json, "vocab", where), where));
+  const std::string claimed = json_string(json, "hash", where);
+  const std::string actual = hex64(tokenizer.hash());
+  INPUT_CHECK(claimed == actual, where, ": tokenizer hash is ", in_quotes(claimed), ", expected \"",
+              actual, "\" for this vocabulary");
+  return tokenizer;
+}
+
+nlohmann::json Tokenizer::to_json() const {
+  nlohmann::json json = {{"kind", name_of(kind_)}, {"hash", hex64(hash())}};
+  if (kind_ == TokenizerKind::Char) {
+    std::string vocabulary;
+    for (const char32_t code_point : vocabulary_) append_utf8(vocabulary, code_point);
+    json["vocab"] = vocabulary;
+  }
+  return json;
+}
+
+int64_t Tokenizer::vocab_size() const {
+  return kind_ == TokenizerKind::Byte ? 256 : static_cast<int64_t>(vocabulary_.size());
+}
+
+uint64_t Tokenizer::hash() const {
+  Hasher hasher;
+  hasher.add(std::string_view(name_of(kind_)));
+  for (const char32_t code_point : vocabulary_) hasher.add(uint64_t{code_point});
+  return hasher.value();
+}
+
+std::string Tokenizer::identity() const {
+  return cat(name_of(kind_), ", ", vocab_size(), " ids, ", hex64(hash()));
+}
+
+int32_t Tokenizer::id_of(char32_t code_point) const {
+  return code_point < ids_.size() ? ids_[code_point] : -1;
+}
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text, std::string_view where) const {
+  std::vector<int32_t> ids;
+  ids.reserve(text.size());
+  if (kind_ == TokenizerKind::Byte) {
+    for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
+    return ids;
+  }
+  for (size_t at = 0; at < text.size();) {
+    const size_t begin = at;
+    const std::optional<char32_t> code_point = next_code_point(text, at);
+    INPUT_CHECK(code_point, where, ": invalid UTF-8 at byte ", begin);
+    ids.push_back(id_of(*code_point));
+    INPUT_CHECK(ids.back() >= 0, where, ": character ", code_point_name(*code_point), " at byte ",
+                begin, " is not in the vocabulary");
+  }
+  return ids;
+}
+
+std::string Tokenizer::decode(std::span<const int32_t> ids) const {
+  std::string text;
+  for (const int32_t id : ids) {
+    if (id < 0 || id >= vocab_size()) {
+      append_utf8(text, 0xfffd);
+    } else if (kind_ == TokenizerKind::Byte) {
+      text += static_cast<char>(id);
+    } else {
+      append_utf8(text, vocabulary_[static_cast<size_t>(id)]);
+    }
+  }
+  return text;
+}
+
+}  // namespace weft

@@ -1,0 +1,148 @@
+// Batches: pure functions of their spec, windows of the file, even coverage.
+#include "data/loader.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "support/temp_folder.h"
+#include "support/user_error.h"
+
+namespace weft {
+namespace {
+
+struct Batch {
+  std::vector<int32_t> tokens;
+  std::vector<int32_t> targets;
+  bool operator==(const Batch&) const = default;
+};
+
+Batch batch_of(const TokenSource& source, const BatchSpec& spec) {
+  const auto size = static_cast<size_t>(spec.count * spec.seq_len);
+  Batch batch{std::vector<int32_t>(size, -1), std::vector<int32_t>(size, -1)};
+  source.batch(spec, batch.tokens.data(), batch.targets.data());
+  return batch;
+}
+
+Batch validation_of(const TokenSource& source, const ValidationSpec& spec) {
+  const auto size = static_cast<size_t>(spec.count * spec.seq_len);
+  Batch batch{std::vector<int32_t>(size, -1), std::vector<int32_t>(size, -1)};
+  source.validation_batch(spec, batch.tokens.data(), batch.targets.data());
+  return batch;
+}
+
+// A file in which token i is i.
+TokenFile counting_file(const TempFolder& folder, int count) {
+  std::string bytes;
+  for (int i = 0; i < count; ++i) {
+    bytes += static_cast<char>(i & 0xff);
+    bytes += static_cast<char>(i >> 8);
+  }
+  return TokenFile::open(folder.write("t.bin", bytes));
+}
+
+std::vector<TokenSource> both_sources(const TempFolder& folder) {
+  std::vector<TokenSource> sources;
+  sources.push_back(TokenSource::synthetic(1000));
+  sources.push_back(TokenSource::file(counting_file(folder, 1000), 8, 1000));
+  return sources;
+}
+
+TEST(Loader, ABatchDoesNotDependOnHowItIsCut) {
+  const TempFolder folder;
+  for (const TokenSource& source : both_sources(folder)) {
+    const BatchSpec whole{.seed = 3, .step = 5, .first_sample = 0, .count = 6, .seq_len = 8};
+    const Batch all = batch_of(source, whole);
+    EXPECT_EQ(batch_of(source, whole), all);
+    Batch joined;
+    for (int64_t first = 0; first < 6; first += 2) {
+      BatchSpec part = whole;
+      part.first_sample = first;
+      part.count = 2;
+      const Batch piece = batch_of(source, part);
+      joined.tokens.insert(joined.tokens.end(), piece.tokens.begin(), piece.tokens.end());
+      joined.targets.insert(joined.targets.end(), piece.targets.begin(), piece.targets.end());
+    }
+    EXPECT_EQ(joined, all);
+  }
+}
+
+TEST(Loader, SeedStepAndSampleAllMatter) {
+  const TempFolder folder;
+  for (const TokenSource& source : both_sources(folder)) {
+    std::set<std::vector<int32_t>> seen;
+    for (uint64_t seed = 0; seed < 3; ++seed) {
+      for (int64_t step = 0; step < 3; ++step) {
+        for (int64_t sample = 0; sample < 3; ++sample) {
+          seen.insert(batch_of(source, {seed, step, sample, 1, 8}).tokens);
+        }
+      }
+    }
+    // Of 27 windows from 992 places two coincide now and then; the synthetic ones never.
+    EXPECT_GE(seen.size(), 25u);
+  }
+}
+
+TEST(Loader, TargetsAreTheWindowOneFurther) {
+  const TempFolder folder;
+  for (const TokenSource& source : both_sources(folder)) {
+    const Batch batch = batch_of(source, {1, 0, 0, 4, 8});
+    for (size_t i = 0; i < batch.tokens.size(); ++i) {
+      if (i % 8 != 7) {
+        EXPECT_EQ(batch.targets[i], batch.tokens[i + 1]);
+      }
+      EXPECT_GE(batch.tokens[i], 0);
+      EXPECT_LT(batch.targets[i], 1000);
+    }
+  }
+}
+
+TEST(Loader, WindowsStartEverywhereInTheFile) {
+  const TempFolder folder;
+  const auto source = TokenSource::file(counting_file(folder, 12), 8, 12);
+  std::set<int32_t> starts;
+  for (int64_t step = 0; step < 200; ++step) {
+    const Batch batch = batch_of(source, {0, step, 0, 1, 8});
+    starts.insert(batch.tokens[0]);
+    EXPECT_EQ(batch.targets[7], batch.tokens[0] + 8);
+  }
+  EXPECT_EQ(starts, (std::set<int32_t>{0, 1, 2, 3}));
+}
+
+TEST(Loader, ValidationWalksTheFileWithoutOverlap) {
+  const TempFolder folder;
+  const auto source = TokenSource::file(counting_file(folder, 25), 8, 25);
+  EXPECT_EQ(source.validation_windows(8), 3);
+  const Batch batch = validation_of(source, {.first_window = 1, .count = 2, .seq_len = 8});
+  for (int i = 0; i < 16; ++i) {
+    EXPECT_EQ(batch.tokens[i], 8 + i);
+    EXPECT_EQ(batch.targets[i], 9 + i);
+  }
+  EXPECT_THROW(validation_of(source, {2, 2, 8}), InternalError);
+  EXPECT_EQ(TokenSource::file(counting_file(folder, 24), 8, 25).validation_windows(8), 2);
+}
+
+TEST(Loader, SyntheticValidationIsFixed) {
+  const auto source = TokenSource::synthetic(50);
+  EXPECT_EQ(validation_of(source, {4, 2, 8}), validation_of(source, {4, 2, 8}));
+  EXPECT_NE(validation_of(source, {4, 2, 8}), validation_of(source, {5, 2, 8}));
+  EXPECT_EQ(source.token_file(), nullptr);
+}
+
+TEST(Loader, ShortFilesAndLargeIdsAreRefused) {
+  const TempFolder folder;
+  expect_user_error(ExitCode::InputFile,
+                    cat(folder / "t.bin",
+                        ": file has 8 tokens, expected at least 9 for one window of 8; use more "
+                        "text or a smaller training.seq_len"),
+                    [&] { TokenSource::file(counting_file(folder, 8), 8, 100); });
+  EXPECT_NO_THROW(TokenSource::file(counting_file(folder, 9), 8, 100));
+  expect_user_error(ExitCode::InputFile,
+                    cat(folder / "t.bin",
+                        ": token 20 has id 20, the model's vocabulary has 20; raise "
+                        "model.vocab_size or use other data"),
+                    [&] { TokenSource::file(counting_file(folder, 30), 8, 20); });
+}
+
+}  // namespace
+}  // namespace weft
