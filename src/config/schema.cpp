@@ -63,8 +63,8 @@ class SectionKeys {
       : keys_(keys), section_(std::move(section)), part_(part) {}
 
   template <class Member>
-  void add(const std::string& name, Member Part::*member, KeyOptions options) {
-    keys_.push_back(make_key(section_ + "." + name, part_, member, std::move(options)));
+  void add(const std::string& name, Member Part::*member, const KeyOptions& options) {
+    keys_.push_back(make_key(section_ + "." + name, part_, member, options));
   }
 
  private:

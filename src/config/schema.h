@@ -9,7 +9,6 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -97,12 +96,12 @@ struct ValueTraits<std::optional<T>> : ValueTraits<T> {};
 
 // Makes a key from `access`, a function from the root to a reference to the member.
 template <class Root, class Member, class Access>
-Key<Root> make_key_with(std::string name, KeyOptions options, Access access) {
+Key<Root> make_key_with(const std::string& name, const KeyOptions& options, Access access) {
   Key<Root> key;
-  key.name = std::move(name);
+  key.name = name;
   key.rule.choices = options.choices;
   key.rule.range = options.range;
-  key.options = std::move(options);
+  key.options = options;
   if constexpr (std::is_enum_v<Member>) {
     const std::vector<std::string> choices = key.rule.choices;
     key.get = [=](const Root& root) {
@@ -131,17 +130,17 @@ Key<Root> make_key_with(std::string name, KeyOptions options, Access access) {
 
 // A key for a member of the root itself.
 template <class Root, class Member>
-Key<Root> make_key(const std::string& name, Member Root::*member, KeyOptions options) {
+Key<Root> make_key(const std::string& name, Member Root::*member, const KeyOptions& options) {
   return make_key_with<Root, Member>(
-      name, std::move(options), [=](auto& root) -> auto& { return root.*member; });
+      name, options, [=](auto& root) -> auto& { return root.*member; });
 }
 
 // A key for a member of one part of the root.
 template <class Root, class Part, class Member>
 Key<Root> make_key(const std::string& name, Part Root::*part, Member Part::*member,
-                   KeyOptions options) {
+                   const KeyOptions& options) {
   return make_key_with<Root, Member>(
-      name, std::move(options), [=](auto& root) -> auto& { return (root.*part).*member; });
+      name, options, [=](auto& root) -> auto& { return (root.*part).*member; });
 }
 
 // The key of that name in a list, or null.

@@ -1,0 +1,44 @@
+# Two commands matter: "make demo" trains a small GPT and writes text with it, "make test" runs every
+# test. Both install what is missing when they may, and build into build/ what is out of date.
+
+BUILD := build
+JOBS := $(shell nproc)
+LAUNCHER := $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+SOURCES = $(shell git ls-files '*.h' '*.cpp' '*.cu')
+
+.PHONY: help demo test build install-deps format lint clean
+
+help:
+	@echo "make demo    build, train a small character GPT on this repository's text, write a sample"
+	@echo "make test    build and run every test"
+	@echo "make build   build build/weft and the tests"
+	@echo "make lint    check format, include layers and style"
+	@echo "make format  rewrite sources with clang-format"
+	@echo "make clean   remove $(BUILD)/"
+
+demo: build
+	@scripts/demo.sh $(BUILD)/weft
+
+test: build
+	@cd $(BUILD) && ctest --output-on-failure --no-tests=error -j $(JOBS)
+
+build: $(BUILD)/build.ninja
+	@cmake --build $(BUILD) -j $(JOBS)
+
+# Ninja configures again by itself when a CMake file changes.
+$(BUILD)/build.ninja: | install-deps
+	@cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release $(LAUNCHER)
+
+install-deps:
+	@scripts/install_deps.sh
+
+format:
+	@clang-format -i $(SOURCES)
+
+lint:
+	@scripts/check_format.sh
+	@scripts/check_layers.sh
+	@scripts/check_style.sh
+
+clean:
+	@rm -rf $(BUILD)

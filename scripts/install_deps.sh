@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that the build needs and that are missing. Arguments name further
+# packages. Where it may not install, it names them and fails.
+set -euo pipefail
+
+packages=(g++ cmake ninja-build make git libtomlplusplus-dev nlohmann-json3-dev libcli11-dev
+  libgtest-dev "$@")
+
+missing=()
+for package in "${packages[@]}"; do
+  # A tool that came from elsewhere than a package serves as well.
+  case "$package" in
+    g++ | cmake | make | git) command -v "$package" > /dev/null && continue ;;
+    ninja-build) command -v ninja > /dev/null && continue ;;
+  esac
+  status=$(dpkg-query --show --showformat='${Status}' "$package" 2> /dev/null || true)
+  [[ $status == "install ok installed" ]] || missing+=("$package")
+done
+[[ ${#missing[@]} -eq 0 ]] && exit 0
+
+as_root=()
+if [[ $(id -u) -ne 0 ]]; then
+  as_root=(sudo -n)
+fi
+if ! command -v apt-get > /dev/null || ! "${as_root[@]}" true 2> /dev/null; then
+  echo "missing packages: ${missing[*]}; install them with: apt-get install ${missing[*]}" >&2
+  exit 1
+fi
+
+echo "installing ${missing[*]}"
+export DEBIAN_FRONTEND=noninteractive
+if ! "${as_root[@]}" apt-get install -y -q --no-install-recommends "${missing[@]}" > /dev/null 2>&1; then
+  "${as_root[@]}" apt-get update -q > /dev/null
+  "${as_root[@]}" apt-get install -y -q --no-install-recommends "${missing[@]}" > /dev/null
+fi
