@@ -74,17 +74,18 @@ class Bindings {
  public:
   explicit Bindings(Plan& plan) : plan_(plan) {}
 
-  void add_sources(Program& program) {
+  // Binds the sources of one op; called op by op, so that a kind of buffer lies in one piece.
+  void add_sources(Program& program, const OpDef& op) {
     for (const Node* node : program.nodes) {
-      if (!node->op->traits.source) continue;
+      if (node->op != &op) continue;
       const std::string& name = std::get<std::string>(node->attr("name"));
       const Value* value = node->result();
-      if (node->op == &kInput) {
-        program.buffers[value] = bind(plan_.inputs, name, value, BufferKind::Input);
-      } else if (node->op == &kParam) {
+      if (&op == &kParam) {
         program.buffers[value] = bind(plan_.params, name, value, BufferKind::Param);
-      } else {
+      } else if (&op == &kState) {
         program.buffers[value] = bind(plan_.states, name, value, BufferKind::Optimizer);
+      } else {
+        program.buffers[value] = bind(plan_.inputs, name, value, BufferKind::Input);
       }
     }
   }
@@ -277,7 +278,9 @@ Plan lower(std::span<const ProgramSource> sources, const LowerOptions& options) 
     programs.push_back({source.kind, source.graph, std::move(nodes), std::move(roots), {}});
   }
   Bindings bindings(plan);
-  for (Program& program : programs) bindings.add_sources(program);
+  for (const OpDef* op : {&kParam, &kState, &kInput}) {
+    for (Program& program : programs) bindings.add_sources(program, *op);
+  }
   for (Program& program : programs) bindings.add_outputs(program);
   for (Program& program : programs) {
     CHECK(plan.program(program.kind).empty(), "two ", program_name(program.kind), " programs");

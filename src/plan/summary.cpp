@@ -66,6 +66,7 @@ struct Group {
   bool operator<(const Group& other) const { return bytes < other.bytes; }
 };
 
+// What fills the memory at the highest peak.
 std::string largest_lines(const Plan& plan, ProgramKind program, int64_t step) {
   std::map<std::string, Group> groups;
   for (const Buffer& buffer : plan.buffers) {
@@ -78,7 +79,7 @@ std::string largest_lines(const Plan& plan, ProgramKind program, int64_t step) {
   const auto list = largest_first(groups);
   for (size_t i = 0; i < std::min(kLargest, list.size()); ++i) {
     const auto& [name, group] = list[i];
-    text += cat(padded(i == 0 ? "  largest" : ""), human_bytes(static_cast<double>(group.bytes)),
+    text += cat(padded(i == 0 ? "largest" : ""), human_bytes(static_cast<double>(group.bytes)),
                 "  ", name);
     if (group.count > 1) text += cat(" x ", group.count);
     text += "\n";
@@ -126,7 +127,7 @@ std::string program_lines(const Plan& plan, ProgramKind program) {
     kinds.push_back(cat(buffer_kind_name(static_cast<BufferKind>(i)), " ",
                         human_bytes(static_cast<double>(peak.bytes[i]))));
   }
-  return text + join(kinds, "  ") + "\n" + largest_lines(plan, program, peak.step);
+  return text + join(kinds, "  ") + "\n";
 }
 
 }  // namespace
@@ -179,15 +180,23 @@ std::string summarize(const Plan& plan) {
                          axes.empty() ? "1 rank" : join(axes, " "), "\n");
   text += cat(padded("bound"), plan.params.size(), " params  ", plan.states.size(), " states  ",
               plan.inputs.size(), " inputs  ", plan.outputs.size(), " outputs\n");
-  text += cat(padded("runs on"), plan.streams.size(), " streams  ", plan.num_events, " events\n");
+  text += cat(padded("streams"), join(plan.streams, " "), "  events ", plan.num_events, "\n");
   text += cat(padded("arena"), human_bytes(static_cast<double>(plan.arena_bytes)), " (",
               plan.arena_bytes, " bytes)  persistent ",
               human_bytes(static_cast<double>(plan.persistent_bytes)), "\n");
+  Peak highest;
+  ProgramKind highest_program = ProgramKind::Last;
   for (int i = 0; i < kPrograms; ++i) {
     const auto program = static_cast<ProgramKind>(i);
-    if (!plan.program(program).empty()) text += program_lines(plan, program);
+    if (plan.program(program).empty()) continue;
+    text += program_lines(plan, program);
+    const Peak peak = peak_memory(plan, program);
+    if (peak.total >= highest.total) {
+      highest = peak;
+      highest_program = program;
+    }
   }
-  return text;
+  return text + largest_lines(plan, highest_program, highest.step);
 }
 
 }  // namespace weft

@@ -1,0 +1,178 @@
+#include "plan/check.h"
+
+#include <gtest/gtest.h>
+
+#include "plan/text.h"
+#include "support/tiny_plan.h"
+
+namespace weft {
+namespace {
+
+// Two streams: b1 is made on compute, copied (as an add) on comm after e0, read back after e1.
+constexpr std::string_view kTwoStreams = R"(plan two_streams
+backend test
+streams compute, comm
+events 2
+arena 1536
+persistent 512
+buffer b0 input 64 at 0 persistent "x"
+buffer b1 activation 64 at 512 last 0..1 "a"
+buffer b2 activation 64 at 768 last 1..3 "b"
+buffer b3 activation 64 at 1024 last 2..3 "c"
+buffer b4 output 64 at 256 persistent "y"
+input "x" b0: f32[16]
+output "y" b4: f32[16]
+program last
+step 0 compute gelu.plain(b0: f32[16]) -> b1: f32[16] signal e0 # fwd
+step 1 comm gelu.plain(b1: f32[16]) -> b2: f32[16] wait e0 signal e1 # fwd
+step 2 compute gelu.plain(b0: f32[16]) -> b3: f32[16] # fwd
+step 3 compute add.plain(b2: f32[16], b3: f32[16]) -> b4: f32[16] wait e1 # fwd
+)";
+
+std::string complaint(const Plan& plan) {
+  try {
+    check_plan(plan);
+    return "";
+  } catch (const InternalError& error) {
+    return error.what();
+  }
+}
+
+// The complaint about the plan with one piece of its text replaced.
+std::string complaint_with(std::string_view from, std::string_view to) {
+  std::string text(kTwoStreams);
+  const size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  text.replace(at, from.size(), to);
+  return complaint(parse_plan(text));
+}
+
+TEST(CheckPlan, AcceptsARightPlan) {
+  EXPECT_EQ(complaint(parse_plan(kTwoStreams)), "");
+  EXPECT_EQ(complaint(tiny_plan()), "");
+}
+
+TEST(CheckPlan, FindsLiveBuffersThatOverlap) {
+  EXPECT_EQ(complaint_with("at 1024 last 2..3", "at 768 last 2..3"),
+            "internal error: plan two_streams: buffers b3 \"c\" [768, 832) and b2 \"b\" [768, 832) "
+            "overlap at last step 2");
+  EXPECT_EQ(complaint_with("output 64 at 256", "output 64 at 0"),
+            "internal error: plan two_streams: buffers b4 \"y\" [0, 64) and b0 \"x\" [0, 64) "
+            "overlap at all times");
+}
+
+TEST(CheckPlan, FindsALifetimeThatEndsTooEarly) {
+  EXPECT_EQ(complaint_with("last 1..3 \"b\"", "last 1..2 \"b\""),
+            "internal error: plan two_streams: last step 3 add (fwd): uses b2 \"b\" [768, 832), "
+            "which lives from step 1 to 2");
+}
+
+TEST(CheckPlan, FindsAMissingEventBetweenWriteAndRead) {
+  EXPECT_EQ(complaint_with(" wait e0", ""),
+            "internal error: plan two_streams: last step 1 gelu (fwd): reads b1 \"a\" [512, 576) "
+            "with no event after last step 0 gelu (fwd), which writes it");
+  EXPECT_EQ(complaint_with(" wait e1", ""),
+            "internal error: plan two_streams: last step 3 add (fwd): reads b2 \"b\" [768, 832) "
+            "with no event after last step 1 gelu (fwd), which writes it");
+}
+
+TEST(CheckPlan, FindsBytesReusedWhileAnotherStreamStillReadsThem) {
+  // By step number b1 is dead at step 2, but comm may still be reading it.
+  EXPECT_EQ(complaint_with("at 1024 last 2..3", "at 512 last 2..3"),
+            "internal error: plan two_streams: last step 2 gelu (fwd): writes b3 \"c\" [512, 576) "
+            "with no event after last step 1 gelu (fwd), which uses those bytes");
+}
+
+TEST(CheckPlan, FindsAReadBeforeAnyWrite) {
+  EXPECT_EQ(complaint_with("gelu.plain(b0: f32[16]) -> b1", "gelu.plain(b1: f32[16]) -> b1"),
+            "internal error: plan two_streams: last step 0 gelu (fwd): reads b1 \"a\" [512, 576) "
+            "before anything is written to it");
+}
+
+TEST(CheckPlan, FindsAnEventThatNothingSignals) {
+  EXPECT_EQ(complaint_with(" signal e0", ""),
+            "internal error: plan two_streams: last step 1 gelu (fwd): waits for e0, which nothing "
+            "signals before");
+  EXPECT_EQ(complaint_with("wait e1", "wait e2"),
+            "internal error: plan two_streams: last step 3 add (fwd): names event e2 of 2");
+}
+
+TEST(CheckPlan, FindsReferencesOutOfBounds) {
+  EXPECT_EQ(complaint_with("(b2: f32[16], b3", "(b9: f32[16], b3"),
+            "internal error: plan two_streams: last step 3 add (fwd): names buffer b9 of 5");
+  EXPECT_EQ(complaint_with("(b2: f32[16], b3", "(b2: f32[17], b3"),
+            "internal error: plan two_streams: last step 3 add (fwd): sees 68 bytes of b2 \"b\" "
+            "[768, 832)");
+  EXPECT_EQ(complaint_with("at 1024 last", "at 1536 last"),
+            "internal error: plan two_streams: buffer b3 \"c\" [1536, 1600) outside the arena of "
+            "1536");
+  EXPECT_EQ(complaint_with("at 1024 last", "at 1025 last"),
+            "internal error: plan two_streams: buffer b3 \"c\" [1025, 1089) not aligned to 256");
+  EXPECT_EQ(complaint_with("at 1024 last", "at 256 last"),
+            "internal error: plan two_streams: buffer b3 \"c\" [256, 320) within the persistent "
+            "512 bytes");
+  EXPECT_EQ(complaint_with("output 64 at 256", "output 64 at 512"),
+            "internal error: plan two_streams: persistent buffer b4 \"y\" [512, 576) beyond the "
+            "persistent 512 bytes");
+}
+
+TEST(CheckPlan, FindsABufferOfAnotherProgram) {
+  EXPECT_EQ(complaint_with("program last", "program eval"),
+            "internal error: plan two_streams: buffer b1 \"a\" [512, 576) lives from step 0 to 1 "
+            "of 0 in last");
+}
+
+TEST(CheckPlan, FindsAnOutputThatNothingWrites) {
+  Plan plan = parse_plan(kTwoStreams);
+  plan.programs[static_cast<size_t>(ProgramKind::Last)].pop_back();
+  plan.buffers[2].last = plan.buffers[3].last = 2;
+  EXPECT_EQ(complaint(plan), "internal error: plan two_streams: no step writes output \"y\"");
+}
+
+TEST(CheckPlan, FindsABindingToATransientBuffer) {
+  EXPECT_EQ(complaint_with("output \"y\" b4", "output \"y\" b3"),
+            "internal error: plan two_streams: binding \"y\" does not fit a persistent buffer b3");
+}
+
+TEST(CheckPlan, FollowsEventsThroughAThirdStream) {
+  constexpr std::string_view kChain = R"(plan chain
+backend test
+streams a, b, c
+events 2
+arena 1024
+persistent 256
+buffer b0 input 64 at 0 persistent "x"
+buffer b1 activation 64 at 256 last 0..2 "u"
+buffer b2 activation 64 at 512 last 1..2 "v"
+buffer b3 activation 64 at 768 last 2..2 "w"
+input "x" b0: f32[16]
+program last
+step 0 a gelu.plain(b0: f32[16]) -> b1: f32[16] signal e0 # fwd
+step 1 b gelu.plain(b0: f32[16]) -> b2: f32[16] wait e0 signal e1 # fwd
+step 2 c add.plain(b1: f32[16], b2: f32[16]) -> b3: f32[16] wait e1 # fwd
+)";
+  EXPECT_EQ(complaint(parse_plan(kChain)), "");
+}
+
+// Faults put into a plan that came from the planner.
+TEST(CheckPlan, FindsEveryOffsetMovedOntoALiveNeighbour) {
+  const Plan good = tiny_plan();
+  int64_t moved = 0;
+  for (size_t i = 0; i < good.buffers.size(); ++i) {
+    for (size_t j = 0; j < good.buffers.size(); ++j) {
+      const Buffer& a = good.buffers[i];
+      const Buffer& b = good.buffers[j];
+      if (i == j || a.persistent || b.persistent || a.program != b.program) continue;
+      if (a.last < b.first || b.last < a.first) continue;
+      Plan bad = good;
+      bad.arena_bytes += 4096;
+      bad.buffers[i].offset = b.offset;
+      EXPECT_NE(complaint(bad), "") << a.name << " on " << b.name;
+      ++moved;
+    }
+  }
+  EXPECT_GT(moved, 10);
+}
+
+}  // namespace
+}  // namespace weft

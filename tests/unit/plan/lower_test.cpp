@@ -1,0 +1,233 @@
+#include "plan/lower.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "plan/text.h"
+#include "support/tiny_plan.h"
+#include "support/user_error.h"
+
+namespace weft {
+namespace {
+
+std::vector<std::string> ops(const Plan& plan, ProgramKind program) {
+  std::vector<std::string> names;
+  for (const Step& step : plan.program(program)) names.push_back(step.op);
+  return names;
+}
+
+const Step& find_step(const Plan& plan, ProgramKind program, std::string_view op) {
+  for (const Step& step : plan.program(program)) {
+    if (step.op == op) return step;
+  }
+  throw InternalError(cat("no step ", op));
+}
+
+const Buffer& buffer_named(const Plan& plan, std::string_view name) {
+  for (const Buffer& buffer : plan.buffers) {
+    if (buffer.name == name) return buffer;
+  }
+  throw InternalError(cat("no buffer ", name));
+}
+
+int64_t bound(const std::vector<Binding>& bindings, std::string_view name) {
+  for (const Binding& binding : bindings) {
+    if (binding.name == name) return binding.tensor.buffer;
+  }
+  return -1;
+}
+
+TEST(Lower, MicroLeavesOutTheOptimizerAndLastDoesNot) {
+  const Plan plan = tiny_plan();
+  const std::vector<std::string> micro = {"matmul",    "gelu",   "add",       "grad_norm",
+                                          "gelu_grad", "matmul", "accumulate"};
+  std::vector<std::string> last = micro;
+  last.insert(last.end(), {"grad_norm", "clip", "adamw"});
+  EXPECT_EQ(ops(plan, ProgramKind::Micro), micro);
+  EXPECT_EQ(ops(plan, ProgramKind::Last), last);
+  EXPECT_EQ(ops(plan, ProgramKind::Eval).size(), 4u);
+}
+
+TEST(Lower, MicroDropsWhatOnlyTheOptimizerNeeds) {
+  const Graph graph = parse_graph(R"(graph g {
+  %x = input "x" : f32[8]
+  %lr = input "lr" : f32[8]
+  %a = gelu(%x) : f32[8]  # fwd
+  %unused = add(%a, %lr) : f32[8]  # bwd
+  %b = gelu(%unused) : f32[8]  # opt
+  return a=%a, b=%b
+}
+)");
+  const Plan plan = lower_with({{ProgramKind::Micro, &graph}}, plain_kernels());
+  EXPECT_EQ(ops(plan, ProgramKind::Micro), std::vector<std::string>{"gelu"});
+  EXPECT_EQ(bound(plan.inputs, "lr"), -1);
+  EXPECT_EQ(bound(plan.outputs, "b"), -1);
+  EXPECT_NE(bound(plan.outputs, "a"), -1);
+}
+
+TEST(Lower, SourcesOfTheSameNameAreOneBuffer) {
+  const Plan plan = tiny_plan();
+  const int64_t w = bound(plan.params, "w");
+  for (int i = 0; i < kPrograms; ++i) {
+    EXPECT_EQ(plan.programs[i].front().operands.at(1).buffer, w);
+  }
+  EXPECT_EQ(plan.params.size(), 1u);
+  EXPECT_EQ(plan.inputs.size(), 3u);
+  EXPECT_EQ(plan.states.size(), 4u);
+  EXPECT_EQ(plan.outputs.size(), 2u);
+}
+
+TEST(Lower, RefusesProgramsThatDisagreeAboutASource) {
+  const Graph step = parse_graph(kTinyStep);
+  const Graph eval = parse_graph(R"(graph tiny {
+  %x = input "x" : f32[2,8]
+  %y = gelu(%x) : f32[2,8]
+  return y=%y
+}
+)");
+  try {
+    lower_with({{ProgramKind::Last, &step}, {ProgramKind::Eval, &eval}}, plain_kernels());
+    FAIL() << "no error";
+  } catch (const InternalError& error) {
+    EXPECT_NE(std::string(error.what()).find("x is f32[2,8] in one program, f32[4,8] in another"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(Lower, ResultsThatOverwriteTakeTheOperandsBuffer) {
+  const Plan plan = tiny_plan();
+  const Step& update = find_step(plan, ProgramKind::Last, "adamw");
+  EXPECT_EQ(update.results[0].buffer, bound(plan.params, "w"));
+  EXPECT_EQ(update.results[1].buffer, bound(plan.states, "m.w"));
+  EXPECT_EQ(update.results[2].buffer, bound(plan.states, "v.w"));
+  EXPECT_EQ(update.operands[1].buffer, bound(plan.states, "grad.w"));
+  const Step& clip = find_step(plan, ProgramKind::Last, "clip");
+  EXPECT_EQ(clip.results[1].buffer, bound(plan.states, "adam.count"));
+}
+
+TEST(Lower, ElementwiseResultsTakeADyingOperandsBuffer) {
+  const Plan plan = tiny_plan();
+  // h is needed by the backward: gelu makes a buffer, which add then takes.
+  const std::vector<Step>& last = plan.program(ProgramKind::Last);
+  EXPECT_NE(last[1].results[0].buffer, last[1].operands[0].buffer);
+  EXPECT_EQ(last[2].results[0].buffer, last[2].operands[0].buffer);
+  // In the evaluation nothing needs h, so gelu takes its buffer already.
+  const std::vector<Step>& eval = plan.program(ProgramKind::Eval);
+  EXPECT_EQ(eval[1].results[0].buffer, eval[1].operands[0].buffer);
+  EXPECT_EQ(eval[2].results[0].buffer, eval[1].results[0].buffer);
+}
+
+TEST(Lower, ElementwiseResultsOfAnotherSizeDoNotTakeTheBuffer) {
+  const Graph graph = parse_graph(R"(graph g {
+  %x = input "x" : f32[8]
+  %a = gelu(%x) : f32[8]
+  %b = cast(%a; dtype=bf16) : bf16[8]
+  %c = gelu(%b) : bf16[8]
+  %d = gelu(%c) : bf16[8]
+  return d=%d
+}
+)");
+  const Plan plan = lower_with({{ProgramKind::Eval, &graph}}, plain_kernels());
+  const std::vector<Step>& steps = plan.program(ProgramKind::Eval);
+  EXPECT_NE(steps[0].results[0].buffer, steps[0].operands[0].buffer) << "inputs are kept";
+  EXPECT_NE(steps[1].results[0].buffer, steps[1].operands[0].buffer) << "half the size";
+  EXPECT_EQ(steps[2].results[0].buffer, steps[2].operands[0].buffer);
+  EXPECT_EQ(steps[3].results[0].buffer, bound(plan.outputs, "d")) << "an output has its own";
+}
+
+TEST(Lower, BufferKindsSayWhatMemoryIsFor) {
+  const Plan plan = tiny_plan();
+  EXPECT_EQ(buffer_named(plan, "w").kind, BufferKind::Param);
+  EXPECT_EQ(buffer_named(plan, "m.w").kind, BufferKind::Optimizer);
+  EXPECT_EQ(buffer_named(plan, "adam.count").kind, BufferKind::Optimizer);
+  EXPECT_EQ(buffer_named(plan, "grad.w").kind, BufferKind::Gradient);
+  EXPECT_EQ(buffer_named(plan, "dw").kind, BufferKind::Gradient);
+  EXPECT_EQ(buffer_named(plan, "h").kind, BufferKind::Activation);
+  EXPECT_EQ(buffer_named(plan, "x").kind, BufferKind::Input);
+  EXPECT_EQ(buffer_named(plan, "loss").kind, BufferKind::Output);
+  EXPECT_EQ(buffer_named(plan, "h.workspace").kind, BufferKind::Workspace);
+}
+
+TEST(Lower, LifetimesSpanFromDefinitionToLastUse) {
+  const Plan plan = tiny_plan();
+  const auto h = std::find_if(plan.buffers.begin(), plan.buffers.end(), [](const Buffer& b) {
+    return b.name == "h" && b.program == ProgramKind::Last;
+  });
+  ASSERT_NE(h, plan.buffers.end());
+  EXPECT_EQ(h->first, 0);
+  EXPECT_EQ(h->last, 4);
+  const Buffer& coefficient = buffer_named(plan, "c");
+  EXPECT_EQ(coefficient.first, 8);
+  EXPECT_EQ(coefficient.last, 9);
+}
+
+TEST(Lower, ResultsNobodyReadsHaveABufferForTheirStep) {
+  const Graph graph = parse_graph(R"(graph g {
+  %x = input "x" : f32[2,8]
+  %w = param "w" : f32[8]
+  %y, %rstd = rms_norm(%x, %w) : f32[2,8], f32[2]
+  return y=%y
+}
+)");
+  const Plan plan = lower_with({{ProgramKind::Eval, &graph}}, plain_kernels());
+  const Buffer& rstd = buffer_named(plan, "rstd");
+  EXPECT_FALSE(rstd.persistent);
+  EXPECT_EQ(rstd.first, 0);
+  EXPECT_EQ(rstd.last, 0);
+}
+
+TEST(Lower, StepsCarryCostPathAndPhase) {
+  const Plan plan = tiny_plan();
+  const Step& step = plan.program(ProgramKind::Last).front();
+  EXPECT_EQ(step.kernel, "plain");
+  EXPECT_EQ(step.path, "layers.0");
+  EXPECT_EQ(step.phase, Phase::Forward);
+  EXPECT_EQ(step.flops, 2.0 * 4 * 8 * 8);
+  // Bytes at 1e9 a second outweigh nothing here: 4*8 + 8*8 + 4*8 floats against 512 FLOPs.
+  EXPECT_DOUBLE_EQ(step.seconds, 512 / 1e9 + 1e-6);
+  EXPECT_EQ(plan.program(ProgramKind::Last)[5].phase, Phase::Backward);
+}
+
+TEST(Lower, UsesLocalShapes) {
+  const Graph graph = parse_graph(R"(graph g(mesh dp=4) {
+  %x = input "x" : f32[8,8] @S(0:dp)
+  %y = gelu(%x) : f32[8,8] @S(0:dp)
+  return y=%y
+}
+)");
+  const Plan plan = lower_with({{ProgramKind::Eval, &graph}}, plain_kernels());
+  EXPECT_EQ(plan.program(ProgramKind::Eval)[0].results[0].shape, (Shape{2, 8}));
+  EXPECT_EQ(plan.buffers[0].bytes, 64);
+  EXPECT_EQ(plan.mesh.ranks(), 4);
+}
+
+TEST(Lower, AnOutputMayBeASource) {
+  const Graph graph = parse_graph(R"(graph g {
+  %x = input "x" : f32[8]
+  %y = gelu(%x) : f32[8]
+  return same=%x, y=%y, again=%y
+}
+)");
+  const Plan plan = lower_with({{ProgramKind::Eval, &graph}}, plain_kernels());
+  EXPECT_EQ(bound(plan.outputs, "same"), bound(plan.inputs, "x"));
+  EXPECT_EQ(bound(plan.outputs, "again"), bound(plan.outputs, "y"));
+}
+
+TEST(Lower, NamesTheNodeWithoutAKernel) {
+  std::vector<Kernel> kernels = plain_kernels();
+  std::erase_if(kernels, [](const Kernel& kernel) { return kernel.op == "gelu_grad"; });
+  const Graph step = parse_graph(kTinyStep);
+  expect_user_error(ExitCode::Config,
+                    "no test kernel for gelu_grad %dh: the backend has none for this op", [&] {
+                      lower_with({{ProgramKind::Last, &step}}, kernels);
+                    });
+}
+
+TEST(Lower, IsDeterministic) {
+  EXPECT_EQ(print_plan(tiny_plan()), print_plan(tiny_plan()));
+}
+
+}  // namespace
+}  // namespace weft

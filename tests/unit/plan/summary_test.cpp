@@ -1,0 +1,79 @@
+#include "plan/summary.h"
+
+#include <gtest/gtest.h>
+
+#include "support/tiny_plan.h"
+
+namespace weft {
+namespace {
+
+TEST(Summary, FindsThePeakAndItsParts) {
+  Plan plan;
+  plan.streams = {"compute"};
+  plan.programs[static_cast<size_t>(ProgramKind::Last)].resize(4);
+  const auto add = [&](BufferKind kind, int64_t bytes, int64_t first, int64_t last) {
+    Buffer buffer;
+    buffer.kind = kind;
+    buffer.bytes = bytes;
+    buffer.persistent = first < 0;
+    buffer.first = first;
+    buffer.last = last;
+    plan.buffers.push_back(buffer);
+  };
+  add(BufferKind::Param, 100, -1, -1);
+  add(BufferKind::Activation, 10, 0, 2);
+  add(BufferKind::Activation, 20, 1, 2);
+  add(BufferKind::Gradient, 5, 2, 3);
+  add(BufferKind::Workspace, 7, 3, 3);
+  const Peak peak = peak_memory(plan, ProgramKind::Last);
+  EXPECT_EQ(peak.step, 2);
+  EXPECT_EQ(peak.total, 135);
+  EXPECT_EQ(peak.bytes[static_cast<size_t>(BufferKind::Param)], 100);
+  EXPECT_EQ(peak.bytes[static_cast<size_t>(BufferKind::Activation)], 30);
+  EXPECT_EQ(peak.bytes[static_cast<size_t>(BufferKind::Gradient)], 5);
+  EXPECT_EQ(peak.bytes[static_cast<size_t>(BufferKind::Workspace)], 0);
+  EXPECT_EQ(peak_memory(plan, ProgramKind::Eval).step, -1);
+}
+
+TEST(Summary, TimeIsThatOfTheBusiestStream) {
+  Plan plan;
+  plan.streams = {"compute", "comm"};
+  auto& steps = plan.programs[static_cast<size_t>(ProgramKind::Last)];
+  steps.resize(3);
+  steps[0].seconds = 1;
+  steps[1].seconds = 2;
+  steps[2].seconds = 2.5;
+  steps[2].stream = 1;
+  EXPECT_EQ(program_seconds(plan, ProgramKind::Last), 3);
+}
+
+TEST(Summary, ReadsLikeAPage) {
+  EXPECT_EQ(summarize(tiny_plan()), R"(plan          tiny  backend test  mesh 1 rank
+bound         1 params  4 states  3 inputs  2 outputs
+streams       compute  events 0
+arena         4 KiB (4096 bytes)  persistent 2.5 KiB
+program micro 7 steps  fwd 4  bwd 3
+  flops       2.21 k
+  time        9.95 us predicted  matmul 30%  accumulate 18%  add 14%  gelu_grad 14%  gelu 13%
+  peak        2.5 KiB at micro step 5 matmul (layers.0 bwd)
+  of it       param 256 B  gradient 512 B  optimizer 516 B  activation 128 B  input 136 B  output 8 B  workspace 1000 B
+program last  10 steps  fwd 4  bwd 3  opt 3
+  flops       3.23 k
+  time        15 us predicted  matmul 20%  adamw 19%  grad_norm 16%  accumulate 12%  add 9%
+  peak        2.5 KiB at last step 5 matmul (layers.0 bwd)
+  of it       param 256 B  gradient 512 B  optimizer 516 B  activation 128 B  input 136 B  output 8 B  workspace 1000 B
+program eval  4 steps  fwd 4
+  flops       992
+  time        5.28 us predicted  matmul 29%  add 26%  gelu 24%  grad_norm 21%
+  peak        2.25 KiB at eval step 0 matmul (layers.0 fwd)
+  of it       param 256 B  gradient 256 B  optimizer 516 B  activation 128 B  input 136 B  output 8 B  workspace 1000 B
+largest       1000 B  dw.workspace (workspace)
+              256 B  dw (gradient)
+              256 B  grad.w (gradient)
+              256 B  m.w (optimizer)
+              256 B  v.w (optimizer)
+)");
+}
+
+}  // namespace
+}  // namespace weft

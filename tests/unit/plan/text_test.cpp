@@ -1,0 +1,148 @@
+#include "plan/text.h"
+
+#include <gtest/gtest.h>
+
+#include "support/tiny_plan.h"
+#include "support/user_error.h"
+
+namespace weft {
+namespace {
+
+TEST(PlanText, PrintsAndParsesToTheSameBytes) {
+  const std::string text = print_plan(tiny_plan());
+  EXPECT_EQ(print_plan(parse_plan(text)), text);
+}
+
+TEST(PlanText, KeepsEveryField) {
+  Plan plan;
+  plan.name = "every field";
+  plan.backend = "cuda";
+  plan.mesh.axes = {{"dp", 4}, {"tp", 2}};
+  plan.streams = {"compute", "comm"};
+  plan.num_events = 3;
+  plan.arena_bytes = 8192;
+  plan.persistent_bytes = 256;
+  for (int i = 0; i < kBufferKinds; ++i) {
+    Buffer buffer;
+    buffer.name = cat("quo\"te \\ # ", i);
+    buffer.kind = static_cast<BufferKind>(i);
+    buffer.bytes = 100 + i;
+    buffer.offset = 256 * i;
+    buffer.persistent = i == 0;
+    if (i > 0) {
+      buffer.program = static_cast<ProgramKind>(i % kPrograms);
+      buffer.first = i;
+      buffer.last = 2 * i;
+    }
+    plan.buffers.push_back(buffer);
+  }
+  plan.inputs = {{"in", {0, DType::I32, {2, 3}}}};
+  plan.params = {{"layers.0.w", {1, DType::BF16, {}}}};
+  plan.states = {{"m", {2, DType::F64, {5}}}};
+  plan.outputs = {{"out", {3, DType::F16, {1}}}};
+  Step step;
+  step.op = "fused";
+  step.kernel = "jit";
+  step.operands = {{0, DType::F32, {2, 3}}, {1, DType::F32, {}}};
+  step.results = {{2, DType::F32, {2, 3}}};
+  step.attrs = {std::string("t0:f32 = dropout($1, $2; rate=0.1, stream=7); t1:f32 = add($0, t0)")};
+  step.workspace = 6;
+  step.stream = 1;
+  step.waits = {2, 0};
+  step.signal = 1;
+  step.path = "layers.0.attention";
+  step.phase = Phase::Backward;
+  step.recomputed = true;
+  step.flops = 1.5e12;
+  step.seconds = 1e-6 / 3;
+  plan.programs[0] = {step};
+  step.path = "";
+  step.phase = Phase::Optimizer;
+  plan.programs[2] = {step, step};
+
+  const std::string text = print_plan(plan);
+  const Plan parsed = parse_plan(text);
+  EXPECT_EQ(print_plan(parsed), text);
+  EXPECT_EQ(parsed.name, plan.name);
+  EXPECT_EQ(parsed.mesh, plan.mesh);
+  EXPECT_EQ(parsed.streams, plan.streams);
+  EXPECT_EQ(parsed.buffers[6].name, plan.buffers[6].name);
+  EXPECT_EQ(parsed.buffers[5].last, 10);
+  EXPECT_EQ(parsed.states[0].tensor, plan.states[0].tensor);
+  const Step& back = parsed.programs[0].at(0);
+  EXPECT_EQ(back.attrs, step.attrs);
+  EXPECT_EQ(back.waits, step.waits);
+  EXPECT_EQ(back.seconds, step.seconds);
+  EXPECT_EQ(back.path, "layers.0.attention");
+  EXPECT_EQ(parsed.programs[2].at(1).phase, Phase::Optimizer);
+  EXPECT_EQ(parsed.programs[2].at(1).path, "");
+}
+
+TEST(PlanText, ShowsAStepAsOneReadableLine) {
+  const std::string text = print_plan(tiny_plan());
+  const auto shows = [&](std::string_view line) {
+    EXPECT_NE(text.find("\n" + std::string(line) + "\n"), std::string::npos) << line << "\n"
+                                                                             << text;
+  };
+  shows("buffer b0 param 256 at 0 persistent \"w\"");
+  shows("buffer b20 activation 4 at 2560 last 8..9 \"c\"");
+  shows("param \"w\" b0: f32[8,8]");
+  shows(
+      "step 5 compute matmul.plain(b5: f32[4,8], b17: f32[4,8]; ta=true, tb=false, out=\"\") -> "
+      "b18: f32[8,8] workspace b19 flops 512 seconds 1.512e-06 # layers.0 bwd");
+  shows("program micro");
+}
+
+TEST(PlanText, HashFollowsEveryField) {
+  const Plan plan = tiny_plan();
+  EXPECT_EQ(hash(plan), hash(tiny_plan()));
+  Plan other = plan;
+  other.programs[1].back().seconds *= 2;
+  EXPECT_NE(hash(plan), hash(other));
+  other = plan;
+  other.buffers.back().name += "x";
+  EXPECT_NE(hash(plan), hash(other));
+}
+
+TEST(PlanText, RefusesWhatItCouldNotHavePrinted) {
+  const auto refuses = [](const std::string& text, const std::string& message) {
+    expect_user_error(ExitCode::InputFile, message, [&] { parse_plan(text); });
+  };
+  refuses("", "line 1: the text has no plan");
+  refuses("buffer b0", "line 1: \"buffer\" found where a plan starts with \"plan NAME\"");
+  refuses("plan p\nbuffers 3", "line 2: unknown line \"buffers\"");
+  refuses("plan p\nbuffer b1 param 4 at 0 persistent \"w\"",
+          "line 2: buffer b1 found, expected b0");
+  refuses("plan p\nbuffer b0 weight 4 at 0 persistent \"w\"",
+          "line 2: unknown kind of buffer \"weight\"");
+  refuses("plan p\nbuffer b0 param 4 at 0 persistent w",
+          "line 2: \"w\" found where a text in double quotes is expected");
+  refuses("plan p\nbuffer b0 param 4 at 0 persistent \"w\" 7",
+          "line 2: \"7\" found where the end of the line is expected");
+  refuses("plan p\nevents", "line 2: the line ends where a whole number is expected");
+  refuses("plan p\nevents 99999999999999999999",
+          "line 2: \"99999999999999999999\" found where a whole number is expected");
+  refuses("plan p\nprogram first", "line 2: \"first\" is not micro, last or eval");
+  refuses("plan p\nstreams s\nstep 0 s gelu.k(b0: f32[1]) -> b1: f32[1] # fwd",
+          "line 3: a step stands before the first \"program\"");
+  const std::string head = "plan p\nstreams s\nprogram last\n";
+  refuses(head + "step 1 s gelu.k(b0: f32[1]) -> b1: f32[1] # fwd",
+          "line 4: step 1 found, expected step 0");
+  refuses(head + "step 0 t gelu.k(b0: f32[1]) -> b1: f32[1] # fwd", "line 4: unknown stream \"t\"");
+  refuses(head + "step 0 s gelu(b0: f32[1]) -> b1: f32[1] # fwd",
+          "line 4: \"gelu\" is not op.kernel");
+  refuses(head + "step 0 s gelo.k(b0: f32[1]) -> b1: f32[1] # fwd", "line 4: unknown op \"gelo\"");
+  refuses(head + "step 0 s gelu.k(b0: f32[1]; eps=1) -> b1: f32[1] # fwd",
+          "line 4: gelu has no attribute \"eps\"");
+  refuses(head + "step 0 s cast.k(b0: f32[1]) -> b1: f32[1] # fwd",
+          "line 4: cast needs the attribute \"dtype\"");
+  refuses(head + "step 0 s gelu.k(b0: f32[1]) -> b1: f32[1] now # fwd",
+          "line 4: unknown part \"now\" of a step");
+  refuses(head + "step 0 s gelu.k(b0: f32[1]) -> b1: f32[1] # layers.0 forward",
+          "line 4: \"forward\" is not fwd, bwd or opt");
+  refuses(head + "step 0 s gelu.k(b0: f32[1]) -> b1: f32[1]",
+          "line 4: the line ends where a name is expected");
+}
+
+}  // namespace
+}  // namespace weft
