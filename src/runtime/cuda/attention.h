@@ -1,0 +1,74 @@
+// What the attention kernels share: where q, k and v of a head lie in the packed tensor, and the
+// score and dropout factor of one pair of positions.
+#pragma once
+
+#include "runtime/cuda/elements.h"
+#include "runtime/cuda/kernels.h"
+#include "runtime/cuda/random.h"
+
+namespace weft {
+
+inline constexpr int kAttentionThreads = 128;
+
+struct AttentionShape {
+  Elements qkv;  // [batch, length, (heads + 2 kv_heads) * dim]
+  int64_t length = 0;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t dim = 0;
+  float scale = 0;
+  Dropout dropout;
+
+  __device__ int64_t row(int64_t b, int64_t i) const {
+    return (b * length + i) * (heads + 2 * kv_heads) * dim;
+  }
+  // First element of q of a head, or of k or v of a key-value head, at position i.
+  __device__ int64_t q_at(int64_t b, int64_t h, int64_t i) const { return row(b, i) + h * dim; }
+  __device__ int64_t k_at(int64_t b, int64_t g, int64_t i) const {
+    return row(b, i) + (heads + g) * dim;
+  }
+  __device__ int64_t v_at(int64_t b, int64_t g, int64_t i) const {
+    return row(b, i) + (heads + kv_heads + g) * dim;
+  }
+  // First element of a head at position i in y or dy.
+  __device__ int64_t y_at(int64_t b, int64_t h, int64_t i) const {
+    return ((b * length + i) * heads + h) * dim;
+  }
+  __device__ int64_t group(int64_t h) const { return h / (heads / kv_heads); }
+
+  __device__ float score(int64_t b, int64_t h, int64_t i, int64_t j) const {
+    const int64_t q = q_at(b, h, i);
+    const int64_t k = k_at(b, group(h), j);
+    float sum = 0;
+    for (int64_t d = 0; d < dim; ++d) sum += qkv.get(q + d) * qkv.get(k + d);
+    return sum * scale;
+  }
+  __device__ float keep(int64_t b, int64_t h, int64_t i, int64_t j) const {
+    const int64_t local = ((b * heads + h) * length + i) * length + j;
+    return dropout_factor(dropout, local, heads * length * length);
+  }
+};
+
+// Reads shapes and attributes of attention or attention_grad.
+inline AttentionShape attention_shape(const Launch& launch, const Tensor& qkv, const int32_t* rng) {
+  const Call& call = *launch.call;
+  AttentionShape shape;
+  shape.qkv = elements(qkv);
+  shape.length = qkv.shape.at(1);
+  shape.heads = call.int_attr("heads");
+  shape.kv_heads = call.int_attr("kv_heads");
+  shape.dim = qkv.shape.at(2) / (shape.heads + 2 * shape.kv_heads);
+  shape.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.dim)));
+  const double rate = call.double_attr("dropout");
+  if (rng != nullptr && rate > 0) shape.dropout = make_dropout(rng, rate, call.int_attr("stream"));
+  return shape;
+}
+
+// Block (batch, head, position), position fastest.
+struct AttentionRow {
+  int64_t b, h, i;
+  __device__ AttentionRow(int64_t heads, int64_t length)
+      : b(blockIdx.x / length / heads), h(blockIdx.x / length % heads), i(blockIdx.x % length) {}
+};
+
+}  // namespace weft

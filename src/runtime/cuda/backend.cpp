@@ -1,0 +1,15 @@
+// What the CUDA backend consists of: a kernel table that can be read anywhere, and a device.
+#include "runtime/cuda/backend.h"
+
+#include "runtime/cuda/device.h"
+#include "runtime/cuda/kernels.h"
+
+namespace weft {
+
+const Backend* cuda_backend() {
+  static constexpr Backend kBackend{
+      .name = "cuda", .kernels = cuda_kernels, .make_device = make_cuda_device};
+  return &kBackend;
+}
+
+}  // namespace weft

@@ -1,0 +1,21 @@
+// Turns a failed call of the CUDA library into a DeviceError with the call and the library's words.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "base/error.h"
+
+namespace weft {
+
+// Throws DeviceError "cuda: <what> failed: <message> (<name>)".
+[[noreturn]] void throw_cuda_error(cudaError_t error, const char* what);
+
+#define CUDA_CHECK(call)                                 \
+  do {                                                   \
+    const cudaError_t cuda_check_error = (call);         \
+    if (cuda_check_error != cudaSuccess) {               \
+      ::weft::throw_cuda_error(cuda_check_error, #call); \
+    }                                                    \
+  } while (false)
+
+}  // namespace weft

@@ -1,0 +1,69 @@
+// Builds elementwise programs from the calls of single ops and of fused ones.
+#include "runtime/cuda/elementwise_program.h"
+
+#include "graph/fused_body.h"
+
+namespace weft {
+
+namespace {
+
+ElementwiseOp elementwise_op(const Call& call) {
+  const std::string_view name = call.op->name();
+  if (name == "add") return ElementwiseOp::Add;
+  if (name == "cast") return ElementwiseOp::Cast;
+  if (name == "gelu") return ElementwiseOp::Gelu;
+  if (name == "gelu_grad") return ElementwiseOp::GeluGrad;
+  if (name == "dropout") return ElementwiseOp::Dropout;
+  call.refuse("no elementwise kernel");
+}
+
+// The step of one op with its result; the values it reads are set by the caller.
+ElementwiseStep make_step(const Call& call) {
+  ElementwiseStep step;
+  step.op = elementwise_op(call);
+  step.result = call.results.at(0).dtype;
+  if (step.op == ElementwiseOp::Dropout) {
+    const double rate = call.double_attr("rate");
+    step.rate = static_cast<float>(rate);
+    step.scale = static_cast<float>(1.0 / (1.0 - rate));
+    step.stream = static_cast<uint64_t>(call.int_attr("stream"));
+  }
+  return step;
+}
+
+void add_fused_steps(ElementwiseProgram& program, const Call& call) {
+  const FusedBody body = parse_fused_body(call.text_attr("body"));
+  call.require(body.size() <= ElementwiseProgram::kMaxSteps, body.size(), " statements > ",
+               ElementwiseProgram::kMaxSteps);
+  const auto value = [&](const FusedArg& arg) {
+    return static_cast<int>(arg.index) + (arg.is_operand ? 0 : program.operands);
+  };
+  std::vector<TensorType> types;
+  for (const FusedStatement& statement : body) {
+    const Call inner = fused_call(statement, call.operands, types);
+    ElementwiseStep step = make_step(inner);
+    step.left = value(statement.args.front());
+    step.right = value(statement.args.back());
+    types.push_back(inner.results.at(0));
+    program.step[program.steps++] = step;
+  }
+}
+
+}  // namespace
+
+ElementwiseProgram elementwise_program(const Call& call) {
+  call.require(call.operands.size() <= ElementwiseProgram::kMaxOperands, call.operands.size(),
+               " operands > ", ElementwiseProgram::kMaxOperands);
+  ElementwiseProgram program;
+  program.operands = static_cast<int>(call.operands.size());
+  if (call.op->name() == "fused") {
+    add_fused_steps(program, call);
+  } else {
+    ElementwiseStep step = make_step(call);
+    step.right = program.operands - 1;
+    program.step[program.steps++] = step;
+  }
+  return program;
+}
+
+}  // namespace weft
