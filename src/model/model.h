@@ -24,8 +24,8 @@ struct RopeScaling {
 
 // All sizes of a model, resolved: a preset plus the overrides of the config, or a config.json.
 struct ModelSpec {
-  std::string model;  // "gpt2", "llama"
-  std::string flavor;
+  std::string model = {};  // "gpt2", "llama"
+  std::string flavor = {};
   int64_t vocab_size = 0;
   int64_t dim = 0;
   int64_t n_layers = 0;
@@ -39,7 +39,7 @@ struct ModelSpec {
   bool bias = true;
   bool tie_embeddings = true;
   double rope_theta = 10000;
-  RopeScaling rope_scaling;
+  RopeScaling rope_scaling = {};
   bool operator==(const ModelSpec&) const = default;
 };
 

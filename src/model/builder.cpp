@@ -1,0 +1,101 @@
+#include "model/builder.h"
+
+#include "base/hash.h"
+#include "graph/ops/ops.h"
+
+namespace weft {
+namespace {
+
+std::string graph_name(BuildMode mode) {
+  switch (mode) {
+    case BuildMode::Train:
+      return "train";
+    case BuildMode::Eval:
+      return "eval";
+    case BuildMode::Decode:
+      return "decode";
+  }
+  CHECK(false, "build mode ", static_cast<int>(mode));
+}
+
+// "layers.3.attention" -> "l3.attention".
+std::string short_path(const std::string& path) {
+  constexpr std::string_view kLayers = "layers.";
+  if (!path.starts_with(kLayers)) return path;
+  return cat("l", path.substr(kLayers.size()));
+}
+
+// "wqkv.weight" -> "wqkv.w", "weight" -> "w".
+std::string short_param(std::string_view name) {
+  const size_t dot = name.rfind('.');
+  const size_t last = dot == std::string_view::npos ? 0 : dot + 1;
+  return std::string(name.substr(0, last + 1));
+}
+
+}  // namespace
+
+ModelBuilder::ModelBuilder(const ModelSpec& spec, const BuildOptions& options)
+    : graph_(graph_name(options.mode)),
+      builder_(graph_),
+      options_(options),
+      dropout_(options.mode == BuildMode::Train ? spec.dropout : 0) {
+  tokens_ = input("tokens", DType::I32, {options.batch, options.seq_len});
+  if (dropout_ > 0) rng_ = input("rng", DType::I32, {4});
+}
+
+void ModelBuilder::enter(std::string path) {
+  builder_.set_path(std::move(path));
+}
+
+Value* ModelBuilder::param(ParamInfo info) {
+  const NodeOptions options = {.name = value_name(short_param(info.name)), .path = builder_.path()};
+  info.name = builder_.path() + "." + info.name;
+  Node* node =
+      graph_.insert_source(nullptr, kParam, info.name, {DType::F32, info.shape, {}}, options);
+  params_.push_back(std::move(info));
+  return node->result();
+}
+
+Value* ModelBuilder::add(const OpDef& op, std::vector<Value*> operands,
+                         std::initializer_list<NamedAttr> attrs, std::string_view name) {
+  return builder_.add(op, std::move(operands), attrs, value_name(name))->result();
+}
+
+Value* ModelBuilder::dropout(Value* x) {
+  if (rng_ == nullptr) return x;
+  return add(kDropout, {x, rng_}, {{"rate", dropout_}, {"stream", stream("dropout")}}, "dropout");
+}
+
+int64_t ModelBuilder::stream(std::string_view name) const {
+  const uint64_t hash = hash_text(cat(builder_.path(), ".", name));
+  return static_cast<int64_t>(hash & 0x7fffffffffffffff);
+}
+
+BuiltModel ModelBuilder::finish(Value* logits) {
+  if (options_.mode == BuildMode::Decode) {
+    graph_.add_output("logits", logits);
+  } else {
+    enter("");
+    Value* targets = input("targets", DType::I32, {options_.batch, options_.seq_len});
+    Value* count = input("count", DType::F32, {});
+    graph_.add_output("loss", add(kCrossEntropy, {logits, targets, count}, {}, "loss"));
+  }
+  return {std::move(graph_), std::move(params_)};
+}
+
+std::string ModelBuilder::value_name(std::string_view name) const {
+  const std::string module = short_path(builder_.path());
+  if (module.empty()) return std::string(name);
+  return name.empty() ? module : cat(module, ".", name);
+}
+
+Value* ModelBuilder::input(const std::string& name, DType dtype, Shape shape) {
+  return graph_.insert_source(nullptr, kInput, name, {dtype, std::move(shape), {}}, {.name = name})
+      ->result();
+}
+
+std::vector<NamedRows> whole(std::string name, const Shape& shape) {
+  return {{std::move(name), 0, shape.at(0)}};
+}
+
+}  // namespace weft

@@ -1,0 +1,60 @@
+// What every model's forward shares: the inputs, parameters with their Hugging Face names, dropout
+// that is keyed by module path, and the loss at the end. Value names follow from the module path:
+// in "layers.0.attention", "qkv" becomes %l0.attention.qkv.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/model.h"
+
+namespace weft {
+
+class ModelBuilder {
+ public:
+  ModelBuilder(const ModelSpec& spec, const BuildOptions& options);
+  ModelBuilder(const ModelBuilder&) = delete;
+  ModelBuilder& operator=(const ModelBuilder&) = delete;
+
+  Value* tokens() const { return tokens_; }
+
+  // i32[4] while training with dropout, else nullptr.
+  Value* rng() const { return rng_; }
+
+  // Nodes from here on belong to this module.
+  void enter(std::string path);
+
+  // Adds a parameter of the current module; `info.name` is relative to it ("wqkv.weight").
+  Value* param(ParamInfo info);
+
+  // Adds a node and gives its first result, named after the module and `name` ("": the module).
+  Value* add(const OpDef& op, std::vector<Value*> operands,
+             std::initializer_list<NamedAttr> attrs = {}, std::string_view name = "");
+
+  // Dropout at the model's rate; x itself where there is none.
+  Value* dropout(Value* x);
+
+  // The random stream of something in the current module.
+  int64_t stream(std::string_view name) const;
+
+  // Ends the forward: the loss of the logits, or the logits themselves when decoding.
+  BuiltModel finish(Value* logits);
+
+ private:
+  std::string value_name(std::string_view name) const;
+  Value* input(const std::string& name, DType dtype, Shape shape);
+
+  Graph graph_;
+  Builder builder_;
+  BuildOptions options_;
+  double dropout_;
+  std::vector<ParamInfo> params_;
+  Value* tokens_ = nullptr;
+  Value* rng_ = nullptr;
+};
+
+// The one Hugging Face name of a parameter that is not fused from several.
+std::vector<NamedRows> whole(std::string name, const Shape& shape);
+
+}  // namespace weft

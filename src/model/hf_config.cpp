@@ -1,0 +1,203 @@
+#include "model/hf_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "base/json.h"
+
+namespace weft {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kMaxConfigBytes = 1 << 20;
+
+std::string quoted_list(const std::vector<std::string>& texts) {
+  std::vector<std::string> quoted;
+  for (const std::string& text : texts) quoted.push_back(cat('"', text, '"'));
+  return join(quoted, " or ");
+}
+
+// A short form of a value for an error message.
+std::string shown(const json& value) {
+  std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
+  if (text.size() > 40) text = text.substr(0, 37) + "...";
+  return text;
+}
+
+}  // namespace
+
+bool HfReader::has(const std::string& key) const {
+  const auto found = object_.find(key);
+  return found != object_.end() && !found->is_null();
+}
+
+int64_t HfReader::size(const std::string& key) const {
+  if (!has(key)) refuse(cat("\"", key, "\" is missing"));
+  const json& value = object_[key];
+  constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
+  // get<> on a number that does not fit would wrap, so the range is checked as unsigned.
+  if (!value.is_number_unsigned() || value.get<uint64_t>() < 1 || value.get<uint64_t>() > kMax) {
+    refuse(cat("\"", key, "\" is ", shown(value), ", expected a whole number from 1 to ", kMax));
+  }
+  return value.get<int64_t>();
+}
+
+int64_t HfReader::size_or(const std::string& key, int64_t otherwise) const {
+  return has(key) ? size(key) : otherwise;
+}
+
+int64_t HfReader::quotient(const std::string& whole, const std::string& part) const {
+  const int64_t total = size(whole);
+  const int64_t parts = size(part);
+  if (total % parts != 0) {
+    refuse(cat("\"", part, "\" = ", parts, " does not divide \"", whole, "\" = ", total));
+  }
+  return total / parts;
+}
+
+double HfReader::number(const std::string& key) const {
+  if (!has(key)) refuse(cat("\"", key, "\" is missing"));
+  const json& value = object_[key];
+  if (!value.is_number()) refuse(cat("\"", key, "\" is ", shown(value), ", expected a number"));
+  return value.get<double>();
+}
+
+double HfReader::number_or(const std::string& key, double otherwise) const {
+  return has(key) ? number(key) : otherwise;
+}
+
+bool HfReader::flag_or(const std::string& key, bool otherwise) const {
+  if (!has(key)) return otherwise;
+  const json& value = object_[key];
+  if (!value.is_boolean()) {
+    refuse(cat("\"", key, "\" is ", shown(value), ", expected true or false"));
+  }
+  return value.get<bool>();
+}
+
+std::string HfReader::text_or(const std::string& key, const std::string& otherwise) const {
+  if (!has(key)) return otherwise;
+  const json& value = object_[key];
+  if (!value.is_string()) refuse(cat("\"", key, "\" is ", shown(value), ", expected a text"));
+  return value.get<std::string>();
+}
+
+void HfReader::require_flag(const std::string& key, bool supported) const {
+  if (flag_or(key, supported) != supported) {
+    refuse(cat("\"", key, "\" is ", supported ? "false" : "true", ", which is not supported"));
+  }
+}
+
+void HfReader::require_text(const std::string& key,
+                            const std::vector<std::string>& supported) const {
+  const std::string text = text_or(key, supported.front());
+  if (std::find(supported.begin(), supported.end(), text) == supported.end()) {
+    refuse(
+        cat("\"", key, "\" is ", shown(object_[key]), ", supported is ", quoted_list(supported)));
+  }
+}
+
+void HfReader::read_rope(ModelSpec& spec) const {
+  static const json kNone = json::object();
+  const std::string group = has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  if (has(group) && !object_[group].is_object()) {
+    refuse(cat("\"", group, "\" is ", shown(object_[group]), ", expected an object"));
+  }
+  const HfReader rope(has(group) ? object_[group] : kNone, cat(where_, ": \"", group, "\""));
+  spec.rope_theta = rope.number_or("rope_theta", number_or("rope_theta", 10000));
+  const char* type_key = rope.has("rope_type") ? "rope_type" : "type";
+  rope.require_text(type_key, {"default", "llama3"});
+  if (rope.text_or(type_key, "default") == "default") return;
+  spec.rope_scaling = {.factor = rope.number("factor"),
+                       .low_freq_factor = rope.number("low_freq_factor"),
+                       .high_freq_factor = rope.number("high_freq_factor"),
+                       .original_max_position = rope.size("original_max_position_embeddings")};
+}
+
+void HfReader::refuse(const std::string& message) const {
+  throw UserError(ExitCode::InputFile, cat(where_, ": ", message));
+}
+
+HfWriter::HfWriter() : object_(std::make_unique<nlohmann::ordered_json>()) {}
+HfWriter::~HfWriter() = default;
+
+void HfWriter::set(const std::string& key, int64_t value) {
+  (*object_)[key] = value;
+}
+
+void HfWriter::set(const std::string& key, double value) {
+  (*object_)[key] = value;
+}
+
+void HfWriter::set(const std::string& key, bool value) {
+  (*object_)[key] = value;
+}
+
+void HfWriter::set(const std::string& key, const char* value) {
+  (*object_)[key] = value;
+}
+
+void HfWriter::set_null(const std::string& key) {
+  (*object_)[key] = nullptr;
+}
+
+void HfWriter::set_list(const std::string& key, const std::vector<std::string>& values) {
+  (*object_)[key] = values;
+}
+
+void HfWriter::set_rope(const ModelSpec& spec) {
+  const RopeScaling& scaling = spec.rope_scaling;
+  set("rope_theta", spec.rope_theta);
+  if (scaling.factor == 0) return set_null("rope_scaling");
+  (*object_)["rope_scaling"] = {{"factor", scaling.factor},
+                                {"high_freq_factor", scaling.high_freq_factor},
+                                {"low_freq_factor", scaling.low_freq_factor},
+                                {"original_max_position_embeddings", scaling.original_max_position},
+                                {"rope_type", "llama3"}};
+}
+
+std::string HfWriter::text() const {
+  return object_->dump(2) + "\n";
+}
+
+ModelSpec parse_hf_config(std::string_view text, const std::string& where) {
+  const json object = parse_json(text, where);
+  const std::string type = json_string(object, "model_type", where);
+  std::vector<std::string> known;
+  for (const ModelDef* def : all_models()) {
+    known.emplace_back(def->hf_model_type);
+    if (def->hf_model_type != type) continue;
+    ModelSpec spec = def->from_hf(HfReader(object, where));
+    spec.model = def->name;
+    try {
+      check_model(spec);
+    } catch (const UserError& error) {
+      throw UserError(ExitCode::InputFile,
+                      cat(where, ": describes a model that cannot be built: ", error.what()));
+    }
+    return spec;
+  }
+  throw UserError(ExitCode::InputFile, cat(where, ": \"model_type\" is ", shown(json(type)),
+                                           ", supported is ", quoted_list(known)));
+}
+
+ModelSpec read_hf_config(const std::string& path) {
+  return parse_hf_config(read_text_file(path, kMaxConfigBytes), path);
+}
+
+std::string hf_config_text(const ModelSpec& spec, const char* torch_dtype) {
+  const ModelDef& def = find_model(spec.model);
+  HfWriter writer;
+  writer.set("model_type", std::string(def.hf_model_type).c_str());
+  def.to_hf(spec, writer);
+  writer.set("torch_dtype", torch_dtype);
+  writer.set("use_cache", true);
+  writer.set("vocab_size", spec.vocab_size);
+  return writer.text();
+}
+
+}  // namespace weft

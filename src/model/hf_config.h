@@ -1,0 +1,78 @@
+// A model's sizes from and to a Hugging Face config.json. Which fields mean what stands in the
+// model's own file (ModelDef::from_hf, to_hf); here are the file, the typed access to its fields,
+// and RoPE, whose spelling changed between transformers 4 and 5: both are read, the older one is
+// written.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/model.h"
+
+namespace weft {
+
+// Fields of a config.json; every error is one sentence that begins with the path. A field that is
+// null counts as absent.
+class HfReader {
+ public:
+  HfReader(const nlohmann::json& object, std::string where)
+      : object_(object), where_(std::move(where)) {}
+
+  bool has(const std::string& key) const;
+  // A whole number from 1 to 2^31 - 1.
+  int64_t size(const std::string& key) const;
+  int64_t size_or(const std::string& key, int64_t otherwise) const;
+  // size(whole) / size(part), which must come out even.
+  int64_t quotient(const std::string& whole, const std::string& part) const;
+  double number(const std::string& key) const;
+  double number_or(const std::string& key, double otherwise) const;
+  bool flag_or(const std::string& key, bool otherwise) const;
+  std::string text_or(const std::string& key, const std::string& otherwise) const;
+
+  // Refuses a flag that asks for what the model here cannot do.
+  void require_flag(const std::string& key, bool supported) const;
+  // Refuses a text that is none of those supported; an absent one means the first.
+  void require_text(const std::string& key, const std::vector<std::string>& supported) const;
+
+  // Theta and scaling, in either spelling.
+  void read_rope(ModelSpec& spec) const;
+
+  [[noreturn]] void refuse(const std::string& message) const;
+
+ private:
+  const nlohmann::json& object_;
+  std::string where_;
+};
+
+// Fields of a config.json to be written, in order.
+class HfWriter {
+ public:
+  HfWriter();
+  ~HfWriter();
+
+  void set(const std::string& key, int64_t value);
+  void set(const std::string& key, double value);
+  void set(const std::string& key, bool value);
+  void set(const std::string& key, const char* value);
+  void set_null(const std::string& key);
+  void set_list(const std::string& key, const std::vector<std::string>& values);
+  void set_rope(const ModelSpec& spec);
+
+  std::string text() const;
+
+ private:
+  std::unique_ptr<nlohmann::ordered_json> object_;
+};
+
+// The model that this text describes; `where` (a path) begins every error message.
+ModelSpec parse_hf_config(std::string_view text, const std::string& where);
+ModelSpec read_hf_config(const std::string& path);
+
+// The config.json of a model, which transformers loads; `torch_dtype` is the type its weights are
+// stored in ("float32", "bfloat16").
+std::string hf_config_text(const ModelSpec& spec, const char* torch_dtype);
+
+}  // namespace weft

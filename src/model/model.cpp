@@ -1,0 +1,169 @@
+#include "model/model.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "model/models.h"
+
+namespace weft {
+namespace {
+
+// Bounds that keep every product of sizes far from overflow; no model comes near them.
+constexpr int64_t kMaxDim = 1 << 20;
+constexpr int64_t kMaxFfnDim = 1 << 24;
+constexpr int64_t kMaxLayers = 10000;
+constexpr int64_t kMaxTokenIds = (int64_t{1} << 31) - 1;
+
+constexpr std::array<const ModelDef*, 2> kModels = {&kGpt2, &kLlama};
+
+std::string did_you_mean(std::string_view name, const std::vector<std::string>& known) {
+  const std::optional<std::string> near = nearest(name, known);
+  if (near) return cat("; did you mean \"", *near, "\"?");
+  return cat("; there are ", join(known, ", "));
+}
+
+const ModelSpec& find_preset(const ModelDef& def, const std::string& flavor) {
+  std::vector<std::string> known;
+  for (const ModelSpec& spec : def.presets()) {
+    if (spec.flavor == flavor) return spec;
+    known.push_back(spec.flavor);
+  }
+  throw UserError(ExitCode::Config, cat("model.flavor = \"", flavor, "\" is not a flavor of ",
+                                        def.name, did_you_mean(flavor, known)));
+}
+
+// Refuses keys that are set but that this model has no use for.
+void check_unused(const ModelDef& def, const ModelConfig& config) {
+  const auto check = [&](std::string_view key, bool set) {
+    const bool unused =
+        std::find(def.unused_keys.begin(), def.unused_keys.end(), key) != def.unused_keys.end();
+    USER_CHECK(!set || !unused, "model.", key, " has no effect on ", def.name, "; remove it");
+  };
+  check("n_kv_heads", config.n_kv_heads.has_value());
+  check("dropout", config.dropout.has_value());
+  check("bias", config.bias.has_value());
+  check("rope_theta", config.rope_theta.has_value());
+  check("rope_scaling", config.rope_scaling.has_value());
+}
+
+int64_t resolve_vocab(const ModelConfig& config, const ModelSpec& preset, int64_t data_vocab) {
+  const int64_t vocab = config.vocab_size.value_or(preset.vocab_size);
+  if (vocab != kVocabularyOfData) return vocab;
+  USER_CHECK(data_vocab > 0,
+             "model.vocab_size = -1 takes the vocabulary of the training data, which does not "
+             "state one; set a number");
+  return data_vocab;
+}
+
+RopeScaling resolve_scaling(const ModelConfig& config, const ModelSpec& preset) {
+  if (!config.rope_scaling) return preset.rope_scaling;
+  if (*config.rope_scaling == "none") return {};
+  USER_CHECK(*config.rope_scaling == "llama3", "model.rope_scaling = \"", *config.rope_scaling,
+             "\" is not known; there are none, llama3");
+  return preset.rope_scaling.factor > 0 ? preset.rope_scaling : RopeScaling{.factor = 8};
+}
+
+void check_range(std::string_view key, int64_t value, int64_t max) {
+  USER_CHECK(value >= 1 && value <= max, "model.", key, " = ", value,
+             " is out of range; expected 1 to ", max);
+}
+
+}  // namespace
+
+std::span<const ModelDef* const> all_models() {
+  return kModels;
+}
+
+const ModelDef& find_model(std::string_view name) {
+  std::vector<std::string> known;
+  for (const ModelDef* def : all_models()) {
+    if (def->name == name) return *def;
+    known.emplace_back(def->name);
+  }
+  throw UserError(ExitCode::Config,
+                  cat("model.name = \"", name, "\" is not a model", did_you_mean(name, known)));
+}
+
+ModelSpec resolve_model(const ModelConfig& config, int64_t data_vocab) {
+  const ModelDef& def = find_model(config.name);
+  const ModelSpec& preset = find_preset(def, config.flavor);
+  check_unused(def, config);
+
+  ModelSpec spec = preset;
+  spec.vocab_size = resolve_vocab(config, preset, data_vocab);
+  spec.dim = config.dim.value_or(preset.dim);
+  spec.n_layers = config.n_layers.value_or(preset.n_layers);
+  spec.n_heads = config.n_heads.value_or(preset.n_heads);
+  const bool all_heads = preset.n_kv_heads == preset.n_heads;
+  spec.n_kv_heads = config.n_kv_heads.value_or(all_heads ? spec.n_heads : preset.n_kv_heads);
+  check_range("dim", spec.dim, kMaxDim);
+  check_range("n_heads", spec.n_heads, kMaxDim);
+  if (config.dim || config.n_heads) {
+    USER_CHECK(spec.dim % spec.n_heads == 0, "model.n_heads = ", spec.n_heads,
+               " does not divide model.dim = ", spec.dim, "; choose a divisor");
+    spec.head_dim = spec.dim / spec.n_heads;
+  }
+  if (config.dim) {
+    const int64_t block = preset.dim * def.ffn_multiple;
+    const int64_t blocks = (preset.ffn_dim * spec.dim + block - 1) / block;
+    spec.ffn_dim = blocks * def.ffn_multiple;
+  }
+  spec.ffn_dim = config.ffn_dim.value_or(spec.ffn_dim);
+  spec.max_seq_len = config.max_seq_len.value_or(preset.max_seq_len);
+  spec.norm_eps = config.norm_eps.value_or(preset.norm_eps);
+  spec.dropout = config.dropout.value_or(preset.dropout);
+  spec.bias = config.bias.value_or(preset.bias);
+  spec.tie_embeddings = config.tie_embeddings.value_or(preset.tie_embeddings);
+  spec.rope_theta = config.rope_theta.value_or(preset.rope_theta);
+  spec.rope_scaling = resolve_scaling(config, preset);
+  check_model(spec);
+  return spec;
+}
+
+void check_model(const ModelSpec& spec) {
+  check_range("vocab_size", spec.vocab_size, kMaxTokenIds);
+  check_range("dim", spec.dim, kMaxDim);
+  check_range("n_layers", spec.n_layers, kMaxLayers);
+  check_range("n_heads", spec.n_heads, kMaxDim);
+  check_range("n_kv_heads", spec.n_kv_heads, kMaxDim);
+  check_range("head_dim", spec.head_dim, kMaxDim / spec.n_heads);
+  check_range("ffn_dim", spec.ffn_dim, kMaxFfnDim);
+  check_range("max_seq_len", spec.max_seq_len, kMaxTokenIds);
+  USER_CHECK(spec.n_heads % spec.n_kv_heads == 0, "model.n_kv_heads = ", spec.n_kv_heads,
+             " does not divide model.n_heads = ", spec.n_heads, "; choose a divisor");
+  USER_CHECK(spec.norm_eps > 0 && spec.norm_eps < 1,
+             "model.norm_eps = ", format_double(spec.norm_eps),
+             " is out of range; expected above 0 and below 1");
+  USER_CHECK(spec.dropout >= 0 && spec.dropout < 1, "model.dropout = ", format_double(spec.dropout),
+             " is out of range; expected 0 or more and below 1");
+  USER_CHECK(spec.rope_theta >= 1 && std::isfinite(spec.rope_theta),
+             "model.rope_theta = ", format_double(spec.rope_theta),
+             " is out of range; expected 1 or more");
+  const RopeScaling& scaling = spec.rope_scaling;
+  USER_CHECK(scaling.factor == 0 ||
+                 (scaling.factor >= 1 && std::isfinite(scaling.factor) &&
+                  scaling.low_freq_factor > 0 && std::isfinite(scaling.high_freq_factor) &&
+                  scaling.high_freq_factor > scaling.low_freq_factor),
+             "model.rope_scaling: expected a factor of 1 or more and a high frequency factor above "
+             "a positive low one, found ",
+             format_double(scaling.factor), ", ", format_double(scaling.high_freq_factor), ", ",
+             format_double(scaling.low_freq_factor));
+  find_model(spec.model).check(spec);
+}
+
+BuiltModel build_model(const ModelSpec& spec, const BuildOptions& options) {
+  check_model(spec);
+  USER_CHECK(options.seq_len <= spec.max_seq_len, "training.seq_len = ", options.seq_len,
+             " is longer than the model's table of ", spec.max_seq_len,
+             " positions; lower it or raise model.max_seq_len");
+  return find_model(spec.model).build(spec, options);
+}
+
+int64_t num_params(const BuiltModel& model) {
+  int64_t total = 0;
+  for (const ParamInfo& param : model.params) total += count(param.shape);
+  return total;
+}
+
+}  // namespace weft

@@ -1,0 +1,10 @@
+// Declarations of every model definition; all_models in model.cpp lists them.
+#pragma once
+
+#include "model/model.h"
+
+namespace weft {
+
+extern const ModelDef kGpt2, kLlama;
+
+}  // namespace weft

@@ -1,0 +1,27 @@
+// Compares a text with a file under tests/golden; a difference shows both and says how to accept.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+namespace weft {
+
+// Expects `text` to be the content of tests/golden/<name>. On a difference the text is left in the
+// test's temporary folder, so that accepting it is one copy.
+inline void expect_golden(const std::string& name, const std::string& text) {
+  const std::string path = std::string(WEFT_TESTS_DIR) + "/golden/" + name;
+  std::ifstream file(path, std::ios::binary);
+  const std::string expected(std::istreambuf_iterator<char>(file), {});
+  if (text == expected) return;
+  std::string file_name = name;
+  std::replace(file_name.begin(), file_name.end(), '/', '-');
+  const std::string actual = ::testing::TempDir() + file_name;
+  std::ofstream(actual, std::ios::binary) << text;
+  EXPECT_EQ(text, expected) << "to accept: cp " << actual << " " << path;
+}
+
+}  // namespace weft

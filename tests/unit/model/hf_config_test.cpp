@@ -1,0 +1,171 @@
+#include "model/hf_config.h"
+
+#include <gtest/gtest.h>
+
+#include "support/user_error.h"
+
+namespace weft {
+namespace {
+
+std::string fixture(const std::string& model) {
+  return std::string(WEFT_TESTS_DIR) + "/numerics/" + model + "/config.json";
+}
+
+TEST(HfConfig, ReadsWhatTransformersWrote) {
+  ModelSpec gpt2 = read_hf_config(fixture("gpt2"));
+  gpt2.flavor = "tiny";
+  EXPECT_EQ(gpt2, find_model("gpt2").presets().front());
+
+  const ModelSpec llama = read_hf_config(fixture("llama3"));
+  EXPECT_EQ(llama.model, "llama");
+  EXPECT_EQ(llama.dim, 64);
+  EXPECT_EQ(llama.n_layers, 2);
+  EXPECT_EQ(llama.n_heads, 4);
+  EXPECT_EQ(llama.n_kv_heads, 2);
+  EXPECT_EQ(llama.head_dim, 16);
+  EXPECT_EQ(llama.ffn_dim, 176);
+  EXPECT_EQ(llama.rope_theta, 500000);
+  EXPECT_EQ(llama.rope_scaling.factor, 0);
+  EXPECT_FALSE(llama.tie_embeddings);
+}
+
+TEST(HfConfig, EveryPresetComesBack) {
+  for (const ModelDef* def : all_models()) {
+    for (ModelSpec preset : def->presets()) {
+      const std::string text = hf_config_text(preset, "float32");
+      const std::string flavor = std::exchange(preset.flavor, "");
+      EXPECT_EQ(parse_hf_config(text, "config.json"), preset) << flavor;
+    }
+  }
+}
+
+TEST(HfConfig, WritesTheOlderSpelling) {
+  ModelSpec spec = find_model("llama").presets()[1];
+  EXPECT_EQ(hf_config_text(spec, "bfloat16"), R"({
+  "model_type": "llama",
+  "architectures": [
+    "LlamaForCausalLM"
+  ],
+  "attention_bias": false,
+  "attention_dropout": 0.0,
+  "bos_token_id": null,
+  "eos_token_id": null,
+  "head_dim": 64,
+  "hidden_act": "silu",
+  "hidden_size": 2048,
+  "initializer_range": 0.02,
+  "intermediate_size": 8192,
+  "max_position_embeddings": 131072,
+  "mlp_bias": false,
+  "num_attention_heads": 32,
+  "num_hidden_layers": 16,
+  "num_key_value_heads": 8,
+  "rms_norm_eps": 1e-05,
+  "rope_theta": 500000.0,
+  "rope_scaling": {
+    "factor": 32.0,
+    "high_freq_factor": 4.0,
+    "low_freq_factor": 1.0,
+    "original_max_position_embeddings": 8192,
+    "rope_type": "llama3"
+  },
+  "tie_word_embeddings": true,
+  "torch_dtype": "bfloat16",
+  "use_cache": true,
+  "vocab_size": 128256
+}
+)");
+}
+
+// A small Llama with one more field.
+std::string llama_with(const std::string& field) {
+  return cat(R"({"model_type": "llama", "vocab_size": 256, "hidden_size": 64,
+                 "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 176,
+                 "max_position_embeddings": 64)",
+             field.empty() ? "" : ", ", field, "}");
+}
+
+ModelSpec parse(const std::string& text) {
+  return parse_hf_config(text, "c.json");
+}
+
+TEST(HfConfig, FieldsThatMayBeAbsent) {
+  const ModelSpec spec = parse(llama_with(R"("head_dim": null)"));
+  EXPECT_EQ(spec.n_kv_heads, 4);
+  EXPECT_EQ(spec.head_dim, 16);
+  EXPECT_EQ(spec.norm_eps, 1e-6);
+  EXPECT_EQ(spec.rope_theta, 10000);
+  EXPECT_EQ(parse(llama_with(R"("head_dim": 32)")).head_dim, 32);
+}
+
+TEST(HfConfig, BothSpellingsOfRope) {
+  const std::string scaling =
+      R"("rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+         "original_max_position_embeddings": 4096)";
+  const ModelSpec v5 =
+      parse(llama_with(cat(R"("rope_parameters": {"rope_theta": 5e5, )", scaling, "}")));
+  const ModelSpec v4 =
+      parse(llama_with(cat(R"("rope_theta": 500000.0, "rope_scaling": {)", scaling, "}")));
+  EXPECT_EQ(v4, v5);
+  EXPECT_EQ(v5.rope_theta, 500000);
+  EXPECT_EQ(v5.rope_scaling.factor, 8);
+  EXPECT_EQ(v5.rope_scaling.original_max_position, 4096);
+  EXPECT_EQ(parse(llama_with(R"("rope_scaling": null)")).rope_scaling.factor, 0);
+}
+
+void expect_refused(const std::string& message, const std::string& text) {
+  expect_user_error(ExitCode::InputFile, message, [&] { parse(text); });
+}
+
+TEST(HfConfig, RefusesWhatIsNotSupported) {
+  expect_refused(R"(c.json: "model_type" is "mamba", supported is "gpt2" or "llama")",
+                 R"({"model_type": "mamba"})");
+  expect_refused(R"(c.json: "hidden_act" is "gelu", supported is "silu")",
+                 llama_with(R"("hidden_act": "gelu")"));
+  expect_refused(R"(c.json: "attention_bias" is true, which is not supported)",
+                 llama_with(R"("attention_bias": true)"));
+  expect_refused(
+      R"(c.json: "rope_scaling": "type" is "linear", supported is "default" or "llama3")",
+      llama_with(R"("rope_scaling": {"type": "linear", "factor": 2.0})"));
+  expect_refused(R"(c.json: attn_pdrop = 0.2 differs from resid_pdrop = 0.1; )"
+                 "one dropout rate is supported",
+                 R"({"model_type": "gpt2", "vocab_size": 256, "n_embd": 64, "n_layer": 2,
+                     "n_head": 4, "n_positions": 64, "attn_pdrop": 0.2})");
+}
+
+TEST(HfConfig, RefusesHostileValues) {
+  expect_refused(R"(c.json: "n_embd" is missing)", R"({"model_type": "gpt2", "vocab_size": 256})");
+  const auto gpt2 = [](const std::string& layers) {
+    return cat(R"({"model_type": "gpt2", "vocab_size": 256, "n_embd": 64, "n_head": 4,
+                   "n_positions": 64, "n_layer": )",
+               layers, "}");
+  };
+  const std::string range = ", expected a whole number from 1 to 2147483647";
+  expect_refused("c.json: \"n_layer\" is 0" + range, gpt2("0"));
+  expect_refused("c.json: \"n_layer\" is -1" + range, gpt2("-1"));
+  expect_refused("c.json: \"n_layer\" is 2.5" + range, gpt2("2.5"));
+  expect_refused("c.json: \"n_layer\" is \"2\"" + range, gpt2("\"2\""));
+  expect_refused("c.json: \"n_layer\" is 18446744073709551615" + range,
+                 gpt2("18446744073709551615"));
+  expect_refused(
+      "c.json: describes a model that cannot be built: model.n_layers = 1000000000 is "
+      "out of range; expected 1 to 10000",
+      gpt2("1000000000"));
+  expect_refused(R"(c.json: "num_attention_heads" = 5 does not divide "hidden_size" = 64)",
+                 R"({"model_type": "llama", "vocab_size": 256, "hidden_size": 64,
+                     "num_hidden_layers": 2, "num_attention_heads": 5, "intermediate_size": 176,
+                     "max_position_embeddings": 64})");
+  expect_refused(
+      "c.json: describes a model that cannot be built: model.head_dim = 2000000000 is "
+      "out of range; expected 1 to 262144",
+      llama_with(R"("head_dim": 2000000000)"));
+  expect_refused(R"(c.json: "rope_scaling" is 3, expected an object)",
+                 llama_with(R"("rope_scaling": 3)"));
+  expect_refused(R"(c.json: "tie_word_embeddings" is 1, expected true or false)",
+                 llama_with(R"("tie_word_embeddings": 1)"));
+  EXPECT_THROW(parse("[1, 2]"), UserError);
+  EXPECT_THROW(parse(R"({"model_type": 3})"), UserError);
+}
+
+}  // namespace
+}  // namespace weft
