@@ -16,7 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kPiece = size_t{1} << 20;
+constexpr size_t kBuffer = size_t{1} << 20;
+constexpr size_t kReportEvery = size_t{1} << 16;
 
 // Bytes done over both walks.
 class Progress {
@@ -57,7 +58,7 @@ void walk(const std::vector<std::string>& files, TokenizerKind kind, Progress& p
                     "; convert the file or use the byte tokenizer");
         visit(*code_point);
       }
-      if (at - reported >= kPiece || at == text.size()) {
+      if (at - reported >= kReportEvery || at == text.size()) {
         progress.add(at - reported);
         reported = at;
       }
@@ -70,13 +71,13 @@ class TokenWriter {
  public:
   TokenWriter(const std::string& folder, const std::string& name)
       : path_(folder + "/" + name), tokens_(path_), info_(path_ + ".json") {
-    buffer_.reserve(kPiece);
+    buffer_.reserve(kBuffer);
   }
 
   void add(uint16_t token) {
     buffer_.push_back(static_cast<char>(token & 0xff));
     buffer_.push_back(static_cast<char>(token >> 8));
-    if (buffer_.size() >= kPiece) flush();
+    if (buffer_.size() >= kBuffer) flush();
   }
 
   void finish(TokenFileInfo info) {

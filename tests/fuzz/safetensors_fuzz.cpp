@@ -1,0 +1,33 @@
+// The input is read as a whole file, and again as header and data with the length set right, so
+// that the fuzzer need not guess it. Whatever is accepted must tile the data.
+#include <string>
+
+#include "checkpoint/safetensors.h"
+#include "fuzz/fuzz.h"
+
+namespace {
+
+void read_file(std::string_view file) {
+  weft::only_user_errors([&] {
+    const weft::SafetensorsHeader header =
+        weft::parse_safetensors_header(weft::bytes_of(file), "input");
+    int64_t reached = 0;
+    for (const weft::TensorEntry& entry : header.entries) {
+      weft::must_hold(entry.begin == reached && entry.end >= entry.begin);
+      reached = entry.end;
+    }
+    weft::must_hold(header.data_begin + reached == static_cast<int64_t>(file.size()));
+  });
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view text = weft::text_of(data, size);
+  read_file(text);
+  const size_t header_size = text.rfind('}') + 1;  // 0 when there is none
+  std::string file;
+  for (int i = 0; i < 8; ++i) file += static_cast<char>(uint64_t{header_size} >> (8 * i));
+  read_file(file.append(text));
+  return 0;
+}

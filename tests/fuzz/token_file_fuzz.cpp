@@ -1,0 +1,15 @@
+// Whatever layout is accepted must lie inside the file.
+#include "data/token_file.h"
+#include "fuzz/fuzz.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::span<const std::byte> file = weft::bytes_of(weft::text_of(data, size));
+  for (const weft::TokenHeader header : {weft::TokenHeader::Detect, weft::TokenHeader::None}) {
+    weft::only_user_errors([&] {
+      const weft::TokenLayout layout = weft::parse_token_layout(file, header, "input");
+      const int64_t end = layout.begin + layout.tokens * layout.bytes_per_token;
+      weft::must_hold(layout.tokens >= 0 && end == static_cast<int64_t>(size));
+    });
+  }
+  return 0;
+}
