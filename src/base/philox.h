@@ -85,16 +85,25 @@ WEFT_HOST_DEVICE constexpr float random_unit(PhiloxKey key, uint64_t step, uint6
   return unit_from_bits(random_bits(key, step, element));
 }
 
-// Standard normal for one element, by Box-Muller: words (0, 1) of a block give its elements 0 and 1
-// (cosine and sine), words (2, 3) its elements 2 and 3. Below 6.7 in size.
-WEFT_HOST_DEVICE inline double random_normal(PhiloxKey key, uint64_t step, uint64_t element) {
+// Two standard normals from two random words, by Box-Muller. Below 6.7 in size.
+struct NormalPair {
+  double value[2];
+};
+
+WEFT_HOST_DEVICE inline NormalPair normals_from_bits(uint32_t radius_bits, uint32_t angle_bits) {
   constexpr double kTwoPi = 6.283185307179586476925;
+  const double u = (static_cast<double>(radius_bits) + 1.0) * 0x1p-32;
+  const double angle = kTwoPi * (static_cast<double>(angle_bits) * 0x1p-32);
+  const double radius = std::sqrt(-2.0 * std::log(u));
+  return {{radius * std::cos(angle), radius * std::sin(angle)}};
+}
+
+// Standard normal for one element: words (0, 1) of a block give its elements 0 and 1, words (2, 3)
+// its elements 2 and 3.
+WEFT_HOST_DEVICE inline double random_normal(PhiloxKey key, uint64_t step, uint64_t element) {
   const PhiloxBlock block = random_block(key, step, element / 4);
   const int pair = element % 4 < 2 ? 0 : 2;
-  const double u = (static_cast<double>(block.word[pair]) + 1.0) * 0x1p-32;
-  const double angle = kTwoPi * (static_cast<double>(block.word[pair + 1]) * 0x1p-32);
-  const double radius = std::sqrt(-2.0 * std::log(u));
-  return radius * (element % 2 == 0 ? std::cos(angle) : std::sin(angle));
+  return normals_from_bits(block.word[pair], block.word[pair + 1]).value[element % 2];
 }
 
 // Uniform integer in [0, limit) from the whole block `index`; the bias is below limit / 2^64.

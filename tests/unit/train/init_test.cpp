@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -30,6 +31,14 @@ TEST(Init, AnyRangeGivesTheSameElements) {
     for (size_t i = 0; i < part.size(); ++i) {
       EXPECT_EQ(part[i], all[static_cast<size_t>(first) + i]);
     }
+  }
+}
+
+TEST(Init, IsTheNormalOfItsElement) {
+  const std::vector<float> all = values(normal("w", {1001}, 0.5), 7);
+  const PhiloxKey key = random_key(7, hash_text("w.init"));
+  for (size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(all[i], static_cast<float>(0.5 * random_normal(key, 0, i)));
   }
 }
 
