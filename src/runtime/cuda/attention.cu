@@ -5,7 +5,7 @@
 #include "runtime/cuda/attention.h"
 #include "runtime/cuda/reduce.h"
 
-namespace weft {
+namespace weft::cuda {
 
 namespace {
 
@@ -26,7 +26,7 @@ __global__ void attention(AttentionShape shape, Elements y, float* lse) {
     const float p = visible ? expf(score - new_maximum) : 0.0f;
     total = total * shrink + block_sum(p);
     maximum = new_maximum;
-    weight[threadIdx.x] = visible ? p * shape.keep(row.b, row.h, row.i, j) : 0.0f;
+    weight[threadIdx.x] = visible ? shape.drop_pair(row.b, row.h, row.i, j, p) : 0.0f;
     __syncthreads();
     const int64_t keys = min(static_cast<int64_t>(blockDim.x), row.i + 1 - j0);
     for (int64_t d = threadIdx.x; d < shape.dim; d += blockDim.x) {
@@ -55,4 +55,4 @@ void launch_attention(const Launch& launch) {
       shape, elements(launch.results.at(0)), launch.results.at(1).as<float>());
 }
 
-}  // namespace weft
+}  // namespace weft::cuda

@@ -1,12 +1,12 @@
 // What the attention kernels share: where q, k and v of a head lie in the packed tensor, and the
-// score and dropout factor of one pair of positions.
+// score and dropout of one pair of positions.
 #pragma once
 
 #include "runtime/cuda/elements.h"
 #include "runtime/cuda/kernels.h"
 #include "runtime/cuda/random.h"
 
-namespace weft {
+namespace weft::cuda {
 
 inline constexpr int kAttentionThreads = 128;
 
@@ -43,9 +43,10 @@ struct AttentionShape {
     for (int64_t d = 0; d < dim; ++d) sum += qkv.get(q + d) * qkv.get(k + d);
     return sum * scale;
   }
-  __device__ float keep(int64_t b, int64_t h, int64_t i, int64_t j) const {
+  // Dropout of a value that belongs to query i and key j.
+  __device__ float drop_pair(int64_t b, int64_t h, int64_t i, int64_t j, float value) const {
     const int64_t local = ((b * heads + h) * length + i) * length + j;
-    return dropout_factor(dropout, local, heads * length * length);
+    return drop(dropout, value, local, heads * length * length);
   }
 };
 
@@ -71,4 +72,4 @@ struct AttentionRow {
       : b(blockIdx.x / length / heads), h(blockIdx.x / length % heads), i(blockIdx.x % length) {}
 };
 
-}  // namespace weft
+}  // namespace weft::cuda

@@ -7,7 +7,7 @@
 #include "runtime/cuda/attention.h"
 #include "runtime/cuda/reduce.h"
 
-namespace weft {
+namespace weft::cuda {
 
 namespace {
 
@@ -32,12 +32,11 @@ __device__ PairWeights pair_weights(const AttentionGradArgs& args, int64_t b, in
                                     int64_t j, float delta) {
   const AttentionShape& shape = args.shape;
   const float p = expf(shape.score(b, h, i, j) - args.lse[args.row(b, h, i)]);
-  const float keep = shape.keep(b, h, i, j);
   const int64_t dy_at = shape.y_at(b, h, i);
   const int64_t v_at = shape.v_at(b, shape.group(h), j);
   float dp = 0;
   for (int64_t d = 0; d < shape.dim; ++d) dp += args.dy.get(dy_at + d) * shape.qkv.get(v_at + d);
-  return {p * keep, p * (dp * keep - delta)};
+  return {shape.drop_pair(b, h, i, j, p), p * (shape.drop_pair(b, h, i, j, dp) - delta)};
 }
 
 __global__ void attention_grad_q(AttentionGradArgs args) {
@@ -126,4 +125,4 @@ void launch_attention_grad(const Launch& launch) {
                       stream_of(launch)>>>(args);
 }
 
-}  // namespace weft
+}  // namespace weft::cuda

@@ -8,7 +8,7 @@ namespace weft {
 
 const Backend* cuda_backend() {
   static constexpr Backend kBackend{
-      .name = "cuda", .kernels = cuda_kernels, .make_device = make_cuda_device};
+      .name = "cuda", .kernels = cuda::kernels, .make_device = cuda::make_device};
   return &kBackend;
 }
 

@@ -5,17 +5,17 @@
 
 #include "base/error.h"
 
-namespace weft {
+namespace weft::cuda {
 
 // Throws DeviceError "cuda: <what> failed: <message> (<name>)".
 [[noreturn]] void throw_cuda_error(cudaError_t error, const char* what);
 
-#define CUDA_CHECK(call)                                 \
-  do {                                                   \
-    const cudaError_t cuda_check_error = (call);         \
-    if (cuda_check_error != cudaSuccess) {               \
-      ::weft::throw_cuda_error(cuda_check_error, #call); \
-    }                                                    \
+#define CUDA_CHECK(call)                                       \
+  do {                                                         \
+    const cudaError_t cuda_check_error = (call);               \
+    if (cuda_check_error != cudaSuccess) {                     \
+      ::weft::cuda::throw_cuda_error(cuda_check_error, #call); \
+    }                                                          \
   } while (false)
 
-}  // namespace weft
+}  // namespace weft::cuda

@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "runtime/cuda/check.h"
 
-namespace weft {
+namespace weft::cuda {
 
 void throw_cuda_error(cudaError_t error, const char* what) {
   throw DeviceError(cat("cuda: ", what, " failed: ", cudaGetErrorString(error), " (",
@@ -113,7 +113,7 @@ std::unique_ptr<Event> CudaDevice::make_event() {
   return std::make_unique<CudaEvent>();
 }
 
-std::unique_ptr<Device> make_cuda_device(const DeviceOptions&) {
+std::unique_ptr<Device> make_device(const DeviceOptions&) {
   return std::make_unique<CudaDevice>();
 }
 
@@ -121,4 +121,4 @@ cudaStream_t stream_of(const Launch& launch) {
   return static_cast<CudaStream*>(launch.stream)->handle();
 }
 
-}  // namespace weft
+}  // namespace weft::cuda

@@ -9,7 +9,7 @@
 
 #include "runtime/device.h"
 
-namespace weft {
+namespace weft::cuda {
 
 class CudaEvent : public Event {
  public:
@@ -56,9 +56,9 @@ class CudaDevice : public Device {
 };
 
 // GPU 0; throws DeviceError when there is no GPU that this build can use.
-std::unique_ptr<Device> make_cuda_device(const DeviceOptions& options);
+std::unique_ptr<Device> make_device(const DeviceOptions& options);
 
 // The CUDA stream that a kernel of this backend launches on.
 cudaStream_t stream_of(const Launch& launch);
 
-}  // namespace weft
+}  // namespace weft::cuda

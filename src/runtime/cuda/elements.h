@@ -10,7 +10,7 @@
 #include "plan/kernel.h"
 #include "runtime/cuda/device.h"
 
-namespace weft {
+namespace weft::cuda {
 
 // A floating tensor inside a kernel.
 struct Elements {
@@ -68,4 +68,4 @@ __device__ inline int64_t global_thread() {
   return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }
 
-}  // namespace weft
+}  // namespace weft::cuda

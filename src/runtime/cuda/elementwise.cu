@@ -6,7 +6,7 @@
 #include "runtime/cuda/kernels.h"
 #include "runtime/cuda/random.h"
 
-namespace weft {
+namespace weft::cuda {
 
 namespace {
 
@@ -17,17 +17,19 @@ struct ElementwiseTensors {
   int64_t per_sample = 0;
 };
 
-constexpr float kGeluScale = 0.7978845608028654f;  // sqrt(2 / pi)
+// gelu(x) = x sigmoid(2 u) with u = sqrt(2 / pi) (x + 0.044715 x^3): the tanh form without its
+// cancellation.
+constexpr float kGeluScale = 1.5957691216057308f;  // 2 sqrt(2 / pi)
 constexpr float kGeluCubic = 0.044715f;
 
-__device__ float gelu(float x) {
-  return 0.5f * x * (1.0f + tanhf(kGeluScale * (x + kGeluCubic * x * x * x)));
+__device__ float gelu_gate(float x) {
+  return 1.0f / (1.0f + expf(-kGeluScale * (x + kGeluCubic * (x * x * x))));
 }
 
 __device__ float gelu_grad(float dy, float x) {
-  const float t = tanhf(kGeluScale * (x + kGeluCubic * x * x * x));
-  const float inner = kGeluScale * (1.0f + 3.0f * kGeluCubic * x * x);
-  return dy * (0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * inner);
+  const float s = gelu_gate(x);
+  const float slope = kGeluScale * (1.0f + 3.0f * kGeluCubic * (x * x));
+  return dy * (s + x * (s * (1.0f - s)) * slope);
 }
 
 __device__ float apply(const ElementwiseStep& step, const ElementwiseTensors& tensors, float left,
@@ -38,13 +40,13 @@ __device__ float apply(const ElementwiseStep& step, const ElementwiseTensors& te
     case ElementwiseOp::Cast:
       return left;
     case ElementwiseOp::Gelu:
-      return gelu(left);
+      return left * gelu_gate(left);
     case ElementwiseOp::GeluGrad:
       return gelu_grad(left, right);
     case ElementwiseOp::Dropout: {
       const Dropout site{static_cast<const int32_t*>(tensors.operand[step.right].data), step.rate,
                          step.scale, step.stream};
-      return left * dropout_factor(site, i, tensors.per_sample);
+      return drop(site, left, i, tensors.per_sample);
     }
   }
   return 0;
@@ -83,4 +85,4 @@ void launch_elementwise(const Launch& launch) {
       program, tensors);
 }
 
-}  // namespace weft
+}  // namespace weft::cuda

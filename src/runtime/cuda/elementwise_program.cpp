@@ -3,7 +3,7 @@
 
 #include "graph/fused_body.h"
 
-namespace weft {
+namespace weft::cuda {
 
 namespace {
 
@@ -66,4 +66,4 @@ ElementwiseProgram elementwise_program(const Call& call) {
   return program;
 }
 
-}  // namespace weft
+}  // namespace weft::cuda

@@ -8,7 +8,7 @@
 
 #include "graph/op.h"
 
-namespace weft {
+namespace weft::cuda {
 
 enum class ElementwiseOp : int { Add, Cast, Gelu, GeluGrad, Dropout };
 
@@ -37,4 +37,4 @@ struct ElementwiseProgram {
 // parse or does not fit.
 ElementwiseProgram elementwise_program(const Call& call);
 
-}  // namespace weft
+}  // namespace weft::cuda

@@ -3,7 +3,7 @@
 #include "runtime/cuda/elements.h"
 #include "runtime/cuda/kernels.h"
 
-namespace weft {
+namespace weft::cuda {
 
 namespace {
 
@@ -87,4 +87,4 @@ void launch_add_positions_grad(const Launch& launch) {
       elements(dy), elements(dw), dw.elements(), dy.shape.at(0), dy.shape.at(1) * dy.shape.at(2));
 }
 
-}  // namespace weft
+}  // namespace weft::cuda

@@ -7,11 +7,11 @@
 #include "runtime/cuda/kernels.h"
 #include "runtime/cuda/reduce.h"
 
-namespace weft {
+namespace weft::cuda {
 
 namespace {
 
-constexpr int kNormBlock = 1024;
+constexpr int kNormBlock = static_cast<int>(kFlatBlock);
 
 // Neighbours are added first, a short last block is filled up with zeros.
 __global__ void square_sums(Elements g, int64_t n, float* sums) {
@@ -44,10 +44,10 @@ __global__ void norm_of_sums(const float* sums, int64_t blocks, float* norm) {
   }
   int exponent = 0;
   frexp(static_cast<double>(largest), &exponent);
-  const int shift = 62 - exponent;
+  const int shift = 62 - exponent;  // the largest becomes less than 2^62
   __int128 own_sum = 0;
   for (int64_t i = threadIdx.x; i < blocks; i += blockDim.x) {
-    own_sum += llrint(ldexp(static_cast<double>(sums[i]), shift));
+    own_sum += static_cast<int64_t>(ldexp(static_cast<double>(sums[i]), shift));
   }
   const __int128 sum = block_reduce(own_sum, [](__int128 a, __int128 b) { return a + b; });
   if (threadIdx.x == 0) {
@@ -75,4 +75,4 @@ void launch_grad_norm(const Launch& launch) {
   norm_of_sums<<<1, 1024, 0, stream_of(launch)>>>(sums, blocks, launch.results.at(0).as<float>());
 }
 
-}  // namespace weft
+}  // namespace weft::cuda

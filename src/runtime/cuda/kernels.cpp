@@ -3,7 +3,7 @@
 
 #include "runtime/cuda/elementwise_program.h"
 
-namespace weft {
+namespace weft::cuda {
 
 namespace {
 
@@ -83,8 +83,8 @@ constexpr Kernel kKernels[] = {
 
 }  // namespace
 
-std::span<const Kernel> cuda_kernels() {
+std::span<const Kernel> kernels() {
   return kKernels;
 }
 
-}  // namespace weft
+}  // namespace weft::cuda

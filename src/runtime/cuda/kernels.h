@@ -6,13 +6,13 @@
 
 #include "plan/kernel.h"
 
-namespace weft {
+namespace weft::cuda {
 
 // Longest head the attention and rope kernels hold in one block.
 inline constexpr int kMaxHeadDim = 256;
 
 // The table of the CUDA backend: one plain kernel per op, the fallback of every faster one.
-std::span<const Kernel> cuda_kernels();
+std::span<const Kernel> kernels();
 
 // add, cast, gelu, gelu_grad, dropout, fused.
 void launch_elementwise(const Launch& launch);
@@ -44,4 +44,4 @@ int64_t attention_grad_workspace(const Call& call);
 int64_t cross_entropy_workspace(const Call& call);
 int64_t grad_norm_workspace(const Call& call);
 
-}  // namespace weft
+}  // namespace weft::cuda

@@ -6,7 +6,7 @@
 #include "runtime/cuda/kernels.h"
 #include "runtime/cuda/reduce.h"
 
-namespace weft {
+namespace weft::cuda {
 
 namespace {
 
@@ -92,4 +92,4 @@ void launch_cross_entropy_grad(const Launch& launch) {
   loss_grad<<<blocks_for(args.elements, kThreads), kThreads, 0, stream_of(launch)>>>(args);
 }
 
-}  // namespace weft
+}  // namespace weft::cuda

@@ -4,7 +4,7 @@
 #include "runtime/cuda/kernels.h"
 #include "runtime/cuda/reduce.h"
 
-namespace weft {
+namespace weft::cuda {
 
 namespace {
 
@@ -106,4 +106,4 @@ void launch_sum_rows(const Launch& launch) {
       elements(x), elements(launch.results.at(0)), row_count(x), n);
 }
 
-}  // namespace weft
+}  // namespace weft::cuda

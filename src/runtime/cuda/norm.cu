@@ -4,7 +4,7 @@
 #include "runtime/cuda/kernels.h"
 #include "runtime/cuda/reduce.h"
 
-namespace weft {
+namespace weft::cuda {
 
 namespace {
 
@@ -137,4 +137,4 @@ void launch_rms_norm_grad(const Launch& launch) {
   launch_norm_grad(launch, args);
 }
 
-}  // namespace weft
+}  // namespace weft::cuda

@@ -2,7 +2,7 @@
 // bits every time. Block sizes are powers of two up to 1024.
 #pragma once
 
-namespace weft {
+namespace weft::cuda {
 
 // Combines one value per thread; every thread gets the result. Safe to call again at once.
 template <class T, class Combine>
@@ -49,4 +49,4 @@ __device__ float column_sum(int64_t rows, bool inside, Term term) {
   return partial[0][threadIdx.x];
 }
 
-}  // namespace weft
+}  // namespace weft::cuda

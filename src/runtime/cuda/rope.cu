@@ -5,7 +5,7 @@
 #include "runtime/cuda/elements.h"
 #include "runtime/cuda/kernels.h"
 
-namespace weft {
+namespace weft::cuda {
 
 namespace {
 
@@ -79,4 +79,4 @@ void launch_rope(const Launch& launch) {
   rope<<<blocks_for(args.n, kThreads), kThreads, 0, stream_of(launch)>>>(args);
 }
 
-}  // namespace weft
+}  // namespace weft::cuda

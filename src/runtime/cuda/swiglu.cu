@@ -2,7 +2,7 @@
 #include "runtime/cuda/elements.h"
 #include "runtime/cuda/kernels.h"
 
-namespace weft {
+namespace weft::cuda {
 
 namespace {
 
@@ -45,4 +45,4 @@ void launch_swiglu_grad(const Launch& launch) {
       row_length(dy));
 }
 
-}  // namespace weft
+}  // namespace weft::cuda
