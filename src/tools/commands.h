@@ -1,0 +1,30 @@
+// The subcommands of weft. Each adds itself to the command line and returns, through `exit_code`,
+// what its run ended with; errors travel as exceptions to main.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+
+namespace CLI {
+class App;
+}
+
+namespace weft {
+
+// Where a command puts its exit code.
+using Finish = std::function<void(ExitCode)>;
+
+void add_train_command(CLI::App& app, const Finish& finish);
+void add_data_command(CLI::App& app, const Finish& finish);
+void add_generate_command(CLI::App& app, const Finish& finish);
+void add_plan_command(CLI::App& app, const Finish& finish);
+void add_opt_command(CLI::App& app, const Finish& finish);
+void add_verify_command(CLI::App& app, const Finish& finish);
+
+// The "--section.key=value" arguments that a command left over; throws UserError for any other.
+std::vector<std::string> config_overrides(const CLI::App& command);
+
+}  // namespace weft

@@ -1,0 +1,106 @@
+// weft generate DIR: text from trained weights.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "data/tokenizer.h"
+#include "model/hf_config.h"
+#include "tools/commands.h"
+#include "train/sampler.h"
+#include "train/session.h"
+#include "train/weights.h"
+
+namespace weft {
+
+namespace {
+
+constexpr int64_t kMaxTokenizerBytes = int64_t{256} << 20;
+
+struct GenerateArguments {
+  std::string folder;
+  std::string prompt = "\n";
+  int64_t tokens = 200;
+  std::string backend = "cpu";
+  SamplerOptions sampler;
+};
+
+Tokenizer read_tokenizer(const std::string& folder) {
+  std::string path = folder + "/" + kTokenizerFile;
+  return Tokenizer::from_json(parse_json(read_text_file(path, kMaxTokenizerBytes), path), path);
+}
+
+// The context the model sees: the last `window` tokens, padded at the end, which causal attention
+// keeps out of sight.
+std::vector<int32_t> context_of(const std::vector<int32_t>& ids, int64_t window) {
+  size_t size = std::min(ids.size(), static_cast<size_t>(window));
+  std::vector<int32_t> context(ids.end() - static_cast<int64_t>(size), ids.end());
+  context.resize(static_cast<size_t>(window), 0);
+  return context;
+}
+
+ExitCode run_generate(const GenerateArguments& arguments) {
+  check_sampler(arguments.sampler);
+  USER_CHECK(arguments.tokens >= 1, "command line: --tokens ", arguments.tokens,
+             " is too few; ask for at least 1");
+  ModelSpec spec = read_hf_config(arguments.folder + "/config.json");
+  Tokenizer tokenizer = read_tokenizer(arguments.folder);
+  INPUT_CHECK(tokenizer.vocab_size() <= spec.vocab_size, arguments.folder, ": the tokenizer has ",
+              tokenizer.vocab_size(), " ids, the model ", spec.vocab_size);
+  std::vector<int32_t> ids = tokenizer.encode(arguments.prompt, "--prompt");
+  USER_CHECK(!ids.empty(), "command line: --prompt is empty; give at least one character");
+
+  Config config;
+  config.device.backend = arguments.backend;
+  int64_t window = std::min(spec.max_seq_len, static_cast<int64_t>(ids.size()) + arguments.tokens);
+  Session session(config, compile_decode(config, spec, window));
+  load_weights(arguments.folder, find_model(spec.model), session.compiled().params,
+               [&](size_t i, std::span<const float> values) { session.write_param(i, values); });
+
+  std::fputs(arguments.prompt.c_str(), stdout);
+  auto vocab = static_cast<size_t>(spec.vocab_size);
+  for (int64_t i = 0; i < arguments.tokens; ++i) {
+    std::vector<float> logits = session.logits(context_of(ids, window));
+    size_t last = std::min(ids.size(), static_cast<size_t>(window)) - 1;
+    std::span<const float> row(logits.data() + last * vocab,
+                               static_cast<size_t>(tokenizer.vocab_size()));
+    auto next =
+        static_cast<int32_t>(sample_token(row, arguments.sampler, static_cast<uint64_t>(i)));
+    ids.push_back(next);
+    std::fputs(tokenizer.decode(std::span(&next, 1)).c_str(), stdout);
+    std::fflush(stdout);
+  }
+  std::fputc('\n', stdout);
+  return ExitCode::Done;
+}
+
+}  // namespace
+
+void add_generate_command(CLI::App& app, const Finish& finish) {
+  auto arguments = std::make_shared<GenerateArguments>();
+  CLI::App* command = app.add_subcommand("generate", "continue a text with trained weights");
+  command->add_option("DIR", arguments->folder, "folder with config.json, weights and tokenizer")
+      ->required();
+  command->add_option("--prompt", arguments->prompt, "text to continue");
+  command->add_option("--tokens", arguments->tokens, "how many to add")->capture_default_str();
+  command
+      ->add_option("--temperature", arguments->sampler.temperature, "0 takes the most likely token")
+      ->capture_default_str();
+  command->add_option("--top-k", arguments->sampler.top_k, "only the k most likely; 0: all")
+      ->capture_default_str();
+  command
+      ->add_option("--top-p", arguments->sampler.top_p,
+                   "only the most likely that reach this share")
+      ->capture_default_str();
+  command->add_option("--seed", arguments->sampler.seed, "same seed, same text")
+      ->capture_default_str();
+  command->add_option("--backend", arguments->backend, "reference, cpu or cuda")
+      ->capture_default_str();
+  command->callback([=] { finish(run_generate(*arguments)); });
+}
+
+}  // namespace weft

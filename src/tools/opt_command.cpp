@@ -1,0 +1,117 @@
+// weft opt: graph text in, chosen passes, graph text out. Also lists ops, passes and config keys.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <iostream>
+#include <iterator>
+#include <memory>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "config/device_spec.h"
+#include "config/load.h"
+#include "graph/ops_markdown.h"
+#include "graph/text.h"
+#include "passes/pass.h"
+#include "passes/passes_markdown.h"
+#include "tools/commands.h"
+
+namespace weft {
+
+namespace {
+
+constexpr int64_t kMaxGraphBytes = int64_t{256} << 20;
+
+struct OptArguments {
+  std::string input;
+  std::vector<std::string> passes;
+  std::string config;
+  std::string dump_folder;
+  bool list_ops = false;
+  bool list_passes = false;
+  bool list_keys = false;
+  bool markdown = false;
+  bool report = false;
+};
+
+std::vector<const Pass*> find_passes(const std::vector<std::string>& names) {
+  if (names.empty()) return {pipeline().begin(), pipeline().end()};
+  std::vector<const Pass*> passes;
+  for (const auto& name : names) {
+    const Pass* pass = find_pass(name);
+    if (pass == nullptr) {
+      std::vector<std::string> known;
+      for (const Pass* candidate : all_passes()) known.emplace_back(candidate->name);
+      USER_CHECK(false, "command line: unknown pass \"", name, "\"; the passes are ",
+                 join(known, ", "));
+    }
+    passes.push_back(pass);
+  }
+  return passes;
+}
+
+std::string read_graph_text(const std::string& path) {
+  if (path != "-") return read_text_file(path, kMaxGraphBytes);
+  return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+}
+
+ExitCode run_opt(const OptArguments& arguments, const std::vector<std::string>& overrides) {
+  if (arguments.list_keys) std::fputs(config_reference_markdown().c_str(), stdout);
+  if (arguments.list_ops) {
+    if (arguments.markdown) std::fputs(ops_markdown().c_str(), stdout);
+    for (const OpDef* op : all_ops()) {
+      if (!arguments.markdown) log_line(cat(op->signature, "\n    ", op->doc));
+    }
+  }
+  if (arguments.list_passes) {
+    if (arguments.markdown) std::fputs(passes_markdown().c_str(), stdout);
+    for (const Pass* pass : all_passes()) {
+      if (!arguments.markdown) log_line(cat(pass->name, "\n    ", pass->doc));
+    }
+  }
+  if (arguments.list_keys || arguments.list_ops || arguments.list_passes) return ExitCode::Done;
+  USER_CHECK(!arguments.input.empty(),
+             "command line: no graph; name a file or - for standard input");
+
+  Config config = arguments.config.empty() ? parse_config("", "command line", overrides)
+                                           : load_config(arguments.config, overrides);
+  Graph graph = parse_graph(read_graph_text(arguments.input));
+  RunOptions options;
+  options.disable = config.compile.disable_passes;
+  bool trains = false;
+  for (const auto& output : graph.outputs()) trains |= output.name == "loss";
+  options.goal = trains && graph.name() != "eval" ? Goal::Train : Goal::Evaluate;
+  if (!arguments.dump_folder.empty()) {
+    make_directories(arguments.dump_folder);
+    options.dump = [&](const std::string& name, const Graph& current, bool after) {
+      write_text_file(cat(arguments.dump_folder, "/", name, after ? ".after.txt" : ".before.txt"),
+                      print_graph(current));
+    };
+  }
+  std::vector<PassReport> reports =
+      run_passes(graph, find_passes(arguments.passes), config, load_device_spec(config), options);
+  if (arguments.report) std::fputs(to_string(reports).c_str(), stderr);
+  std::fputs(print_graph(graph).c_str(), stdout);
+  return ExitCode::Done;
+}
+
+}  // namespace
+
+void add_opt_command(CLI::App& app, const Finish& finish) {
+  auto arguments = std::make_shared<OptArguments>();
+  CLI::App* command = app.add_subcommand("opt", "run passes over a graph in text form");
+  command->add_option("GRAPH", arguments->input, "graph text, or - for standard input");
+  command->add_option("--passes", arguments->passes, "passes in order; default: the whole pipeline")
+      ->delimiter(',');
+  command->add_option("--config", arguments->config, "config that the passes read");
+  command->add_option("--dump", arguments->dump_folder,
+                      "write the graph before and after each pass");
+  command->add_flag("--report", arguments->report, "say what each pass did, on standard error");
+  command->add_flag("--list-ops", arguments->list_ops, "list the ops");
+  command->add_flag("--list-passes", arguments->list_passes, "list the passes");
+  command->add_flag("--list-keys", arguments->list_keys, "list the config keys as Markdown");
+  command->add_flag("--markdown", arguments->markdown, "lists as Markdown");
+  command->allow_extras();
+  command->callback([=] { finish(run_opt(*arguments, config_overrides(*command))); });
+}
+
+}  // namespace weft

@@ -1,0 +1,61 @@
+// weft plan CONFIG: compiles without allocating or running anything, and says what it would take.
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "config/load.h"
+#include "config/validate.h"
+#include "data/token_file.h"
+#include "plan/summary.h"
+#include "plan/text.h"
+#include "tools/commands.h"
+#include "train/compile.h"
+
+namespace weft {
+
+namespace {
+
+struct PlanArguments {
+  std::string config;
+  std::string text_file;
+  bool passes = false;
+};
+
+int64_t data_vocabulary(const Config& config) {
+  if (config.model.vocab_size != kVocabularyOfData) return 0;
+  if (config.training.dataset == Dataset::Synthetic) return 0;
+  return TokenFile::open(config.training.dataset_path).vocab_size().value_or(0);
+}
+
+ExitCode run_plan(const PlanArguments& arguments, const std::vector<std::string>& overrides) {
+  Config config = load_config(arguments.config, overrides);
+  validate(config, 1);
+  Compiled compiled = compile(config, data_vocabulary(config));
+  if (arguments.passes) log_line(to_string(compiled.reports));
+  if (!arguments.text_file.empty()) write_text_file(arguments.text_file, print_plan(compiled.plan));
+  log_line(cat("model         ", compiled.spec.model, " ", compiled.spec.flavor, ", ",
+               human_count(parameter_count(compiled)), " parameters"));
+  log_line(summarize(compiled.plan));
+  double have = static_cast<double>(compiled.device.memory_bytes);
+  double need = static_cast<double>(compiled.plan.arena_bytes);
+  log_line(cat("fits          ", need <= have ? "yes" : "no", ": ", human_bytes(need), " of ",
+               human_bytes(have), " (", compiled.device.name, ")"));
+  log_line(cat("compiled in   ", static_cast<int64_t>(compiled.milliseconds), " ms"));
+  return ExitCode::Done;
+}
+
+}  // namespace
+
+void add_plan_command(CLI::App& app, const Finish& finish) {
+  auto arguments = std::make_shared<PlanArguments>();
+  CLI::App* command = app.add_subcommand(
+      "plan", "compile only: steps, FLOPs, peak memory and where; allocates nothing");
+  command->add_option("CONFIG", arguments->config, "config file, as for train")->required();
+  command->add_flag("--passes", arguments->passes, "also report what each pass did");
+  command->add_option("--text", arguments->text_file, "write the whole plan to this file");
+  command->allow_extras();
+  command->callback([=] { finish(run_plan(*arguments, config_overrides(*command))); });
+}
+
+}  // namespace weft

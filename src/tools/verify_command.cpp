@@ -1,0 +1,64 @@
+// weft verify DIR: this build against a reference trace.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+
+#include "base/log.h"
+#include "config/load.h"
+#include "config/validate.h"
+#include "tools/commands.h"
+#include "train/verify.h"
+
+namespace weft {
+
+namespace {
+
+struct VerifyArguments {
+  std::string folder;
+  std::string backend = "cpu";
+  VerifyTolerances tolerances;
+};
+
+ExitCode run_verify(const VerifyArguments& arguments, std::vector<std::string> overrides) {
+  overrides.push_back("--device.backend=" + arguments.backend);
+  Config config = parse_config("", "command line", overrides);
+  validate(config, 1);
+  bool passed = true;
+  for (const Comparison& comparison :
+       verify_trace(arguments.folder, config, arguments.tolerances)) {
+    char line[256];
+    std::snprintf(line, sizeof line, "%-15s worst %.2e  allowed %.0e  %-4s  at %s",
+                  comparison.quantity.c_str(), comparison.worst, comparison.tolerance,
+                  comparison.passed() ? "ok" : "FAIL", comparison.where.c_str());
+    log_line(line);
+    passed &= comparison.passed();
+  }
+  return passed ? ExitCode::Done : ExitCode::CheckFailed;
+}
+
+}  // namespace
+
+void add_verify_command(CLI::App& app, const Finish& finish) {
+  auto arguments = std::make_shared<VerifyArguments>();
+  CLI::App* command = app.add_subcommand(
+      "verify", "train a reference trace and compare losses, gradients and weights");
+  command
+      ->add_option("DIR", arguments->folder, "folder with config.json, trace.json and safetensors")
+      ->required();
+  command->add_option("--backend", arguments->backend, "reference, cpu or cuda")
+      ->capture_default_str();
+  command->add_option("--loss-tolerance", arguments->tolerances.loss, "losses and norms, relative")
+      ->capture_default_str();
+  command
+      ->add_option("--gradient-tolerance", arguments->tolerances.gradient,
+                   "share of each gradient's norm")
+      ->capture_default_str();
+  command
+      ->add_option("--weight-tolerance", arguments->tolerances.weight,
+                   "share of how far each weight moved")
+      ->capture_default_str();
+  command->allow_extras();
+  command->callback([=] { finish(run_verify(*arguments, config_overrides(*command))); });
+}
+
+}  // namespace weft

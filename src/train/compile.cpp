@@ -1,0 +1,109 @@
+// Ties the layers together: model -> graph -> passes -> plan.
+#include "train/compile.h"
+
+#include <chrono>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "config/derived.h"
+#include "graph/text.h"
+#include "plan/check.h"
+#include "plan/lower.h"
+#include "runtime/device.h"
+
+namespace weft {
+
+namespace {
+
+// Writes "<folder>/<graph>-07-fuse.before.txt" and ".after.txt" for the passes asked for.
+RunOptions run_options(const Config& config, Goal goal, const std::string& graph_name) {
+  RunOptions options;
+  options.goal = goal;
+  options.disable = config.compile.disable_passes;
+  const std::string folder = config.compile.dump_folder;
+  if (folder.empty()) return options;
+  make_directories(folder);
+  std::vector<std::string> wanted = config.compile.dump_passes;
+  options.dump = [=](const std::string& name, const Graph& graph, bool after) {
+    std::string pass = name.substr(name.find('-') + 1);
+    for (const auto& want : wanted) {
+      if (want != "all" && want != pass) continue;
+      OutputFile file(
+          cat(folder, "/", graph_name, "-", name, after ? ".after.txt" : ".before.txt"));
+      file.write(print_graph(graph));
+      file.commit();
+      return;
+    }
+  };
+  return options;
+}
+
+Plan make_plan(const std::vector<ProgramSource>& sources, const Config& config,
+               const DeviceSpec& device) {
+  const Backend& backend = find_backend(config.device.backend);
+  Plan plan =
+      lower(sources, {.backend = backend.name, .kernels = backend.kernels(), .device = device});
+  check_plan(plan);
+  return plan;
+}
+
+}  // namespace
+
+Compiled compile(const Config& config, int64_t data_vocab) {
+  return compile(config, resolve_model(config.model, data_vocab));
+}
+
+Compiled compile(const Config& config, const ModelSpec& spec) {
+  auto start = std::chrono::steady_clock::now();
+  Compiled compiled;
+  compiled.spec = spec;
+  compiled.device = load_device_spec(config);
+  BuildOptions build{.batch = config.training.local_batch_size, .seq_len = config.training.seq_len};
+  BuiltModel step = build_model(spec, build);
+  compiled.params = step.params;
+  compiled.reports = run_passes(step.graph, pipeline(), config, compiled.device,
+                                run_options(config, Goal::Train, "train"));
+
+  std::vector<ProgramSource> sources;
+  if (accumulation_steps(config, 1) > 1) sources.push_back({ProgramKind::Micro, &step.graph});
+  sources.push_back({ProgramKind::Last, &step.graph});
+  build.mode = BuildMode::Eval;
+  BuiltModel eval = build_model(spec, build);
+  if (config.validation.enable) {
+    run_passes(eval.graph, pipeline(), config, compiled.device,
+               run_options(config, Goal::Evaluate, "eval"));
+    sources.push_back({ProgramKind::Eval, &eval.graph});
+  }
+  compiled.plan = make_plan(sources, config, compiled.device);
+  compiled.milliseconds =
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  return compiled;
+}
+
+Compiled compile_decode(const Config& config, const ModelSpec& spec, int64_t seq_len) {
+  Compiled compiled;
+  compiled.spec = spec;
+  compiled.device = load_device_spec(config);
+  BuiltModel model = build_model(spec, {.batch = 1, .seq_len = seq_len, .mode = BuildMode::Decode});
+  compiled.params = model.params;
+  compiled.reports = run_passes(model.graph, pipeline(), config, compiled.device,
+                                run_options(config, Goal::Evaluate, "decode"));
+  compiled.plan = make_plan({{ProgramKind::Eval, &model.graph}}, config, compiled.device);
+  return compiled;
+}
+
+double parameter_count(const Compiled& compiled) {
+  double total = 0;
+  for (const ParamInfo& param : compiled.params) total += static_cast<double>(count(param.shape));
+  return total;
+}
+
+double model_flops(const Plan& plan, int64_t micro_batches) {
+  double flops = 0;
+  for (const Step& step : plan.program(ProgramKind::Last)) {
+    if (!step.recomputed) flops += step.flops;
+  }
+  return flops * static_cast<double>(micro_batches);
+}
+
+}  // namespace weft

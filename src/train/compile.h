@@ -1,0 +1,43 @@
+// From a config to a plan: model -> graph -> passes -> plan. The one place where these layers meet;
+// it allocates nothing and touches no device, so any plan can be made on any machine.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "config/device_spec.h"
+#include "model/model.h"
+#include "passes/pass.h"
+#include "plan/plan.h"
+
+namespace weft {
+
+// Everything compilation found out about a run.
+struct Compiled {
+  ModelSpec spec;
+  std::vector<ParamInfo> params;  // in registration order
+  DeviceSpec device;
+  Plan plan;
+  std::vector<PassReport> reports;  // of the training step
+  double milliseconds = 0;
+};
+
+// Resolves the model and compiles the training step, and the evaluation if validation is on.
+// `data_vocab` answers model.vocab_size = -1; 0 when there is no data. Throws UserError.
+Compiled compile(const Config& config, int64_t data_vocab = 0);
+
+// The same for a model whose sizes are known, from a config.json say.
+Compiled compile(const Config& config, const ModelSpec& spec);
+
+// A forward-only plan whose `eval` program gives the logits of one sequence.
+Compiled compile_decode(const Config& config, const ModelSpec& spec, int64_t seq_len);
+
+// Number of parameters, tied weights counted once.
+double parameter_count(const Compiled& compiled);
+
+// FLOPs of one optimizer step that the model needs, recomputation not counted: for MFU.
+double model_flops(const Plan& plan, int64_t micro_batches);
+
+}  // namespace weft

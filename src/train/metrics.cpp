@@ -1,0 +1,93 @@
+// Step lines and the metrics file.
+#include "train/metrics.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+
+namespace weft {
+
+namespace {
+
+std::string fixed(double value, int digits) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f", digits, value);
+  return text;
+}
+
+std::string json_number(double value) {
+  return std::isfinite(value) ? format_double(value) : "null";
+}
+
+}  // namespace
+
+std::string to_line(const StepMetrics& m) {
+  char lr[32];
+  std::snprintf(lr, sizeof lr, "%.3g", m.lr);
+  return cat("step ", m.step, "/", m.steps, "  loss ", fixed(m.loss, 4), "  grad norm ",
+             fixed(m.grad_norm, 3), "  lr ", lr, "  ", human_count(m.tokens_per_second),
+             " tok/s  mfu ", fixed(m.mfu * 100, 1), " %  mem ",
+             human_bytes(static_cast<double>(m.memory_bytes)), "  eta ",
+             human_duration(m.eta_seconds), m.skipped ? "  skipped: not finite" : "");
+}
+
+std::string to_json(const StepMetrics& m) {
+  return cat("{\"step\":", m.step, ",\"loss\":", json_number(m.loss),
+             ",\"grad_norm\":", json_number(m.grad_norm), ",\"lr\":", json_number(m.lr),
+             ",\"tokens_per_second\":", json_number(m.tokens_per_second),
+             ",\"mfu\":", json_number(m.mfu), ",\"memory_bytes\":", m.memory_bytes,
+             ",\"skipped\":", m.skipped ? "true" : "false", "}");
+}
+
+MetricsLog::MetricsLog(const std::string& path, int64_t log_freq)
+    : path_(path), log_freq_(log_freq), live_(isatty(STDOUT_FILENO) == 1) {
+  if (path_.empty()) return;
+  file_ = std::fopen(path_.c_str(), "w");
+  if (file_ == nullptr) {
+    throw UserError(ExitCode::CannotWrite, cat(path_, ": cannot write: ", std::strerror(errno)));
+  }
+}
+
+MetricsLog::~MetricsLog() {
+  if (line_open_) std::fputc('\n', stdout);
+  if (file_ != nullptr) std::fclose(file_);
+}
+
+void MetricsLog::step(const StepMetrics& metrics) {
+  write(to_json(metrics));
+  bool shown = metrics.step == 1 || metrics.step % log_freq_ == 0 ||
+               metrics.step == metrics.steps || metrics.skipped;
+  if (shown) {
+    note(to_line(metrics));
+  } else if (live_) {
+    std::printf("\r%s\033[K", to_line(metrics).c_str());
+    std::fflush(stdout);
+    line_open_ = true;
+  }
+}
+
+void MetricsLog::validation(int64_t step, double loss) {
+  write(cat("{\"step\":", step, ",\"validation_loss\":", json_number(loss), "}"));
+  note(cat("step ", step, "  validation loss ", fixed(loss, 4)));
+}
+
+void MetricsLog::note(const std::string& text) {
+  if (line_open_) std::fputs("\r\033[K", stdout);
+  line_open_ = false;
+  log_line(text);
+}
+
+void MetricsLog::write(const std::string& line) {
+  if (file_ == nullptr) return;
+  if (std::fputs((line + "\n").c_str(), file_) < 0 || std::fflush(file_) != 0) {
+    throw UserError(ExitCode::CannotWrite, cat(path_, ": cannot write: ", std::strerror(errno)));
+  }
+}
+
+}  // namespace weft

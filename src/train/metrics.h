@@ -1,0 +1,55 @@
+// What a run reports: one line per logged step on standard output (a live line on a terminal), and
+// one JSON object per step in a file that can be read while the run goes on.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+
+namespace weft {
+
+// The figures of one optimizer step.
+struct StepMetrics {
+  int64_t step = 0;  // counts from 1, as people do
+  int64_t steps = 0;
+  double loss = 0;
+  double grad_norm = 0;
+  double lr = 0;
+  double tokens_per_second = 0;
+  double mfu = 0;  // share of the device's matmul rate
+  int64_t memory_bytes = 0;
+  double eta_seconds = 0;
+  bool skipped = false;  // not finite: the update was left out
+};
+
+// "step 10/2000  loss 3.1416  grad norm 1.25  lr 0.001  41.2 k tok/s  mfu 31.0 %  mem 1.2 GiB ..."
+std::string to_line(const StepMetrics& metrics);
+
+// One JSON object; numbers that are not finite become null.
+std::string to_json(const StepMetrics& metrics);
+
+class MetricsLog {
+ public:
+  // Starts the file anew; an empty path writes none. Throws UserError(CannotWrite).
+  MetricsLog(const std::string& path, int64_t log_freq);
+  MetricsLog(const MetricsLog&) = delete;
+  MetricsLog& operator=(const MetricsLog&) = delete;
+  ~MetricsLog();
+
+  void step(const StepMetrics& metrics);
+  void validation(int64_t step, double loss);
+  // Prints a line of its own between the steps.
+  void note(const std::string& text);
+
+ private:
+  void write(const std::string& line);
+
+  std::string path_;
+  std::FILE* file_ = nullptr;
+  int64_t log_freq_;
+  bool live_;
+  bool line_open_ = false;
+};
+
+}  // namespace weft

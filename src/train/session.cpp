@@ -1,0 +1,135 @@
+// Runs a compiled plan: writes inputs, runs its programs, reads its outputs.
+#include "train/session.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "config/derived.h"
+#include "train/init.h"
+
+namespace weft {
+
+namespace {
+
+int64_t valid_tokens(const Batch& batch) {
+  return std::count_if(batch.targets.begin(), batch.targets.end(),
+                       [](int32_t t) { return t >= 0; });
+}
+
+int64_t bytes_of(std::span<const int32_t> values) {
+  return static_cast<int64_t>(values.size_bytes());
+}
+
+}  // namespace
+
+Session::Session(const Config& config, Compiled compiled)
+    : config_(config), compiled_(std::move(compiled)) {
+  const Backend& backend = find_backend(config_.device.backend);
+  device_ = backend.make_device({.threads = config_.device.threads});
+  executor_ = std::make_unique<Executor>(compiled_.plan, *device_, backend.kernels());
+}
+
+void Session::initialize(uint64_t seed) {
+  std::vector<float> values;
+  for (size_t i = 0; i < compiled_.params.size(); ++i) {
+    const ParamInfo& param = compiled_.params[i];
+    values.resize(static_cast<size_t>(count(param.shape)));
+    init_param(param, seed, 0, values);
+    write_param(i, values);
+  }
+}
+
+void Session::write_param(size_t param, std::span<const float> values) {
+  executor_->write(compiled_.params.at(param).name, values.data(),
+                   static_cast<int64_t>(values.size_bytes()));
+}
+
+void Session::read_param(size_t param, std::span<float> values) {
+  executor_->read(compiled_.params.at(param).name, values.data(),
+                  static_cast<int64_t>(values.size_bytes()));
+}
+
+StepResult Session::train_step(const StepScalars& scalars, const BatchFn& batch) {
+  StepResult result;
+  result.loss = run_micro_batches(scalars, batch);
+  result.grad_norm = read_scalar("grad_norm");
+  return result;
+}
+
+void Session::forward_backward(const BatchFn& batch) {
+  run_micro_batches({}, batch);
+}
+
+float Session::run_micro_batches(const StepScalars& scalars, const BatchFn& batch) {
+  int64_t micro_batches = accumulation_steps(config_, 1);
+  // The loss is divided by the valid tokens of the whole step, so all micro-batches come first.
+  std::vector<Batch> batches(static_cast<size_t>(micro_batches));
+  int64_t valid = 0;
+  for (int64_t micro = 0; micro < micro_batches; ++micro) {
+    Batch& next = batches[static_cast<size_t>(micro)];
+    batch(micro, next);
+    valid += valid_tokens(next);
+  }
+  write_scalar("count", static_cast<float>(std::max<int64_t>(valid, 1)));
+  write_scalar("loss_scale", 1.0F);
+  if (has_input("lr")) write_scalar("lr", static_cast<float>(scalars.lr));
+
+  float loss = 0;
+  for (int64_t micro = 0; micro < micro_batches; ++micro) {
+    if (has_input("rng")) write_rng(scalars, micro * config_.training.local_batch_size);
+    if (has_input("micro")) write_int("micro", static_cast<int32_t>(micro));
+    write_batch(batches[static_cast<size_t>(micro)]);
+    executor_->run(micro + 1 < micro_batches ? ProgramKind::Micro : ProgramKind::Last);
+    loss += read_scalar("loss");
+  }
+  return loss;
+}
+
+void Session::write_rng(const StepScalars& scalars, int64_t first_sample) {
+  const int32_t rng[4] = {static_cast<int32_t>(scalars.seed),
+                          static_cast<int32_t>(scalars.seed >> 32),
+                          static_cast<int32_t>(scalars.step), static_cast<int32_t>(first_sample)};
+  executor_->write("rng", rng, sizeof rng);
+}
+
+double Session::evaluate(const Batch& batch) {
+  write_scalar("count", static_cast<float>(std::max<int64_t>(valid_tokens(batch), 1)));
+  write_batch(batch);
+  executor_->run(ProgramKind::Eval);
+  return read_scalar("loss");
+}
+
+std::vector<float> Session::logits(std::span<const int32_t> tokens) {
+  executor_->write("tokens", tokens.data(), bytes_of(tokens));
+  executor_->run(ProgramKind::Eval);
+  std::vector<float> values(tokens.size() * static_cast<size_t>(compiled_.spec.vocab_size));
+  executor_->read("logits", values.data(), static_cast<int64_t>(values.size() * sizeof(float)));
+  return values;
+}
+
+void Session::write_scalar(std::string_view name, float value) {
+  executor_->write(name, &value, sizeof value);
+}
+
+void Session::write_int(std::string_view name, int32_t value) {
+  executor_->write(name, &value, sizeof value);
+}
+
+bool Session::has_input(std::string_view name) const {
+  const auto& inputs = compiled_.plan.inputs;
+  return std::any_of(inputs.begin(), inputs.end(),
+                     [&](const Binding& input) { return input.name == name; });
+}
+
+float Session::read_scalar(std::string_view name) const {
+  float value = 0;
+  executor_->read(name, &value, sizeof value);
+  return value;
+}
+
+void Session::write_batch(const Batch& batch) {
+  executor_->write("tokens", batch.tokens.data(), bytes_of(batch.tokens));
+  executor_->write("targets", batch.targets.data(), bytes_of(batch.targets));
+}
+
+}  // namespace weft

@@ -1,0 +1,76 @@
+// A compiled plan on a device: parameters, batches in, losses out. The trainer, verification and
+// generation all run through it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "runtime/device.h"
+#include "runtime/executor.h"
+#include "train/compile.h"
+
+namespace weft {
+
+// The tokens and targets of one micro-batch, batch x seq_len each. Targets below 0 do not count.
+struct Batch {
+  std::vector<int32_t> tokens;
+  std::vector<int32_t> targets;
+};
+
+// Fills micro-batch `micro` of the step.
+using BatchFn = std::function<void(int64_t micro, Batch& batch)>;
+
+struct StepScalars {
+  int64_t step = 0;  // counts from 0; keys the randomness
+  int64_t seed = 0;
+  double lr = 0;
+};
+
+struct StepResult {
+  double loss = 0;       // mean over the valid tokens of the global batch
+  double grad_norm = 0;  // before clipping; non-finite means that the update was skipped
+};
+
+class Session {
+ public:
+  // Makes the device and allocates exactly the plan's arena.
+  Session(const Config& config, Compiled compiled);
+
+  const Compiled& compiled() const { return compiled_; }
+  Executor& executor() { return *executor_; }
+
+  // Sets every parameter to its initial value: a pure function of (seed, name, element).
+  void initialize(uint64_t seed);
+  // Copies parameter i, whole and in f32, to or from the device.
+  void write_param(size_t param, std::span<const float> values);
+  void read_param(size_t param, std::span<float> values);
+
+  // One optimizer step over all its micro-batches.
+  StepResult train_step(const StepScalars& scalars, const BatchFn& batch);
+  // The same without an update, for a plan made without the optimizer pass: gradients are outputs.
+  void forward_backward(const BatchFn& batch);
+  // Mean loss of one batch through the `eval` program.
+  double evaluate(const Batch& batch);
+  // Logits [seq_len, vocab] of one sequence through a decode plan.
+  std::vector<float> logits(std::span<const int32_t> tokens);
+
+ private:
+  void write_scalar(std::string_view name, float value);
+  void write_int(std::string_view name, int32_t value);
+  bool has_input(std::string_view name) const;
+  float read_scalar(std::string_view name) const;
+  void write_batch(const Batch& batch);
+  void write_rng(const StepScalars& scalars, int64_t first_sample);
+  float run_micro_batches(const StepScalars& scalars, const BatchFn& batch);
+
+  Config config_;
+  Compiled compiled_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Executor> executor_;
+};
+
+}  // namespace weft

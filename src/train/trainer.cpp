@@ -1,0 +1,255 @@
+// The training loop.
+#include "train/trainer.h"
+
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "config/derived.h"
+#include "config/load.h"
+#include "config/lr_schedule.h"
+#include "config/validate.h"
+#include "data/loader.h"
+#include "plan/summary.h"
+#include "train/metrics.h"
+#include "train/session.h"
+#include "train/weights.h"
+
+namespace weft {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+struct TrainingData {
+  TokenSource train;
+  std::optional<TokenSource> validation;
+};
+
+void check_same_tokenizer(const TokenFile& train, const TokenFile& validation) {
+  if (!train.info() || !validation.info()) return;
+  INPUT_CHECK(train.info()->tokenizer.hash() == validation.info()->tokenizer.hash(),
+              validation.path(), ": made with another tokenizer than ", train.path(),
+              "; prepare both from one text");
+}
+
+// Opens the token files against the model that will read them.
+TrainingData open_data(const Config& config, std::optional<TokenFile> train,
+                       const ModelSpec& model) {
+  int64_t seq_len = config.training.seq_len;
+  std::optional<TokenSource> validation;
+  if (config.validation.enable) {
+    if (config.validation.dataset_path.empty()) {
+      validation = TokenSource::synthetic(model.vocab_size);
+    } else {
+      TokenFile file = TokenFile::open(config.validation.dataset_path);
+      if (train) check_same_tokenizer(*train, file);
+      validation = TokenSource::file(std::move(file), seq_len, model.vocab_size);
+    }
+  }
+  if (!train) return {TokenSource::synthetic(model.vocab_size), std::move(validation)};
+  return {TokenSource::file(std::move(*train), seq_len, model.vocab_size), std::move(validation)};
+}
+
+std::optional<TokenFile> open_training_file(const Config& config) {
+  if (config.training.dataset == Dataset::Synthetic) return std::nullopt;
+  return TokenFile::open(config.training.dataset_path);
+}
+
+// What the whole loop works with.
+struct Run {
+  const Config& config;
+  Session& session;
+  const TrainingData& data;
+  MetricsLog& log;
+};
+
+void size_batch(const Config& config, Batch& batch) {
+  auto size = static_cast<size_t>(config.training.local_batch_size * config.training.seq_len);
+  batch.tokens.resize(size);
+  batch.targets.resize(size);
+}
+
+StepResult run_step(Run& run, int64_t step) {
+  const Config& config = run.config;
+  int64_t batch_size = config.training.local_batch_size;
+  StepScalars scalars{.step = step, .seed = config.debug.seed, .lr = learning_rate(config, step)};
+  return run.session.train_step(scalars, [&](int64_t micro, Batch& batch) {
+    size_batch(config, batch);
+    run.data.train.batch({.seed = static_cast<uint64_t>(config.debug.seed),
+                          .step = step,
+                          .first_sample = micro * batch_size,
+                          .count = batch_size,
+                          .seq_len = config.training.seq_len},
+                         batch.tokens.data(), batch.targets.data());
+  });
+}
+
+double run_validation(Run& run) {
+  const Config& config = run.config;
+  int64_t batch_size = config.training.local_batch_size;
+  int64_t seq_len = config.training.seq_len;
+  int64_t windows = run.data.validation->validation_windows(seq_len);
+  Batch batch;
+  size_batch(config, batch);
+  double sum = 0;
+  for (int64_t i = 0; i < config.validation.steps; ++i) {
+    // Windows wrap around, so that a short file still fills the batches asked for.
+    for (int64_t s = 0; s < batch_size; ++s) {
+      run.data.validation->validation_batch(
+          {.first_window = (i * batch_size + s) % windows, .count = 1, .seq_len = seq_len},
+          batch.tokens.data() + s * seq_len, batch.targets.data() + s * seq_len);
+    }
+    sum += run.session.evaluate(batch);
+  }
+  return sum / static_cast<double>(config.validation.steps);
+}
+
+// Counts consecutive skipped updates and ends the run when the config says so.
+class NonFiniteGuard {
+ public:
+  explicit NonFiniteGuard(const TrainingConfig& config) : config_(config) {}
+
+  void step(int64_t step, const StepResult& result) {
+    bool finite = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
+    skipped_ = finite ? 0 : skipped_ + 1;
+    if (finite) return;
+    int64_t limit = config_.nonfinite == NonFinitePolicy::Stop ? 0 : config_.nonfinite_limit;
+    if (skipped_ <= limit) return;
+    throw UserError(
+        ExitCode::NonFinite,
+        cat("step ", step + 1, ": loss ", result.loss, " and gradient norm ", result.grad_norm,
+            " are not finite", limit > 0 ? cat(", ", skipped_, " steps in a row") : std::string(),
+            "; parameters are as before the first of them; lower optimizer.lr or "
+            "look at the data of this step"));
+  }
+
+  bool skipping() const { return skipped_ > 0; }
+
+ private:
+  const TrainingConfig& config_;
+  int64_t skipped_ = 0;
+};
+
+// The figures that need time: rates and what is left.
+StepMetrics measure(const Run& run, int64_t step, const StepResult& result, double seconds) {
+  const Config& config = run.config;
+  const Compiled& compiled = run.session.compiled();
+  int64_t micro_batches = accumulation_steps(config, 1);
+  double tokens = static_cast<double>(global_batch_size(config, 1) * config.training.seq_len);
+  double peak = config.training.mixed_precision_param == Precision::Bfloat16
+                    ? compiled.device.matmul_flops_bf16
+                    : compiled.device.matmul_flops_f32;
+  return {.step = step + 1,
+          .steps = config.training.steps,
+          .loss = result.loss,
+          .grad_norm = result.grad_norm,
+          .lr = learning_rate(config, step),
+          .tokens_per_second = tokens / seconds,
+          .mfu = model_flops(compiled.plan, micro_batches) / seconds / peak,
+          .memory_bytes = run.session.executor().allocated_bytes(),
+          .eta_seconds = seconds * static_cast<double>(config.training.steps - step - 1)};
+}
+
+TrainResult run_loop(Run& run, const std::atomic<bool>& stop) {
+  const Config& config = run.config;
+  TrainResult outcome;
+  NonFiniteGuard guard(config.training);
+  double smoothed = 0;
+  for (int64_t step = 0; step < config.training.steps; ++step) {
+    auto start = Clock::now();
+    StepResult result = run_step(run, step);
+    double seconds = seconds_since(start);
+    // Smoothed over about ten steps, so that the rates can be read.
+    smoothed = step < 2 ? seconds : 0.9 * smoothed + 0.1 * seconds;
+    guard.step(step, result);
+    StepMetrics metrics = measure(run, step, result, smoothed);
+    metrics.skipped = guard.skipping();
+    run.log.step(metrics);
+    outcome.steps = step + 1;
+    outcome.loss = result.loss;
+    outcome.interrupted = stop.load() && step + 1 < config.training.steps;
+    bool last = step + 1 == config.training.steps || outcome.interrupted;
+    if (run.data.validation && (last || (step + 1) % config.validation.freq == 0)) {
+      outcome.validation_loss = run_validation(run);
+      run.log.validation(step + 1, *outcome.validation_loss);
+    }
+    if (outcome.interrupted) break;
+  }
+  return outcome;
+}
+
+void set_weights(const Config& config, Session& session) {
+  const std::string& path = config.checkpoint.initial_load_path;
+  if (path.empty()) {
+    session.initialize(static_cast<uint64_t>(config.debug.seed));
+    return;
+  }
+  const Compiled& compiled = session.compiled();
+  load_weights(path, find_model(compiled.spec.model), compiled.params,
+               [&](size_t i, std::span<const float> values) { session.write_param(i, values); });
+}
+
+std::string save(const Config& config, Session& session, const TrainingData& data) {
+  const Compiled& compiled = session.compiled();
+  std::string folder = config.job.dump_folder + "/" + config.checkpoint.folder;
+  const TokenFile* file = data.train.token_file();
+  SaveOptions options{.dtype = config.checkpoint.export_dtype, .tokenizer_json = {}};
+  if (file != nullptr && file->info()) {
+    options.tokenizer_json = file->info()->tokenizer.to_json().dump(2);
+  }
+  save_weights(
+      folder, compiled.spec, compiled.params,
+      [&](size_t i, std::span<float> values) { session.read_param(i, values); }, options);
+  return folder;
+}
+
+// The plan must fit before anything is allocated.
+void check_fits(const Compiled& compiled) {
+  if (compiled.plan.arena_bytes <= compiled.device.memory_bytes) return;
+  throw UserError(
+      ExitCode::OutOfMemory,
+      cat("the plan needs ", human_bytes(static_cast<double>(compiled.plan.arena_bytes)),
+          ", the device ", compiled.device.name, " has ",
+          human_bytes(static_cast<double>(compiled.device.memory_bytes)),
+          "; lower training.local_batch_size or set activation_checkpoint.mode = \"full\""));
+}
+
+}  // namespace
+
+TrainResult train(const Config& config, const std::atomic<bool>& stop) {
+  validate(config, 1);
+  std::optional<TokenFile> file = open_training_file(config);
+  int64_t data_vocab = file ? file->vocab_size().value_or(0) : 0;
+  Compiled compiled = compile(config, data_vocab);
+  check_fits(compiled);
+  TrainingData data = open_data(config, std::move(file), compiled.spec);
+
+  const std::string& folder = config.job.dump_folder;
+  make_directories(folder);
+  write_text_file(folder + "/config.toml", config_to_toml(config));
+  write_text_file(folder + "/plan.txt", summarize(compiled.plan));
+  Session session(config, std::move(compiled));
+  set_weights(config, session);
+
+  const Compiled& used = session.compiled();
+  log_line(cat(used.spec.model, " ", used.spec.flavor, ": ", human_count(parameter_count(used)),
+               " parameters, ", used.plan.program(ProgramKind::Last).size(), " steps, arena ",
+               human_bytes(static_cast<double>(used.plan.arena_bytes)), ", compiled in ",
+               static_cast<int64_t>(used.milliseconds), " ms"));
+  std::string metrics_path = config.metrics.file.empty() ? "" : folder + "/" + config.metrics.file;
+  MetricsLog log(metrics_path, config.metrics.log_freq);
+  Run run{config, session, data, log};
+  TrainResult result = run_loop(run, stop);
+  if (config.checkpoint.enable) result.weights_folder = save(config, session, data);
+  return result;
+}
+
+}  // namespace weft

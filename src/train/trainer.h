@@ -1,0 +1,26 @@
+// The training loop: data -> steps -> metrics -> validation -> saved weights.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "config/config.h"
+
+namespace weft {
+
+struct TrainResult {
+  int64_t steps = 0;  // optimizer steps done
+  double loss = 0;    // of the last step
+  std::optional<double> validation_loss;
+  bool interrupted = false;
+  std::string weights_folder;  // empty when nothing was saved
+};
+
+// Trains as the config says. `stop` is looked at after every step: once set, the run ends cleanly,
+// weights saved. Throws UserError for whatever the user can mend, before anything is allocated
+// where that can be known.
+TrainResult train(const Config& config, const std::atomic<bool>& stop);
+
+}  // namespace weft

@@ -1,0 +1,36 @@
+// Runs a reference trace: a folder with a Hugging Face model, one fixed batch, and what another
+// framework got for ten optimizer steps on it (losses, gradient norms, gradients, final weights).
+// Any folder of that form will do; nothing here knows a model by name.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+
+namespace weft {
+
+// One compared quantity: its worst error and what is allowed.
+struct Comparison {
+  std::string quantity;  // "losses", "gradient norms", "gradients", "final weights"
+  double worst = 0;
+  double tolerance = 0;
+  std::string where;  // step or tensor of the worst error
+
+  bool passed() const { return worst <= tolerance; }
+};
+
+// How far results may be from the trace.
+struct VerifyTolerances {
+  double loss = 2e-5;      // relative, per step; gradient norms likewise
+  double gradient = 1e-4;  // of the tensor's norm, which counts as at least 1e-6 of the global one
+  double weight = 1e-3;    // of how far the tensor moved in the ten steps
+};
+
+// Reads the folder, trains as its trace says with the device, precision and compile options of
+// `config`, and compares. Throws UserError(InputFile) for a folder that is no trace.
+std::vector<Comparison> verify_trace(const std::string& folder, const Config& config,
+                                     const VerifyTolerances& tolerances);
+
+}  // namespace weft
