@@ -1,0 +1,43 @@
+// The one list of backends. Whether CUDA is in it is decided by what is linked, not by conditions.
+#include <vector>
+
+#include "base/error.h"
+#include "runtime/cpu/device.h"
+#include "runtime/cpu/kernels.h"
+#include "runtime/cuda/backend.h"
+#include "runtime/device.h"
+#include "runtime/null/device.h"
+#include "runtime/reference/kernels.h"
+
+namespace weft {
+namespace {
+
+std::vector<Backend> make_list() {
+  std::vector<Backend> list = {
+      {.name = "reference", .kernels = reference_kernels, .make_device = make_host_device},
+      {.name = "cpu", .kernels = cpu_kernels, .make_device = make_host_device},
+  };
+  if (const Backend* cuda = cuda_backend()) list.push_back(*cuda);
+  list.push_back({.name = "null", .kernels = cpu_kernels, .make_device = make_null_device});
+  return list;
+}
+
+}  // namespace
+
+std::span<const Backend> all_backends() {
+  static const std::vector<Backend> list = make_list();
+  return list;
+}
+
+const Backend& find_backend(std::string_view name) {
+  std::vector<std::string> names;
+  for (const Backend& backend : all_backends()) {
+    if (backend.name == name) return backend;
+    names.emplace_back(backend.name);
+  }
+  const std::string hint = name == "cuda" ? "; build with -DWEFT_CUDA=on where nvcc is" : "";
+  throw UserError(ExitCode::Config, cat("this build has no backend \"", name, "\"; it has ",
+                                        join(names, ", "), hint));
+}
+
+}  // namespace weft
