@@ -1,11 +1,30 @@
 #include "config/toml_file.h"
 
-#define TOML_EXCEPTIONS 0
-#define TOML_MAX_NESTED_VALUES 32
-#include <toml++/toml.h>
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+
+namespace weft {
+namespace {
+
+// Thrown where the TOML library finds one of its own assumptions broken.
+struct BrokenAssumption {};
+
+constexpr void require(bool condition) {
+  if (!condition) {
+    throw BrokenAssumption();
+  }
+}
+
+}  // namespace
+}  // namespace weft
+
+// With NDEBUG the library tells the compiler to assume what malformed text can break, for example
+// that a key follows "[".
+#undef NDEBUG
+#define TOML_ASSERT(condition) weft::require(static_cast<bool>(condition))
+#define TOML_MAX_NESTED_VALUES 32
+#include <toml++/toml.h>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -32,14 +51,16 @@ std::string shortened(std::string text) {
   return printable(text);
 }
 
-// Walks over TOML text and skips what strings and comments hold.
-class KeyDepthScanner {
+// Walks over TOML text before the library does and skips what strings and comments hold, to refuse
+// what the library does not survive.
+class TomlGuard {
  public:
-  explicit KeyDepthScanner(std::string_view text) : text_(text) {}
+  TomlGuard(std::string_view text, std::string file_name)
+      : text_(text), file_name_(std::move(file_name)) {}
 
-  // The line of the first key with more than `limit` dots, or 0. A dotted key makes one table per
-  // part, and the library destroys nested tables recursively without a limit of its own.
-  int64_t line_of_deep_key(int limit) {
+  // Throws UserError(Config) for a key of too many parts (each makes a table, and nested tables are
+  // destroyed recursively) and for bytes that are not ASCII where TOML has none.
+  void check() {
     int dots = 0;
     while (at_ < text_.size()) {
       const char c = text_[at_];
@@ -51,15 +72,15 @@ class KeyDepthScanner {
         at_ = std::min(text_.find('\n', at_), text_.size());
         continue;
       }
+      USER_CHECK((c >= ' ' && c <= '~') || c == '\t' || c == '\r' || c == '\n', file_name_, ":",
+                 line_, ": malformed TOML: a character that needs quotes; write it inside \"...\"");
       line_ += c == '\n';
-      if (c == '\n' || c == '=' || c == ',' || c == '{' || c == '[') {
-        dots = 0;
-      } else if (c == '.' && ++dots > limit) {
-        return line_;
-      }
+      const bool key_ends = c == '\n' || c == '=' || c == ',' || c == '{' || c == '[';
+      dots = key_ends ? 0 : dots + (c == '.');
+      USER_CHECK(dots <= kDeepestToml, file_name_, ":", line_, ": a key has more than ",
+                 kDeepestToml, " parts, expected \"section.key\"");
       ++at_;
     }
-    return 0;
   }
 
  private:
@@ -86,6 +107,7 @@ class KeyDepthScanner {
   }
 
   std::string_view text_;
+  std::string file_name_;
   size_t at_ = 0;
   int64_t line_ = 1;
 };
@@ -214,16 +236,17 @@ class Flattener {
 std::vector<Entry> read_toml(std::string_view text, const std::string& file_name) {
   USER_CHECK(static_cast<int64_t>(text.size()) <= kLargestTomlBytes, file_name, ": the file has ",
              text.size(), " bytes, expected at most ", kLargestTomlBytes);
-  const int64_t deep_line = KeyDepthScanner(text).line_of_deep_key(kDeepestToml);
-  USER_CHECK(deep_line == 0, file_name, ":", deep_line, ": a key has more than ", kDeepestToml,
-             " parts, expected \"section.key\"");
-  const toml::parse_result result = toml::parse(text, file_name);
-  if (!result) {
-    const toml::source_position at = result.error().source().begin;
+  TomlGuard(text, file_name).check();
+  try {
+    return Flattener(text, file_name).entries(toml::parse(text, file_name));
+  } catch (const toml::parse_error& error) {
+    const toml::source_position at = error.source().begin;
     throw UserError(ExitCode::Config, cat(file_name, ":", at.line, ":", at.column, ": ",
-                                          error_text(result.error().description())));
+                                          error_text(error.description())));
+  } catch (const BrokenAssumption&) {
+    throw UserError(ExitCode::Config,
+                    cat(file_name, ": malformed TOML; check that a key follows every \"[\""));
   }
-  return Flattener(text, file_name).entries(result.table());
 }
 
 std::string read_config_file(const std::string& path) {
