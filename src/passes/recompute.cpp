@@ -79,11 +79,10 @@ std::string kept_text(const Graph& graph) {
   int64_t bytes = 0;
   for (const auto& node : graph.order()) {
     if (node->phase != Phase::Forward || node->op->traits.source) continue;
-    if (!is_read_backward(*node)) continue;
-    ++values;
+    for (const auto& value : node->results) values += is_read_backward(*value) ? 1 : 0;
     bytes += kept_bytes(*node, graph.mesh());
   }
-  return cat(values, " nodes, ", human_bytes(static_cast<double>(bytes)));
+  return cat(values, " values, ", human_bytes(static_cast<double>(bytes)));
 }
 
 bool run(Graph& graph, PassContext& context) {

@@ -14,6 +14,11 @@ namespace {
 
 using NodeSet = std::unordered_set<const Node*>;
 
+bool is_kept(const Node& node) {
+  return std::any_of(node.results.begin(), node.results.end(),
+                     [](const auto& value) { return is_read_backward(*value); });
+}
+
 bool leaves_block(const Node& node, int64_t block) {
   for (const auto& value : node.results) {
     for (const Node* user : value->users) {
@@ -83,7 +88,7 @@ double recompute_seconds(const Node& node, const NodeSet& allowed, const DeviceS
   double seconds = predicted_seconds(node.call(), device);
   for (const Value* operand : node.operands) {
     const Node* def = operand->def;
-    if (!allowed.contains(def) || is_read_backward(*def) || !counted.insert(def).second) continue;
+    if (!allowed.contains(def) || is_kept(*def) || !counted.insert(def).second) continue;
     seconds += recompute_seconds(*def, allowed, device, counted);
   }
   return seconds;
@@ -102,7 +107,7 @@ NodeSet select_by_budget(const Graph& graph, const PassContext& context) {
   NodeSet dropped;
   int64_t kept = 0;
   for (const Node* node : list) {
-    if (!is_read_backward(*node)) {
+    if (!is_kept(*node)) {
       dropped.insert(node);  // a chain passes through it rather than keep it as well
       continue;
     }
@@ -134,21 +139,16 @@ int64_t block_of(std::string_view path) {
   return parse_int(path.substr(0, path.find('.'))).value_or(-1);
 }
 
-bool is_read_backward(const Node& node) {
-  for (const auto& value : node.results) {
-    for (const Node* user : value->users) {
-      if (user->phase == Phase::Backward) return true;
-    }
-  }
-  return false;
+bool is_read_backward(const Value& value) {
+  return std::any_of(value.users.begin(), value.users.end(),
+                     [](const Node* user) { return user->phase == Phase::Backward; });
 }
 
 int64_t kept_bytes(const Node& node, const Mesh& mesh) {
   int64_t bytes = 0;
   for (const auto& value : node.results) {
-    const bool read = std::any_of(value->users.begin(), value->users.end(),
-                                  [](const Node* user) { return user->phase == Phase::Backward; });
-    if (read) bytes += count(local_shape(value->type, mesh)) * dtype_bytes(value->type.dtype);
+    if (!is_read_backward(*value)) continue;
+    bytes += count(local_shape(value->type, mesh)) * dtype_bytes(value->type.dtype);
   }
   return bytes;
 }

@@ -14,8 +14,8 @@ namespace weft {
 // Number N of a path "layers.N" or "layers.N.rest"; -1 outside blocks.
 int64_t block_of(std::string_view path);
 
-// Whether a backward node reads one of the node's results.
-bool is_read_backward(const Node& node);
+// Whether a backward node reads the value.
+bool is_read_backward(const Value& value);
 
 // Bytes of the results that backward nodes read, per rank.
 int64_t kept_bytes(const Node& node, const Mesh& mesh);
