@@ -26,6 +26,7 @@ std::string percent(double part, double whole) {
 // "950 us": seconds at three digits in the unit that suits them.
 std::string short_time(double seconds) {
   if (seconds <= 0) return "0 s";
+  if (seconds >= 60) return human_duration(seconds);
   char text[32];
   const auto [scale, unit] = seconds < 1e-3 ? std::pair{1e6, "us"}
                              : seconds < 1  ? std::pair{1e3, "ms"}
@@ -40,7 +41,7 @@ std::string group_name(std::string_view name) {
   for (const std::string& piece : split(name, '.')) {
     if (!out.empty()) out += '.';
     const size_t digits = piece.find_first_of("0123456789");
-    const bool numbered = digits != std::string::npos && digits <= 1 &&
+    const bool numbered = (digits == 0 || (digits == 1 && piece[0] == 'l')) &&
                           piece.find_first_not_of("0123456789", digits) == std::string::npos;
     out += numbered ? piece.substr(0, digits) + "*" : piece;
   }

@@ -1,0 +1,85 @@
+// Compiles every config of tests/golden/plans and compares the plan's summary with the committed
+// one. With --update the summaries become what the compiler does now; the difference is then for a
+// reviewer to read.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "config/load.h"
+#include "config/validate.h"
+#include "plan/check.h"
+#include "plan/summary.h"
+#include "plan/text.h"
+#include "train/compile.h"
+
+namespace weft {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool update = false;
+
+std::vector<fs::path> config_files() {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(WEFT_TESTS_DIR "/golden/plans")) {
+    if (entry.path().extension() == ".toml") files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::string read(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+Plan compile_file(const fs::path& path) {
+  const Config config = load_config(path, {});
+  validate(config, 1);
+  return compile(config).plan;
+}
+
+class PlanGolden : public testing::TestWithParam<fs::path> {};
+
+TEST_P(PlanGolden, SummaryIsTheCommittedOne) {
+  fs::path expected = GetParam();
+  expected.replace_extension(".summary");
+  const std::string actual = summarize(compile_file(GetParam()));
+  if (update) {
+    std::ofstream(expected, std::ios::binary) << actual;
+    return;
+  }
+  EXPECT_EQ(actual, read(expected)) << "run plans_golden_test --update and review the difference";
+}
+
+TEST_P(PlanGolden, TheSameConfigGivesTheSamePlanBytes) {
+  const Plan plan = compile_file(GetParam());
+  const std::string text = print_plan(plan);
+  EXPECT_TRUE(text == print_plan(compile_file(GetParam())));
+  const Plan parsed = parse_plan(text);
+  EXPECT_TRUE(text == print_plan(parsed));
+  EXPECT_NO_THROW(check_plan(parsed));
+}
+
+INSTANTIATE_TEST_SUITE_P(Plans, PlanGolden, testing::ValuesIn(config_files()),
+                         [](const auto& golden) { return golden.param.stem().string(); });
+
+TEST(PlanGoldens, EverySummaryHasItsConfig) {
+  for (const auto& entry : fs::directory_iterator(WEFT_TESTS_DIR "/golden/plans")) {
+    if (entry.path().extension() != ".summary") continue;
+    fs::path config = entry.path();
+    EXPECT_TRUE(fs::exists(config.replace_extension(".toml"))) << entry.path();
+  }
+}
+
+}  // namespace
+}  // namespace weft
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  for (int i = 1; i < argc; ++i) weft::update |= std::string_view(argv[i]) == "--update";
+  return RUN_ALL_TESTS();
+}
