@@ -1,0 +1,118 @@
+// The numerics contract of one process: whatever the compiler is told to do, losses, gradient norms
+// and parameters keep their bits.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "support/short_run.h"
+
+namespace weft {
+namespace {
+
+using Overrides = std::vector<std::string>;
+
+// A model, with everything that could break a bit switched on: dropout, accumulation, bf16.
+struct Setting {
+  std::string name;
+  Overrides overrides;
+};
+
+const std::vector<Setting>& settings() {
+  static const std::vector<Setting> list = {
+      {"gpt2", {"--model.name=gpt2", "--model.dropout=0.1"}},
+      {"gpt2_bf16",
+       {"--model.name=gpt2", "--model.dropout=0.1", "--training.mixed_precision_param=bfloat16"}},
+      {"gpt2_accumulated",
+       {"--model.name=gpt2", "--model.dropout=0.1", "--training.global_batch_size=8"}},
+      {"llama",
+       {"--model.name=llama", "--model.flavor=debug", "--model.n_layers=4", "--model.dim=64",
+        "--model.n_heads=4", "--model.n_kv_heads=2", "--model.ffn_dim=96",
+        "--model.vocab_size=128"}},
+  };
+  return list;
+}
+
+ShortRun run(const Setting& setting, const Overrides& more) {
+  Overrides overrides = {"--training.local_batch_size=4", "--training.seq_len=16"};
+  overrides.insert(overrides.end(), setting.overrides.begin(), setting.overrides.end());
+  overrides.insert(overrides.end(), more.begin(), more.end());
+  return short_run(overrides);
+}
+
+class Bits : public testing::TestWithParam<Setting> {
+ protected:
+  ShortRun plain_ = run(GetParam(), {});
+};
+
+TEST_P(Bits, TwoRunsAreEqual) {
+  ASSERT_EQ(plain_.losses.size(), 3U);
+  for (double loss : plain_.losses) EXPECT_TRUE(std::isfinite(loss));
+  EXPECT_NE(plain_.losses[0], plain_.losses[1]);
+  EXPECT_EQ(run(GetParam(), {}), plain_);
+}
+
+TEST_P(Bits, RecomputeKeepsBitsAndSavesMemory) {
+  const Overrides modes[] = {
+      {"--activation_checkpoint.mode=full"},
+      {"--activation_checkpoint.mode=selective", "--activation_checkpoint.selective_ac_option=2"},
+      {"--activation_checkpoint.mode=selective",
+       "--activation_checkpoint.selective_ac_option=from:1"},
+      {"--activation_checkpoint.mode=selective", "--activation_checkpoint.selective_ac_option=op"},
+      {"--activation_checkpoint.mode=memory_budget", "--activation_checkpoint.memory_budget=0"},
+      {"--activation_checkpoint.mode=memory_budget", "--activation_checkpoint.memory_budget=0.5"},
+  };
+  for (const Overrides& mode : modes) {
+    SCOPED_TRACE(mode.back());
+    ShortRun recomputed = run(GetParam(), mode);
+    EXPECT_EQ(recomputed, plain_);
+    EXPECT_LE(recomputed.arena_bytes, plain_.arena_bytes);
+  }
+  EXPECT_LT(run(GetParam(), modes[0]).arena_bytes, plain_.arena_bytes);
+}
+
+TEST_P(Bits, FuseKeepsBits) {
+  EXPECT_EQ(run(GetParam(), {"--compile.disable_passes=fuse"}), plain_);
+}
+
+TEST_P(Bits, SimplifyKeepsBits) {
+  EXPECT_EQ(run(GetParam(), {"--compile.disable_passes=simplify"}), plain_);
+}
+
+TEST_P(Bits, NumberOfThreadsKeepsBits) {
+  for (const char* threads : {"1", "2", "3"}) {
+    EXPECT_EQ(run(GetParam(), {std::string("--device.threads=") + threads}), plain_);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Bits, testing::ValuesIn(settings()),
+                         [](const auto& test) { return test.param.name; });
+
+// Accumulation adds the gradients of micro-batches where one batch sums over its rows, so the order
+// of additions differs: a few ulps of f32, not equality.
+TEST(Accumulation, IsTheSameStepAsOneLargeBatch) {
+  const Overrides common = {"--model.name=gpt2", "--training.seq_len=16"};
+  Overrides split = common;
+  split.insert(split.end(), {"--training.local_batch_size=2", "--training.global_batch_size=8"});
+  Overrides whole = common;
+  whole.push_back("--training.local_batch_size=8");
+  ShortRun a = short_run(split);
+  ShortRun b = short_run(whole);
+  for (size_t i = 0; i < a.losses.size(); ++i) {
+    EXPECT_NEAR(a.losses[i] / b.losses[i], 1, 1e-6);
+    EXPECT_NEAR(a.grad_norms[i] / b.grad_norms[i], 1, 1e-5);
+  }
+}
+
+// bf16 rounds weights and activations to 8 bits of mantissa: losses agree to about one per cent.
+TEST(MixedPrecision, FollowsFloat32) {
+  ShortRun f32 = short_run({"--training.seq_len=16"}, 5);
+  ShortRun bf16 =
+      short_run({"--training.seq_len=16", "--training.mixed_precision_param=bfloat16"}, 5);
+  for (size_t i = 0; i < f32.losses.size(); ++i) {
+    EXPECT_NEAR(bf16.losses[i] / f32.losses[i], 1, 1e-2);
+  }
+  EXPECT_NE(f32.losses, bf16.losses);
+}
+
+}  // namespace
+}  // namespace weft

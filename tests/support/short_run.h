@@ -1,0 +1,25 @@
+// A few training steps in this process, for tests that compare runs bit by bit.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace weft {
+
+// What a run leaves behind, exactly.
+struct ShortRun {
+  std::vector<double> losses;
+  std::vector<double> grad_norms;
+  std::vector<float> params;  // all parameters, one after the other
+  int64_t arena_bytes = 0;
+
+  bool operator==(const ShortRun& other) const {
+    return losses == other.losses && grad_norms == other.grad_norms && params == other.params;
+  }
+};
+
+// Runs `steps` optimizer steps on synthetic tokens with these config overrides.
+ShortRun short_run(const std::vector<std::string>& overrides, int64_t steps = 3);
+
+}  // namespace weft
