@@ -127,7 +127,6 @@ Survey survey(const std::vector<std::string>& files, TokenizerKind kind, Progres
   }
   INPUT_CHECK(vocabulary.size() <= 65536, "the text has ", vocabulary.size(),
               " different characters, expected at most 65536; use the byte tokenizer");
-  INPUT_CHECK(!vocabulary.empty(), "the inputs hold no text");
   return {Tokenizer::characters(std::move(vocabulary)), tokens};
 }
 

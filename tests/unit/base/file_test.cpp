@@ -79,6 +79,28 @@ TEST(MappedFile, UnreadableFile) {
   ASSERT_EQ(::seteuid(before), 0);
 }
 
+// A sparse file larger than what the address space may still grow by.
+TEST(MappedFile, FileTooLargeToMap) {
+  const TempFolder folder;
+  const std::string path = folder.write("large", "x");
+  std::filesystem::resize_file(path, uintmax_t{64} << 30);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_AS, &before), 0);
+  rlim_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const rlimit lowered{pages * static_cast<rlim_t>(::getpagesize()) + (rlim_t{1} << 30),
+                       before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_AS, &lowered), 0);
+  expect_user_error(ExitCode::InputFile, cat(path, ": cannot map the file: Cannot allocate memory"),
+                    [&] { MappedFile::open(path); });
+  ASSERT_EQ(::setrlimit(RLIMIT_AS, &before), 0);
+}
+
+TEST(ReadTextFile, FailureWhileReading) {
+  expect_user_error(ExitCode::InputFile, "/proc/self/mem: cannot read the file: Input/output error",
+                    [] { read_text_file("/proc/self/mem", 10); });
+}
+
 TEST(ReadTextFile, ReadsUpToTheLimit) {
   const TempFolder folder;
   const std::string path = folder.write("a", "12345");

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -176,6 +177,49 @@ TEST_F(PrepareTest, AFullDiskKeepsTheOldFilesAndLeavesNoPartialOnes) {
     files += entry.is_regular_file() ? 1 : 0;
   }
   EXPECT_EQ(files, 4);
+}
+
+// The progress stream rewrites the input at its first line, which comes between the two walks.
+TEST_F(PrepareTest, AnInputThatChangesIsNoticed) {
+  struct Change {
+    std::string path;
+    std::string text;
+  };
+  const cookie_io_functions_t change_on_write = {
+      .read = nullptr,
+      .write =
+          [](void* cookie, const char*, size_t size) {
+            const auto* change = static_cast<const Change*>(cookie);
+            std::ofstream(change->path, std::ios::binary) << change->text;
+            return static_cast<ssize_t>(size);
+          },
+      .seek = nullptr,
+      .close = nullptr};
+  for (const char* text : {"01234567890", "012345678", "012345678x"}) {
+    Change change{folder_.write("a.txt", "0123456789"), text};
+    PrepareOptions watched = options({change.path});
+    watched.progress.stream = ::fopencookie(&change, "w", change_on_write);
+    expect_error(ExitCode::InputFile, "an input changed while it was read; prepare again", watched);
+    std::fclose(watched.progress.stream);
+    EXPECT_TRUE(std::filesystem::is_empty(folder_ / "out"));
+  }
+}
+
+TEST_F(PrepareTest, UnreadableFolder) {
+  const std::filesystem::path locked = folder_ / "locked";
+  std::filesystem::create_directories(locked);
+  std::filesystem::permissions(folder_.path(), std::filesystem::perms::all);
+  std::filesystem::permissions(locked, std::filesystem::perms::none);
+  // The superuser reads every folder, so step down for the moment.
+  const uid_t before = ::geteuid();
+  if (before == 0) {
+    ASSERT_EQ(::seteuid(65534), 0);
+  }
+  expect_error(ExitCode::InputFile,
+               cat(locked.string(), ": cannot read the folder: Permission denied"),
+               options({locked.string()}));
+  ASSERT_EQ(::seteuid(before), 0);
+  std::filesystem::permissions(locked, std::filesystem::perms::all);
 }
 
 TEST_F(PrepareTest, UnwritableFolder) {
