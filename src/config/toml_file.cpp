@@ -90,7 +90,8 @@ class TomlGuard {
     at_ += multi_line ? 3 : 1;
     while (at_ < text_.size()) {
       if (multi_line ? text_.substr(at_, 3) == triple : text_[at_] == quote) {
-        at_ += multi_line ? 3 : 1;
+        // Up to two quotes before the closing three belong to the text.
+        at_ = multi_line ? std::min(text_.find_first_not_of(quote, at_), at_ + 5) : at_ + 1;
         return;
       }
       if (!multi_line && text_[at_] == '\n') {
@@ -98,12 +99,22 @@ class TomlGuard {
       }
       if (quote == '"' && text_[at_] == '\\') {
         ++at_;
+        check_escape();
       }
       if (at_ < text_.size()) {
         line_ += text_[at_] == '\n';
         ++at_;
       }
     }
+  }
+
+  // The library classifies what follows a backslash or an escaped line end as white space or not,
+  // which for characters outside ASCII has no defined result.
+  void check_escape() const {
+    const size_t next = text_.find_first_not_of(" \t\r\n", at_);
+    USER_CHECK(
+        next == std::string_view::npos || (text_[next] & 0x80) == 0, file_name_, ":", line_,
+        ": malformed TOML: a character outside ASCII follows a backslash; remove the backslash");
   }
 
   std::string_view text_;

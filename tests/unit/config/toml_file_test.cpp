@@ -88,6 +88,22 @@ TEST(TomlFile, DotsInTextAndCommentsAreNotKeys) {
             "");
 }
 
+TEST(TomlFile, TextMayHoldAnyCharacter) {
+  const std::vector<Entry> entries = read_toml(
+      "a = \"\xc3\xb6\"\nb = \"\"\"\\\n  x\xc3\xb6\"\"\"\"\"\nc = '\xc3\xb6' # \xc3\xb6\n",
+      "a.toml");
+  ASSERT_EQ(entries.size(), 3u);
+  EXPECT_EQ(std::get<std::string>(entries[0].value), "\xc3\xb6");
+  EXPECT_EQ(std::get<std::string>(entries[1].value), "x\xc3\xb6\"\"");
+  EXPECT_EQ(entries[2].subject,
+            "a.toml:3: c = '?"
+            "?'");
+}
+
+TEST(TomlFile, CharactersOutsideAsciiNeedQuotesEvenAfterLongQuotes) {
+  EXPECT_NE(error_of("a = \"\"\"x\"\"\"\" \xd2\x9e\n"), "");
+}
+
 TEST(TomlFile, LongValuesAreCutInMessages) {
   const std::vector<Entry> entries = read_toml("a = \"" + repeat("x", 1000) + "\"", "a.toml");
   EXPECT_LT(entries[0].subject.size(), 100u);
