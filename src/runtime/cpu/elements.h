@@ -1,0 +1,58 @@
+// How kernels read and write floating tensors: as runs of f32, in place when the tensor holds f32,
+// else converted through a buffer. So every kernel is written once, for f32, and rounds once.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "plan/kernel.h"
+
+namespace weft {
+
+// Elements [offset, offset + n) as f32: the tensor's own memory, or `buffer` filled with them.
+const float* load(const Tensor& tensor, int64_t offset, int64_t n, float* buffer);
+
+// Where to compute the elements from `offset` on: the tensor's own memory, or `buffer`.
+float* place(const Tensor& tensor, int64_t offset, float* buffer);
+
+// Rounds what was computed at `place` into the tensor; nothing to do for f32.
+void store(const Tensor& tensor, int64_t offset, int64_t n, const float* computed);
+
+// Rounds to the dtype and back, in place.
+void round_to(DType dtype, int64_t n, float* values);
+
+// One element of an f32 or i32 tensor without dims.
+inline float scalar_f32(const Tensor& tensor) {
+  return *tensor.as<float>();
+}
+inline int32_t scalar_i32(const Tensor& tensor) {
+  return *tensor.as<int32_t>();
+}
+
+// Length of a row: the last dim.
+inline int64_t row_length(const Shape& shape) {
+  return shape.empty() ? 1 : shape.back();
+}
+
+// Number of rows: the product of the other dims.
+inline int64_t row_count(const Shape& shape) {
+  return shape.empty() ? 1 : count(Shape(shape.begin(), shape.end() - 1));
+}
+
+inline int64_t ceil_div(int64_t n, int64_t d) {
+  return (n + d - 1) / d;
+}
+
+// Rows to a tile, so that a tile is some ten thousand elements.
+inline int64_t tile_rows(int64_t length) {
+  return std::max<int64_t>(1, 16384 / std::max<int64_t>(1, length));
+}
+
+// Yes when every operand and result is f32, bf16, f16 or i32.
+Decision supports_cpu_dtypes(const Call& call);
+
+// As above; and when `type` is not f32, `rows` of its rows must fit into a thread's scratch memory.
+Decision supports_rows(const Call& call, const TensorType& type, int64_t rows);
+
+}  // namespace weft

@@ -1,0 +1,190 @@
+// add, cast, gelu, gelu_grad, dropout and the fused chain of them. A single op is a chain of one
+// statement, so that fusing cannot change bits. A chain runs block by block: each statement
+// computes a block in f32 and rounds it to its dtype before the next one reads it.
+#include <numbers>
+#include <vector>
+
+#include "base/error.h"
+#include "graph/fused_body.h"
+#include "runtime/cpu/device.h"
+#include "runtime/cpu/elements.h"
+#include "runtime/cpu/kernels.h"
+#include "runtime/cpu/random.h"
+#include "runtime/cpu/simd.h"
+
+namespace weft {
+
+namespace {
+
+constexpr int64_t kBlock = 1024;
+constexpr int64_t kTile = 16 * kBlock;
+constexpr int64_t kMaxBlocks = ThreadTeam::kScratchFloats / kBlock;
+
+// gelu(x) = x * sigmoid(2 u), u = sqrt(2/pi) (x + 0.044715 x^3), which has no cancellation.
+constexpr float kGeluScale =
+    static_cast<float>(2.0 * std::numbers::inv_sqrtpi * std::numbers::sqrt2);
+constexpr float kGeluCubic = 0.044715f;
+
+WEFT_CLONES void add_block(const float* a, const float* b, int64_t n, float* y) {
+  WEFT_VECTORIZE
+  for (int64_t i = 0; i < n; ++i) y[i] = a[i] + b[i];
+}
+
+WEFT_CLONES void copy_block(const float* x, int64_t n, float* y) {
+  WEFT_VECTORIZE
+  for (int64_t i = 0; i < n; ++i) y[i] = x[i];
+}
+
+WEFT_CLONES void gelu_block(const float* x, int64_t n, float* y) {
+  WEFT_VECTORIZE
+  for (int64_t i = 0; i < n; ++i) {
+    const float v = x[i];
+    y[i] = v * sigmoid_f32(kGeluScale * (v + kGeluCubic * (v * v * v)));
+  }
+}
+
+WEFT_CLONES void gelu_grad_block(const float* dy, const float* x, int64_t n, float* dx) {
+  WEFT_VECTORIZE
+  for (int64_t i = 0; i < n; ++i) {
+    const float v = x[i];
+    const float s = sigmoid_f32(kGeluScale * (v + kGeluCubic * (v * v * v)));
+    const float slope = kGeluScale * (1.0f + 3.0f * kGeluCubic * (v * v));
+    dx[i] = dy[i] * (s + v * (s * (1.0f - s)) * slope);
+  }
+}
+
+enum class Action { Add, Cast, Gelu, GeluGrad, Dropout };
+
+struct Statement {
+  Action action = Action::Add;
+  DType dtype = DType::F32;
+  std::vector<size_t> args;  // values: the operands, then the statements
+  Dropout dropout;
+  uint64_t first_element = 0;  // of the dropout: the global index of local element 0
+};
+
+Action action_of(std::string_view op) {
+  if (op == "add") return Action::Add;
+  if (op == "cast") return Action::Cast;
+  if (op == "gelu") return Action::Gelu;
+  if (op == "gelu_grad") return Action::GeluGrad;
+  if (op == "dropout") return Action::Dropout;
+  CHECK(false, "no elementwise kernel for ", op);
+}
+
+FusedBody body_of(const Call& call) {
+  if (call.op->name() == "fused") return parse_fused_body(call.text_attr("body"));
+  FusedStatement only{.name = "",
+                      .dtype = call.results.at(0).dtype,
+                      .op = call.op,
+                      .args = {},
+                      .attrs = call.attrs};
+  for (size_t i = 0; i < call.operands.size(); ++i) only.args.push_back({true, i});
+  return {only};
+}
+
+std::vector<Statement> statements_of(const Launch& launch) {
+  std::vector<Statement> chain;
+  const size_t operands = launch.operands.size();
+  const Shape& shape = launch.results.at(0).shape;
+  for (const FusedStatement& from : body_of(*launch.call)) {
+    Statement& to = chain.emplace_back();
+    to.action = action_of(from.op->name());
+    to.dtype = from.dtype;
+    for (const FusedArg& arg : from.args) {
+      to.args.push_back(arg.is_operand ? arg.index : operands + arg.index);
+    }
+    if (to.action != Action::Dropout) continue;
+    Call call;
+    call.op = from.op;
+    call.attrs = from.attrs;
+    to.dropout = make_dropout(launch.operands.at(to.args.at(1)), call.int_attr("stream"),
+                              call.double_attr("rate"));
+    const int64_t samples = std::max<int64_t>(1, shape.at(0));
+    to.first_element = static_cast<uint64_t>(to.dropout.first_sample * (count(shape) / samples));
+    to.args.pop_back();
+  }
+  return chain;
+}
+
+void run_statement(const Statement& statement, const std::vector<const float*>& values,
+                   int64_t offset, int64_t n, float* to) {
+  const float* first = values[statement.args[0]];
+  switch (statement.action) {
+    case Action::Add:
+      return add_block(first, values[statement.args[1]], n, to);
+    case Action::Cast:
+      return copy_block(first, n, to);
+    case Action::Gelu:
+      return gelu_block(first, n, to);
+    case Action::GeluGrad:
+      return gelu_grad_block(first, values[statement.args[1]], n, to);
+    case Action::Dropout:
+      return apply_dropout(statement.dropout,
+                           statement.first_element + static_cast<uint64_t>(offset), n, first, to);
+  }
+}
+
+// Computes elements [offset, offset + n), n at most kBlock.
+void run_block(const std::vector<Statement>& chain, const Launch& launch, int64_t offset, int64_t n,
+               float* scratch, std::vector<const float*>& values) {
+  values.clear();
+  float* buffer = scratch;
+  for (const Tensor& operand : launch.operands) {
+    const bool floating = is_floating(operand.dtype);
+    values.push_back(floating ? load(operand, offset, n, buffer) : nullptr);
+    buffer += kBlock;
+  }
+  const Tensor& result = launch.results[0];
+  for (size_t i = 0; i < chain.size(); ++i) {
+    const bool last = i + 1 == chain.size();
+    float* to = last ? place(result, offset, buffer) : buffer;
+    run_statement(chain[i], values, offset, n, to);
+    if (last) {
+      store(result, offset, n, to);
+    } else {
+      round_to(chain[i].dtype, n, to);
+    }
+    values.push_back(to);
+    buffer += kBlock;
+  }
+}
+
+void launch_elementwise(const Launch& launch) {
+  const std::vector<Statement> chain = statements_of(launch);
+  const int64_t total = launch.results.at(0).elements();
+  team(launch).run(ceil_div(total, kTile), [&](int64_t tile, float* scratch) {
+    std::vector<const float*> values;
+    const int64_t end = std::min(total, (tile + 1) * kTile);
+    for (int64_t offset = tile * kTile; offset < end; offset += kBlock) {
+      run_block(chain, launch, offset, std::min(kBlock, end - offset), scratch, values);
+    }
+  });
+}
+
+Decision supports_elementwise(const Call& call) {
+  Decision decision = supports_cpu_dtypes(call);
+  if (!decision.allowed || call.op->name() != "fused") return decision;
+  const size_t values = call.operands.size() + parse_fused_body(call.text_attr("body")).size();
+  if (values > kMaxBlocks) {
+    return Decision::no(
+        cat("takes up to ", kMaxBlocks, " operands and statements, found ", values));
+  }
+  return decision;
+}
+
+}  // namespace
+
+std::span<const Kernel> cpu_elementwise_kernels() {
+  static const Kernel rows[] = {
+      {"add", "vector", supports_elementwise, nullptr, launch_elementwise},
+      {"cast", "vector", supports_elementwise, nullptr, launch_elementwise},
+      {"gelu", "vector", supports_elementwise, nullptr, launch_elementwise},
+      {"gelu_grad", "vector", supports_elementwise, nullptr, launch_elementwise},
+      {"dropout", "vector", supports_elementwise, nullptr, launch_elementwise},
+      {"fused", "vector", supports_elementwise, nullptr, launch_elementwise},
+  };
+  return rows;
+}
+
+}  // namespace weft

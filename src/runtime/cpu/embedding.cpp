@@ -1,0 +1,80 @@
+// Table look-up and its gradient. The gradient is cut by ranges of ids, so that each row of the
+// table has one thread, which adds its contributions in order of place.
+#include <cstring>
+
+#include "base/error.h"
+#include "runtime/cpu/device.h"
+#include "runtime/cpu/elements.h"
+#include "runtime/cpu/kernels.h"
+#include "runtime/cpu/simd.h"
+
+namespace weft {
+
+namespace {
+
+constexpr int64_t kGradTiles = 64;
+
+WEFT_CLONES void add_row(const float* from, int64_t n, float* to) {
+  WEFT_VECTORIZE
+  for (int64_t i = 0; i < n; ++i) to[i] += from[i];
+}
+
+void launch_embedding(const Launch& launch) {
+  const Tensor& w = launch.operands.at(1);
+  const Tensor& y = launch.results.at(0);
+  const int32_t* ids = launch.operands.at(0).as<int32_t>();
+  const int64_t places = launch.operands.at(0).elements();
+  const int64_t n = w.shape.at(1);
+  const int64_t bytes = n * dtype_bytes(w.dtype);
+  const int64_t step = tile_rows(n);
+  team(launch).run(ceil_div(places, step), [&](int64_t tile) {
+    for (int64_t i = tile * step; i < std::min(places, (tile + 1) * step); ++i) {
+      CHECK(ids[i] >= 0 && ids[i] < w.shape[0], "id ", ids[i], " in a table of ", w.shape[0]);
+      std::memcpy(y.as<char>() + i * bytes, w.as<char>() + ids[i] * bytes,
+                  static_cast<size_t>(bytes));
+    }
+  });
+}
+
+void launch_embedding_grad(const Launch& launch) {
+  const int32_t* ids = launch.operands.at(0).as<int32_t>();
+  const Tensor& dy = launch.operands.at(1);
+  const Tensor& dw = launch.results.at(0);
+  const int64_t places = launch.operands.at(0).elements();
+  const int64_t n = row_length(dy.shape);
+  const int64_t rows = dw.shape.at(0);
+  const int64_t step = ceil_div(rows, kGradTiles);
+  float* sums = place(dw, 0, static_cast<float*>(launch.workspace));
+  team(launch).run(ceil_div(rows, step), [&](int64_t tile, float* scratch) {
+    const int64_t first = tile * step;
+    const int64_t end = std::min(rows, first + step);
+    std::fill(sums + first * n, sums + end * n, 0.0f);
+    for (int64_t i = 0; i < places; ++i) {
+      if (ids[i] < first || ids[i] >= end) continue;
+      add_row(load(dy, i * n, n, scratch), n, sums + ids[i] * n);
+    }
+    store(dw, first * n, (end - first) * n, sums + first * n);
+  });
+}
+
+Decision supports_embedding_grad(const Call& call) {
+  return supports_rows(call, call.type(1), 1);
+}
+
+int64_t embedding_grad_workspace(const Call& call) {
+  const TensorType& dw = call.results.at(0);
+  return dw.dtype == DType::F32 ? 0 : dw.elements() * static_cast<int64_t>(sizeof(float));
+}
+
+}  // namespace
+
+std::span<const Kernel> cpu_embedding_kernels() {
+  static const Kernel rows[] = {
+      {"embedding", "rows", supports_cpu_dtypes, nullptr, launch_embedding},
+      {"embedding_grad", "id_ranges", supports_embedding_grad, embedding_grad_workspace,
+       launch_embedding_grad},
+  };
+  return rows;
+}
+
+}  // namespace weft

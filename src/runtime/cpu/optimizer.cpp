@@ -1,0 +1,186 @@
+// Gradient accumulation, the order-free gradient norm, clipping and AdamW.
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "runtime/cpu/device.h"
+#include "runtime/cpu/elements.h"
+#include "runtime/cpu/kernels.h"
+#include "runtime/cpu/simd.h"
+
+namespace weft {
+
+namespace {
+
+constexpr int64_t kBlock = kFlatBlock;
+constexpr int64_t kTile = 16 * kBlock;
+
+WEFT_CLONES void add_block(const float* a, const float* b, int64_t n, float* y) {
+  WEFT_VECTORIZE
+  for (int64_t i = 0; i < n; ++i) y[i] = a[i] + b[i];
+}
+
+// Calls fn(offset, n, scratch) for blocks that cover `total` elements.
+template <class Fn>
+void for_blocks(ThreadTeam& team, int64_t total, const Fn& fn) {
+  team.run(ceil_div(total, kTile), [&](int64_t tile, float* scratch) {
+    const int64_t end = std::min(total, (tile + 1) * kTile);
+    for (int64_t offset = tile * kTile; offset < end; offset += kBlock) {
+      fn(offset, std::min(kBlock, end - offset), scratch);
+    }
+  });
+}
+
+void launch_accumulate(const Launch& launch) {
+  const float* acc = launch.operands.at(0).as<float>();
+  const Tensor& g = launch.operands.at(1);
+  float* sum = launch.results.at(0).as<float>();
+  const bool first = scalar_i32(launch.operands.at(2)) == 0;
+  for_blocks(team(launch), g.elements(), [&](int64_t offset, int64_t n, float* scratch) {
+    const float* from = load(g, offset, n, scratch);
+    if (first) {
+      std::copy(from, from + n, sum + offset);
+    } else {
+      add_block(acc + offset, from, n, sum + offset);
+    }
+  });
+}
+
+// Sums of neighbours: half as many.
+WEFT_CLONES void fold_pairs(const float* from, int64_t half, float* to) {
+  WEFT_VECTORIZE
+  for (int64_t i = 0; i < half; ++i) to[i] = from[2 * i] + from[2 * i + 1];
+}
+
+WEFT_CLONES void square_block(const float* x, int64_t n, float* y) {
+  WEFT_VECTORIZE
+  for (int64_t i = 0; i < n; ++i) y[i] = x[i] * x[i];
+}
+
+// The sum of squares of a block as a binary tree over neighbours; missing elements are zero.
+float block_square_sum(const float* g, int64_t n, float* scratch) {
+  float* from = scratch;
+  float* to = scratch + kBlock;
+  square_block(g, n, from);
+  std::fill(from + n, from + kBlock, 0.0f);
+  for (int64_t half = kBlock / 2; half > 0; half /= 2) {
+    fold_pairs(from, half, to);
+    std::swap(from, to);
+  }
+  return from[0];
+}
+
+// Adds block values as integers at the exponent of the largest: order is nothing.
+double exact_sum(const float* values, int64_t n) {
+  double special = 0;
+  float largest = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    if (!std::isfinite(values[i])) special += static_cast<double>(values[i]);
+    largest = std::max(largest, values[i]);
+  }
+  if (special != 0) return special;
+  if (largest == 0) return 0;
+  const int shift = 61 - std::ilogb(largest);
+  __int128 sum = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    sum += static_cast<int64_t>(std::ldexp(static_cast<double>(values[i]), shift));
+  }
+  return std::ldexp(static_cast<double>(sum), -shift);
+}
+
+void launch_grad_norm(const Launch& launch) {
+  float* sums = static_cast<float*>(launch.workspace);
+  int64_t blocks = 0;
+  for (const Tensor& g : launch.operands) {
+    float* first = sums + blocks;
+    for_blocks(team(launch), g.elements(), [&](int64_t offset, int64_t n, float* scratch) {
+      const float* values = load(g, offset, n, scratch + 2 * kBlock);
+      first[offset / kBlock] = block_square_sum(values, n, scratch);
+    });
+    blocks += ceil_div(g.elements(), kBlock);
+  }
+  *launch.results.at(0).as<float>() = static_cast<float>(std::sqrt(exact_sum(sums, blocks)));
+}
+
+int64_t grad_norm_workspace(const Call& call) {
+  int64_t blocks = 0;
+  for (const TensorType& g : call.operands) blocks += ceil_div(g.elements(), kBlock);
+  return blocks * static_cast<int64_t>(sizeof(float));
+}
+
+void launch_clip(const Launch& launch) {
+  const double norm = scalar_f32(launch.operands.at(0));
+  const int32_t updates = scalar_i32(launch.operands.at(1));
+  const double max_norm = launch.call->double_attr("max_norm");
+  double coefficient = max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
+  if (!std::isfinite(norm)) coefficient = 0;
+  *launch.results.at(0).as<float>() = static_cast<float>(coefficient);
+  *launch.results.at(1).as<int32_t>() = std::isfinite(norm) ? updates + 1 : updates;
+}
+
+// The scalars of one update, rounded to f32 from double.
+struct Update {
+  float coefficient, beta1, rest1, beta2, rest2, keep, rate, scale2, eps;
+};
+
+// v^ = v / (1 - beta2^count); w = w (1 - lr decay) - lr / (1 - beta1^count) m / (sqrt(v^) + eps).
+WEFT_CLONES void adamw_block(const Update& u, const float* g, int64_t n, float* w, float* m,
+                             float* v) {
+  WEFT_VECTORIZE
+  for (int64_t i = 0; i < n; ++i) {
+    const float gradient = g[i] * u.coefficient;
+    m[i] = u.beta1 * m[i] + u.rest1 * gradient;
+    v[i] = u.beta2 * v[i] + u.rest2 * (gradient * gradient);
+    w[i] = w[i] * u.keep - u.rate * m[i] / (std::sqrt(v[i] * u.scale2) + u.eps);
+  }
+}
+
+Update update_of(const Launch& launch) {
+  const Call& call = *launch.call;
+  const double lr = scalar_f32(launch.operands.at(4));
+  const double beta1 = call.double_attr("beta1");
+  const double beta2 = call.double_attr("beta2");
+  const int32_t updates = scalar_i32(launch.operands.at(6));
+  return {.coefficient = scalar_f32(launch.operands.at(5)),
+          .beta1 = static_cast<float>(beta1),
+          .rest1 = static_cast<float>(1.0 - beta1),
+          .beta2 = static_cast<float>(beta2),
+          .rest2 = static_cast<float>(1.0 - beta2),
+          .keep = static_cast<float>(1.0 - lr * call.double_attr("decay")),
+          .rate = static_cast<float>(lr / (1.0 - std::pow(beta1, updates))),
+          .scale2 = static_cast<float>(1.0 / (1.0 - std::pow(beta2, updates))),
+          .eps = static_cast<float>(call.double_attr("eps"))};
+}
+
+void launch_adamw(const Launch& launch) {
+  const Tensor& g = launch.operands.at(1);
+  const int64_t total = g.elements();
+  for (size_t i = 0; i < 3; ++i) {
+    // Results are written over w, m and v; elsewhere only when the launch is made by hand.
+    const Tensor& from = launch.operands.at(i == 0 ? 0 : i + 1);
+    float* to = launch.results.at(i).as<float>();
+    if (from.data != to) std::copy(from.as<float>(), from.as<float>() + total, to);
+  }
+  const Update update = update_of(launch);
+  if (update.coefficient == 0) return;
+  float* w = launch.results[0].as<float>();
+  float* m = launch.results[1].as<float>();
+  float* v = launch.results[2].as<float>();
+  for_blocks(team(launch), total, [&](int64_t offset, int64_t n, float* scratch) {
+    adamw_block(update, load(g, offset, n, scratch), n, w + offset, m + offset, v + offset);
+  });
+}
+
+}  // namespace
+
+std::span<const Kernel> cpu_optimizer_kernels() {
+  static const Kernel rows[] = {
+      {"accumulate", "blocks", supports_cpu_dtypes, nullptr, launch_accumulate},
+      {"grad_norm", "exact", supports_cpu_dtypes, grad_norm_workspace, launch_grad_norm},
+      {"clip", "scalar", supports_cpu_dtypes, nullptr, launch_clip},
+      {"adamw", "blocks", supports_cpu_dtypes, nullptr, launch_adamw},
+  };
+  return rows;
+}
+
+}  // namespace weft

@@ -1,0 +1,151 @@
+// Rotary positions, and learned positions with their gradient.
+#include <cmath>
+#include <numbers>
+#include <vector>
+
+#include "runtime/cpu/device.h"
+#include "runtime/cpu/elements.h"
+#include "runtime/cpu/kernels.h"
+#include "runtime/cpu/simd.h"
+
+namespace weft {
+
+namespace {
+
+// Angle per position of every pair of a head; factor > 0 stretches long wavelengths as Llama 3.1.
+std::vector<double> rope_frequencies(const Call& call) {
+  const int64_t head_dim = call.int_attr("head_dim");
+  const double factor = call.double_attr("factor");
+  const double low = call.double_attr("low_freq_factor");
+  const double high = call.double_attr("high_freq_factor");
+  const double original = static_cast<double>(call.int_attr("original_max_position"));
+  std::vector<double> frequencies;
+  for (int64_t i = 0; i < head_dim / 2; ++i) {
+    const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(head_dim);
+    double frequency = std::pow(call.double_attr("theta"), exponent);
+    if (factor > 0) {
+      const double turns = original * frequency / (2.0 * std::numbers::pi);
+      if (turns < low) {
+        frequency /= factor;
+      } else if (turns <= high) {
+        const double smooth = (turns - low) / (high - low);
+        frequency = (1.0 - smooth) * frequency / factor + smooth * frequency;
+      }
+    }
+    frequencies.push_back(frequency);
+  }
+  return frequencies;
+}
+
+// (y1, y2) = (x1 cos - x2 sin, x2 cos + x1 sin).
+WEFT_CLONES void rotate(const float* x, const float* cosine, const float* sine, int64_t half,
+                        float* y) {
+  WEFT_VECTORIZE
+  for (int64_t i = 0; i < half; ++i) {
+    const float x1 = x[i];
+    const float x2 = x[i + half];
+    y[i] = x1 * cosine[i] - x2 * sine[i];
+    y[i + half] = x2 * cosine[i] + x1 * sine[i];
+  }
+}
+
+WEFT_CLONES void add_rows(const float* a, const float* b, int64_t n, float* y) {
+  WEFT_VECTORIZE
+  for (int64_t i = 0; i < n; ++i) y[i] = a[i] + b[i];
+}
+
+// Fills `table` with the cosines and then the sines of each position.
+void fill_rope_table(const Launch& launch, int64_t positions, float* table) {
+  const std::vector<double> frequencies = rope_frequencies(*launch.call);
+  const int64_t half = static_cast<int64_t>(frequencies.size());
+  const double direction = launch.call->bool_attr("inverse") ? -1.0 : 1.0;
+  const int64_t step = tile_rows(16 * half);
+  team(launch).run(ceil_div(positions, step), [&](int64_t tile) {
+    for (int64_t t = tile * step; t < std::min(positions, (tile + 1) * step); ++t) {
+      for (int64_t i = 0; i < half; ++i) {
+        const double angle = static_cast<double>(t) * frequencies[static_cast<size_t>(i)];
+        table[2 * t * half + i] = static_cast<float>(std::cos(angle));
+        table[(2 * t + 1) * half + i] = static_cast<float>(direction * std::sin(angle));
+      }
+    }
+  });
+}
+
+void launch_rope(const Launch& launch) {
+  const Tensor& x = launch.operands.at(0);
+  const Tensor& y = launch.results.at(0);
+  const int64_t positions = x.shape.at(1);
+  const int64_t width = x.shape.at(2);
+  const int64_t heads = launch.call->int_attr("heads");
+  const int64_t head_dim = launch.call->int_attr("head_dim");
+  float* table = static_cast<float*>(launch.workspace);
+  fill_rope_table(launch, positions, table);
+  const int64_t rows = row_count(x.shape);
+  const int64_t step = tile_rows(width);
+  team(launch).run(ceil_div(rows, step), [&](int64_t tile, float* scratch) {
+    for (int64_t row = tile * step; row < std::min(rows, (tile + 1) * step); ++row) {
+      const float* from = load(x, row * width, width, scratch);
+      float* to = place(y, row * width, scratch + width);
+      const float* cosine = table + row % positions * head_dim;
+      for (int64_t h = 0; h < heads; ++h) {
+        rotate(from + h * head_dim, cosine, cosine + head_dim / 2, head_dim / 2, to + h * head_dim);
+      }
+      if (from != to) std::copy(from + heads * head_dim, from + width, to + heads * head_dim);
+      store(y, row * width, width, to);
+    }
+  });
+}
+
+int64_t rope_workspace(const Call& call) {
+  return call.type(0).shape.at(1) * call.int_attr("head_dim") * static_cast<int64_t>(sizeof(float));
+}
+
+void launch_add_positions(const Launch& launch) {
+  const Tensor& x = launch.operands.at(0);
+  const Tensor& w = launch.operands.at(1);
+  const Tensor& y = launch.results.at(0);
+  const int64_t positions = x.shape.at(1);
+  const int64_t n = x.shape.at(2);
+  const int64_t rows = row_count(x.shape);
+  const int64_t step = tile_rows(n);
+  team(launch).run(ceil_div(rows, step), [&](int64_t tile, float* scratch) {
+    for (int64_t row = tile * step; row < std::min(rows, (tile + 1) * step); ++row) {
+      float* to = place(y, row * n, scratch + 2 * n);
+      add_rows(load(x, row * n, n, scratch), load(w, row % positions * n, n, scratch + n), n, to);
+      store(y, row * n, n, to);
+    }
+  });
+}
+
+void launch_add_positions_grad(const Launch& launch) {
+  const Tensor& dy = launch.operands.at(0);
+  const Tensor& dw = launch.results.at(0);
+  const int64_t batch = dy.shape.at(0);
+  const int64_t positions = dy.shape.at(1);
+  const int64_t n = dy.shape.at(2);
+  team(launch).run(dw.shape.at(0), [&](int64_t t, float* scratch) {
+    float* sum = place(dw, t * n, scratch);
+    std::fill(sum, sum + n, 0.0f);
+    for (int64_t b = 0; t < positions && b < batch; ++b) {
+      add_rows(sum, load(dy, (b * positions + t) * n, n, scratch + n), n, sum);
+    }
+    store(dw, t * n, n, sum);
+  });
+}
+
+Decision supports_position(const Call& call) {
+  return supports_rows(call, call.type(0), 3);
+}
+
+}  // namespace
+
+std::span<const Kernel> cpu_position_kernels() {
+  static const Kernel rows[] = {
+      {"rope", "rows", supports_position, rope_workspace, launch_rope},
+      {"add_positions", "rows", supports_position, nullptr, launch_add_positions},
+      {"add_positions_grad", "rows", supports_position, nullptr, launch_add_positions_grad},
+  };
+  return rows;
+}
+
+}  // namespace weft

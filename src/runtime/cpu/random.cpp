@@ -1,0 +1,56 @@
+#include "runtime/cpu/random.h"
+
+#include <algorithm>
+
+#include "runtime/cpu/simd.h"
+
+namespace weft {
+
+namespace {
+
+constexpr int64_t kRun = 1024;
+
+// The words of `blocks` blocks from `first` on, four to a block.
+WEFT_CLONES void random_words(PhiloxKey key, uint64_t step, uint64_t first, int64_t blocks,
+                              uint32_t* words) {
+  WEFT_VECTORIZE
+  for (int64_t i = 0; i < blocks; ++i) {
+    const PhiloxBlock block = random_block(key, step, first + static_cast<uint64_t>(i));
+    for (int w = 0; w < 4; ++w) words[4 * i + w] = block.word[w];
+  }
+}
+
+WEFT_CLONES void keep(const uint32_t* words, float rate, float scale, int64_t n, const float* from,
+                      float* to) {
+  WEFT_VECTORIZE
+  for (int64_t i = 0; i < n; ++i) {
+    to[i] = unit_from_bits(words[i]) >= rate ? from[i] * scale : 0.0f;
+  }
+}
+
+}  // namespace
+
+Dropout make_dropout(const Tensor& rng, int64_t stream, double rate) {
+  const int32_t* state = rng.as<int32_t>();
+  const uint64_t seed = static_cast<uint32_t>(state[0]) | uint64_t{static_cast<uint32_t>(state[1])}
+                                                              << 32;
+  return {.key = random_key(seed, static_cast<uint64_t>(stream)),
+          .step = static_cast<uint32_t>(state[2]),
+          .first_sample = state[3],
+          .rate = static_cast<float>(rate),
+          .scale = static_cast<float>(1.0 / (1.0 - rate))};
+}
+
+void apply_dropout(const Dropout& dropout, uint64_t first, int64_t n, const float* from,
+                   float* to) {
+  uint32_t words[kRun + 8];
+  for (int64_t done = 0; done < n; done += kRun) {
+    const int64_t run = std::min(kRun, n - done);
+    const uint64_t start = first + static_cast<uint64_t>(done);
+    const int64_t skipped = static_cast<int64_t>(start % 4);
+    random_words(dropout.key, dropout.step, start / 4, (skipped + run + 3) / 4, words);
+    keep(words + skipped, dropout.rate, dropout.scale, run, from + done, to + done);
+  }
+}
+
+}  // namespace weft

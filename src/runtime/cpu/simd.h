@@ -1,0 +1,76 @@
+// What the vector kernels share. A function marked WEFT_CLONES is compiled for several instruction
+// sets and chosen when the program is loaded; sums run over sixteen lanes that are folded in a
+// fixed order, so that every choice gives the same bits.
+#pragma once
+
+#include <cstdint>
+
+#include "base/half.h"
+
+// Sanitizers run before the choice can be made; other compilers spell it differently.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
+    !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+#define WEFT_CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
+#else
+#define WEFT_CLONES
+#endif
+
+// Promises that iterations are independent; a result may still be the very array of an operand.
+#define WEFT_VECTORIZE _Pragma("GCC ivdep")
+
+namespace weft {
+
+inline constexpr int kLanes = 16;
+typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float)), aligned(4), may_alias));
+
+// Sum of term(i) over i < n, where lanes(i) gives the sixteen terms from i on: lane l sums the
+// terms l, l + 16, l + 32, ... and the lanes are folded in halves.
+template <class LaneTerms, class Term>
+[[gnu::always_inline]] inline float lane_sum(int64_t n, const LaneTerms& lanes, const Term& term) {
+  union {
+    Lanes vector;
+    float lane[kLanes];
+  } sum = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) sum.vector += lanes(i);
+  for (int lane = 0; i < n; ++i, ++lane) sum.lane[lane] += term(i);
+  for (int half = kLanes / 2; half > 0; half /= 2) {
+    for (int lane = 0; lane < half; ++lane) sum.lane[lane] += sum.lane[lane + half];
+  }
+  return sum.lane[0];
+}
+
+[[gnu::always_inline]] inline Lanes lanes_at(const float* data) {
+  return *reinterpret_cast<const Lanes*>(data);
+}
+
+// e^x within 1.1 ulp; 0 below -87.3, where the result would be subnormal; infinity above 88.72.
+[[gnu::always_inline]] inline float exp_f32(float x) {
+  constexpr float kRound = 0x1.8p23f;  // adding it rounds to an integer, held in the low bits
+  constexpr float kLow = -87.3f, kHigh = 88.8f;
+  const float bounded = x < kLow ? kLow : (x > kHigh ? kHigh : x);
+  const float shifted = bounded * 0x1.715476p+0f + kRound;  // x / ln 2
+  const float n = shifted - kRound;
+  // ln 2 in two parts; the first has trailing zeros, so that n * part is exact.
+  const float r = (bounded - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;
+  float p = 1.0f / 5040;
+  p = p * r + 1.0f / 720;
+  p = p * r + 1.0f / 120;
+  p = p * r + 1.0f / 24;
+  p = p * r + 1.0f / 6;
+  p = p * r + 0.5f;
+  p = p * r * r + r + 1.0f;
+  // 2^n in two factors, since n reaches 128.
+  const uint32_t whole = bits_from_f32(shifted) - bits_from_f32(kRound);
+  const uint32_t half = static_cast<uint32_t>(static_cast<int32_t>(whole) >> 1);
+  const float value =
+      p * f32_from_bits((half + 127) << 23) * f32_from_bits((whole - half + 127) << 23);
+  return x < kLow ? 0.0f : value;
+}
+
+// 1 / (1 + e^-x).
+[[gnu::always_inline]] inline float sigmoid_f32(float x) {
+  return 1.0f / (1.0f + exp_f32(-x));
+}
+
+}  // namespace weft
