@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fails when a generated page is not what the command prints now. docs/config.md has a test of its
-# own. Usage: scripts/check_docs.sh build/weft
+# Fails when a generated page is not what the command prints now.
+# Usage: scripts/check_docs.sh build/weft
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -18,6 +18,7 @@ page() {
   fi
 }
 
+page docs/config.md opt --list-keys
 page docs/ops.md opt --list-ops --markdown
 page docs/passes.md opt --list-passes --markdown
 exit $failed

@@ -23,7 +23,7 @@ echo "== training: $config (a few minutes on two cores)"
 
 echo
 echo "== sample"
-"$weft" generate "$run" --prompt "// " --tokens 400 --temperature 0.8 --top-k 40 --top-p 0.95 --seed 1
+"$weft" generate "$run/weights" --prompt "// " --tokens 400 --temperature 0.8 --top-k 40 --top-p 0.95 --seed 1
 
 # The last line with a validation loss holds the final one.
 loss=$(grep -o '"validation_loss": *[0-9.eE+-]*' "$run/metrics.jsonl" | tail -n 1 | sed 's/.*: *//')

@@ -123,6 +123,17 @@ class TomlGuard {
   int64_t line_ = 1;
 };
 
+// Where a column starts; columns count characters from 1.
+size_t byte_of_column(std::string_view line, size_t column) {
+  size_t at = 0;
+  for (size_t i = 1; i < column && at < line.size(); ++i) {
+    do {
+      ++at;
+    } while (at < line.size() && (line[at] & 0xc0) == 0x80);
+  }
+  return at;
+}
+
 std::string type_of(const toml::node& node) {
   switch (node.type()) {
     case toml::node_type::table:
@@ -231,10 +242,10 @@ class Flattener {
   std::string written_form(const toml::node& node) const {
     const toml::source_region& at = node.source();
     const std::string& line = lines_.at(at.begin.line - 1);
-    const size_t begin = std::min<size_t>(at.begin.column - 1, line.size());
+    const size_t begin = byte_of_column(line, at.begin.column);
     const bool one_line = at.begin.line == at.end.line && at.end.column > at.begin.column;
-    const size_t length = one_line ? at.end.column - at.begin.column : std::string::npos;
-    return shortened(std::string(trim(std::string_view(line).substr(begin, length))));
+    const size_t end = one_line ? byte_of_column(line, at.end.column) : line.size();
+    return shortened(std::string(trim(std::string_view(line).substr(begin, end - begin))));
   }
 
   std::vector<std::string> lines_;

@@ -96,7 +96,7 @@ TEST(TomlFile, TextMayHoldAnyCharacter) {
   EXPECT_EQ(std::get<std::string>(entries[0].value), "\xc3\xb6");
   EXPECT_EQ(std::get<std::string>(entries[1].value), "x\xc3\xb6\"\"");
   EXPECT_EQ(entries[2].subject,
-            "a.toml:3: c = '?"
+            "a.toml:4: c = '?"
             "?'");
 }
 
