@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds on a machine with an NVIDIA GPU and runs what concerns it: the conformance tests, then the
+# Builds on a machine with an NVIDIA GPU and runs what concerns it: its unit and conformance tests, then the
 # reference traces on the cuda backend. Arguments go to cmake, e.g. -DCMAKE_CUDA_ARCHITECTURES=80.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,7 +13,7 @@ cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DWEFT_CUDA=on "${headers[@]}"
 cmake --build "$build" -j "$(nproc)"
 
 failed=0
-ctest --test-dir "$build" -L conformance --output-on-failure || failed=1
+ctest --test-dir "$build" -R '^(conformance_test|cuda_test)$' --output-on-failure || failed=1
 for trace in tests/numerics/gpt2 tests/numerics/llama3; do
   echo "== verify $trace"
   "$build/weft" verify "$trace" --backend cuda || failed=1

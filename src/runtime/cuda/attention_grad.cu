@@ -22,10 +22,11 @@ struct AttentionGradArgs {
   }
 };
 
-// The two factors of one pair: p c for dv, ds for dq and dk.
+// The two factors of one pair: c p for dv, ds for dq and dk. Without initialisers, as it lies in
+// shared memory.
 struct PairWeights {
-  float kept = 0;
-  float ds = 0;
+  float kept;
+  float ds;
 };
 
 __device__ PairWeights pair_weights(const AttentionGradArgs& args, int64_t b, int64_t h, int64_t i,

@@ -3,15 +3,24 @@
 #include "runtime/cuda/device.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/text.h"
 #include "runtime/cuda/check.h"
 
 namespace weft::cuda {
 
+namespace {
+
+std::string error_text(cudaError_t error, std::string_view what) {
+  return cat("cuda: ", what, " failed: ", cudaGetErrorString(error), " (", cudaGetErrorName(error),
+             ")");
+}
+
+}  // namespace
+
 void throw_cuda_error(cudaError_t error, const char* what) {
-  throw DeviceError(cat("cuda: ", what, " failed: ", cudaGetErrorString(error), " (",
-                        cudaGetErrorName(error), ")"));
+  throw DeviceError(error_text(error, what));
 }
 
 CudaEvent::CudaEvent() {
@@ -30,41 +39,50 @@ CudaStream::~CudaStream() {
   cudaStreamDestroy(handle_);
 }
 
+void CudaStream::keep(cudaError_t error, const std::string& what) {
+  if (error != cudaSuccess && kept_error_.empty()) kept_error_ = error_text(error, what);
+}
+
 void CudaStream::launch(const Kernel& kernel, const Launch& launch) {
-  last_kernel_ = kernel.name;
   kernel.launch(launch);
   const cudaError_t error = cudaGetLastError();
-  if (error != cudaSuccess) throw_cuda_error(error, cat("launch of ", kernel.name).c_str());
+  if (error != cudaSuccess) {
+    // Asking again clears an error of this launch; one of earlier work stays.
+    const bool own = cudaGetLastError() == cudaSuccess;
+    keep(error, own ? cat("launch of ", kernel.name) : cat("work queued before ", kernel.name));
+  }
+  last_kernel_ = kernel.name;
 }
 
 void CudaStream::copy_in(void* device, const void* host, int64_t bytes) {
-  CUDA_CHECK(
-      cudaMemcpyAsync(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, handle_));
+  keep(cudaMemcpyAsync(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, handle_),
+       cat("copy of ", bytes, " bytes to the GPU"));
 }
 
 void CudaStream::copy_out(void* host, const void* device, int64_t bytes) {
-  CUDA_CHECK(
-      cudaMemcpyAsync(host, device, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, handle_));
+  keep(cudaMemcpyAsync(host, device, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, handle_),
+       cat("copy of ", bytes, " bytes from the GPU"));
 }
 
 void CudaStream::zero(void* device, int64_t bytes) {
-  CUDA_CHECK(cudaMemsetAsync(device, 0, static_cast<size_t>(bytes), handle_));
+  keep(cudaMemsetAsync(device, 0, static_cast<size_t>(bytes), handle_),
+       cat("zeroing ", bytes, " bytes"));
 }
 
 void CudaStream::signal(Event& event) {
-  CUDA_CHECK(cudaEventRecord(static_cast<CudaEvent&>(event).handle(), handle_));
+  keep(cudaEventRecord(static_cast<CudaEvent&>(event).handle(), handle_), "signal of an event");
 }
 
 void CudaStream::wait(Event& event) {
-  CUDA_CHECK(cudaStreamWaitEvent(handle_, static_cast<CudaEvent&>(event).handle(), 0));
+  keep(cudaStreamWaitEvent(handle_, static_cast<CudaEvent&>(event).handle(), 0),
+       "wait for an event");
 }
 
 void CudaStream::synchronize() {
-  const cudaError_t error = cudaStreamSynchronize(handle_);
-  if (error == cudaSuccess) return;
-  const std::string what =
-      cat("work on stream ", name_, " (last kernel queued: ", last_kernel_, ")");
-  throw_cuda_error(error, what.c_str());
+  keep(cudaStreamSynchronize(handle_),
+       cat("work on stream ", name_, " (last kernel queued: ", last_kernel_, ")"));
+  if (kept_error_.empty()) return;
+  throw DeviceError(std::exchange(kept_error_, {}));
 }
 
 CudaDevice::CudaDevice() {

@@ -40,8 +40,12 @@ class CudaStream : public Stream {
   void synchronize() override;
 
  private:
+  // Keeps the first error of queued work for synchronize.
+  void keep(cudaError_t error, const std::string& what);
+
   std::string name_;
-  std::string last_kernel_ = "none";  // for the message of an asynchronous error
+  std::string last_kernel_ = "none";
+  std::string kept_error_;  // empty: none
   cudaStream_t handle_ = nullptr;
 };
 
