@@ -80,8 +80,8 @@ Call fused_call(const FusedStatement& statement, const std::vector<TensorType>& 
   Call call{.op = statement.op, .operands = {}, .results = {}, .attrs = statement.attrs};
   for (const FusedArg& arg : statement.args) {
     const auto& types = arg.is_operand ? operands : earlier;
-    USER_CHECK(arg.index < types.size(), "fused: the body reads $", arg.index,
-               ", but there are only ", types.size(), " operands");
+    USER_CHECK(arg.index < types.size(), "$", arg.index, " is read, but there are only ",
+               types.size(), " operands");
     call.operands.push_back(types[arg.index]);
   }
   call.results = statement.op->infer(call);
@@ -91,11 +91,14 @@ Call fused_call(const FusedStatement& statement, const std::vector<TensorType>& 
 std::vector<TensorType> fused_types(const Call& call, const FusedBody& body) {
   std::vector<TensorType> types;
   for (const FusedStatement& statement : body) {
-    const Call inner = fused_call(statement, call.operands, types);
-    call.require(inner.results[0].dtype == statement.dtype, statement.name, " is ",
+    try {
+      types.push_back(fused_call(statement, call.operands, types).results[0]);
+    } catch (const UserError& error) {
+      call.refuse(cat("statement ", statement.name, ": ", error.what()));
+    }
+    call.require(types.back().dtype == statement.dtype, statement.name, " is ",
                  dtype_name(statement.dtype), ", but ", statement.op->name(), " gives ",
-                 dtype_name(inner.results[0].dtype));
-    types.push_back(inner.results[0]);
+                 dtype_name(types.back().dtype));
     call.require(types.back().shape == types.front().shape, statement.name, " is ",
                  to_string(types.back()), ", expected the shape ", to_string(types.front().shape));
   }

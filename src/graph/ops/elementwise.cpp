@@ -46,7 +46,9 @@ constinit const OpDef kAdd{
       return {only_grad(v), only_grad(v)};
     },
     .cost = [](const Call& call) { return per_element(call, 1); },
-    .samples = "a: f32[3,7], b: f32[3,7] | a: f32[], b: f32[] | a: bf16[2,5,3], b: bf16[2,5,3]",
+    .samples =
+        "a: f32[3,7], b: f32[3,7] | a: f32[], b: f32[] | a: bf16[2,5,3], b: bf16[2,5,3] | "
+        "a: f32[41,1031], b: f32[41,1031]",
 };
 
 constinit const OpDef kCast{
@@ -65,7 +67,8 @@ constinit const OpDef kCast{
     .cost = [](const Call& call) { return per_element(call, 1); },
     .samples =
         "x: f32[3,7]; dtype=bf16 | x: bf16[5]; dtype=f32 | x: f32[4,3]; dtype=f16 | "
-        "x: f32[9]; dtype=bf16, grad=\"f32\"",
+        "x: f32[9]; dtype=bf16, grad=\"f32\" | "
+        "x: f32[41,1031]; dtype=bf16 | x: f16[5,3]; dtype=bf16",
 };
 
 constinit const OpDef kGelu{
@@ -80,7 +83,9 @@ constinit const OpDef kGelu{
       return {v.add(kGeluGrad, {only_grad(v), v.operand(0)}, {}, 0)->result()};
     },
     .cost = [](const Call& call) { return per_element(call, 12); },
-    .samples = "x: f32[3,7] | x: bf16[2,9]",
+    .samples =
+        "x: f32[3,7] | x: bf16[2,9] | "
+        "x: f32[41,1031]",
 };
 
 constinit const OpDef kGeluGrad{
@@ -89,7 +94,9 @@ constinit const OpDef kGeluGrad{
     .traits = {.elementwise = true, .differentiable = false},
     .infer = infer_pair,
     .cost = [](const Call& call) { return per_element(call, 20); },
-    .samples = "dy: f32[3,7], x: f32[3,7] | dy: bf16[2,9], x: bf16[2,9]",
+    .samples =
+        "dy: f32[3,7], x: f32[3,7] | dy: bf16[2,9], x: bf16[2,9] | "
+        "dy: f32[41,1031], x: f32[41,1031]",
 };
 
 constinit const OpDef kDropout{
@@ -109,7 +116,8 @@ constinit const OpDef kDropout{
     .samples =
         "x: f32[3,5,7], rng: i32[4]; rate=0.3, stream=7 | "
         "x: f32[4,9], rng: i32[4]; rate=0.0, stream=-1 | "
-        "x: bf16[2,33], rng: i32[4]; rate=0.5, stream=123456789012",
+        "x: bf16[2,33], rng: i32[4]; rate=0.5, stream=123456789012 | "
+        "x: f32[5,8219], rng: i32[4]; rate=0.2, stream=3",
 };
 
 constinit const OpDef kFused{
@@ -132,7 +140,9 @@ constinit const OpDef kFused{
         "x: f32[5,3], x: f32[5,3]; body=\"t0:f32 = gelu($0); t1:f32 = add(t0, $1); "
         "t2:bf16 = cast(t1; dtype=bf16)\" | "
         "x: bf16[2,9], x: bf16[2,9]; body=\"t0:bf16 = add($0, $1); t1:bf16 = gelu(t0); "
-        "t2:bf16 = add(t0, t1)\"",
+        "t2:bf16 = add(t0, t1)\" | "
+        "x: f32[5,8219], x: f32[5,8219], x: i32[4]; body=\"t0:f32 = add($0, $1); t1:f32 = "
+        "dropout(t0, $2; rate=0.5, stream=9)\"",
 };
 
 }  // namespace weft

@@ -71,7 +71,10 @@ constinit const OpDef kMatmul{
         "a: f32[2,3,5], b: f32[5,7], bias: f32[7] | a: f32[3,5], b: f32[7,5]; tb=true | "
         "a: f32[2,3,5], b: f32[2,3,7]; ta=true | "
         "a: f32[33,17], b: f32[19,17], bias: f32[19]; tb=true | "
-        "a: bf16[9,17], b: bf16[17,5] | a: bf16[11,6], b: bf16[11,3]; ta=true, out=\"f32\"",
+        "a: bf16[9,17], b: bf16[17,5] | a: bf16[11,6], b: bf16[11,3]; ta=true, out=\"f32\" | "
+        "a: f32[2,67,131], b: f32[131,259], bias: f32[259] | a: f32[131,67], b: f32[259,67]; "
+        "tb=true | a: f32[2,259,67], b: f32[2,259,131]; ta=true | a: bf16[70,131], b: "
+        "bf16[67,131]; tb=true",
 };
 
 constinit const OpDef kSumRows{
@@ -83,7 +86,9 @@ constinit const OpDef kSumRows{
       return {{out_dtype(call, call.type(0).dtype), {last_dim(call.type(0))}, {}}};
     },
     .cost = [](const Call& call) { return per_operand_element(call, 0, 1); },
-    .samples = "x: f32[2,3,5] | x: f32[67,9] | x: bf16[13,4]; out=\"f32\" | x: bf16[3,5]",
+    .samples =
+        "x: f32[2,3,5] | x: f32[67,9] | x: bf16[13,4]; out=\"f32\" | x: bf16[3,5] | "
+        "x: f32[1031,67]",
 };
 
 }  // namespace weft

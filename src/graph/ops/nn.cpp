@@ -154,7 +154,8 @@ constinit const OpDef kLayerNorm{
     .cost = [](const Call& call) { return per_element(call, 8); },
     .samples =
         "x: f32[2,3,8], w: f32[8], b: f32[8] | x: f32[5,7], w: f32[7]; eps=1e-3 | "
-        "x: bf16[3,9], w: bf16[9], b: bf16[9]",
+        "x: bf16[3,9], w: bf16[9], b: bf16[9] | "
+        "x: f32[131,259], w: f32[259], b: f32[259]",
 };
 
 constinit const OpDef kLayerNormGrad{
@@ -168,7 +169,8 @@ constinit const OpDef kLayerNormGrad{
     .samples =
         "dy: f32[2,3,8], x: f32[2,3,8], w: f32[8], mean: f32[2,3], rstd: f32[2,3] | "
         "dy: f32[37,5], x: f32[37,5], w: f32[5], mean: f32[37], rstd: f32[37] | "
-        "dy: bf16[5,9], x: bf16[5,9], w: bf16[9], mean: f32[5], rstd: f32[5]; out=\"f32\"",
+        "dy: bf16[5,9], x: bf16[5,9], w: bf16[9], mean: f32[5], rstd: f32[5]; out=\"f32\" | "
+        "dy: f32[259,131], x: f32[259,131], w: f32[131], mean: f32[259], rstd: f32[259]",
 };
 
 constinit const OpDef kRmsNorm{
@@ -184,7 +186,8 @@ constinit const OpDef kRmsNorm{
     .cost = [](const Call& call) { return per_element(call, 5); },
     .samples =
         "x: f32[2,3,8], w: f32[8] | x: f32[5,7], w: f32[7]; eps=1e-3 | "
-        "x: bf16[3,9], w: bf16[9]",
+        "x: bf16[3,9], w: bf16[9] | "
+        "x: f32[131,259], w: f32[259]",
 };
 
 constinit const OpDef kRmsNormGrad{
@@ -196,7 +199,8 @@ constinit const OpDef kRmsNormGrad{
     .samples =
         "dy: f32[2,3,8], x: f32[2,3,8], w: f32[8], rstd: f32[2,3] | "
         "dy: f32[37,5], x: f32[37,5], w: f32[5], rstd: f32[37] | "
-        "dy: bf16[5,9], x: bf16[5,9], w: bf16[9], rstd: f32[5]; out=\"f32\"",
+        "dy: bf16[5,9], x: bf16[5,9], w: bf16[9], rstd: f32[5]; out=\"f32\" | "
+        "dy: f32[259,131], x: f32[259,131], w: f32[131], rstd: f32[259]",
 };
 
 constinit const OpDef kSwiglu{
@@ -212,13 +216,15 @@ constinit const OpDef kSwiglu{
       return {v.add(kSwigluGrad, {only_grad(v), v.operand(0)}, {}, 0)->result()};
     },
     .cost = [](const Call& call) { return per_element(call, 8); },
-    .samples = "x: f32[2,3,10] | x: f32[5,14] | x: bf16[3,6]",
+    .samples =
+        "x: f32[2,3,10] | x: f32[5,14] | x: bf16[3,6] | "
+        "x: f32[67,514]",
 };
 
 constinit const OpDef kSwigluGrad{
     .signature = "swiglu_grad(dy, x) -> dx",
     .doc = "Gradient of swiglu.",
-    .traits = {.differentiable = false},
+    .traits = {.in_place = true, .differentiable = false},
     .infer = [](const Call& call) -> std::vector<TensorType> {
       require_floating(call, 1, 1);
       const TensorType& x = call.type(1);
@@ -229,7 +235,8 @@ constinit const OpDef kSwigluGrad{
     .cost = [](const Call& call) { return per_element(call, 8); },
     .samples =
         "dy: f32[2,3,5], x: f32[2,3,10] | dy: f32[5,7], x: f32[5,14] | "
-        "dy: bf16[3,3], x: bf16[3,6]",
+        "dy: bf16[3,3], x: bf16[3,6] | "
+        "dy: f32[67,257], x: f32[67,514]",
 };
 
 constinit const OpDef kRope{
@@ -248,7 +255,8 @@ constinit const OpDef kRope{
         "x: f32[2,5,24]; heads=4, head_dim=4 | "
         "x: f32[1,7,16]; heads=2, head_dim=8, inverse=true | "
         "x: f32[2,3,64]; heads=1, head_dim=64, theta=500000.0, factor=8.0, "
-        "original_max_position=32 | x: bf16[1,9,8]; heads=1, head_dim=8",
+        "original_max_position=32 | x: bf16[1,9,8]; heads=1, head_dim=8 | "
+        "x: f32[2,131,96]; heads=5, head_dim=16",
 };
 
 constinit const OpDef kAttention{
@@ -269,7 +277,8 @@ constinit const OpDef kAttention{
     .samples =
         "qkv: f32[2,5,24]; heads=2, kv_heads=2 | qkv: f32[1,7,24]; heads=4, kv_heads=2 | "
         "qkv: f32[2,6,12], rng: i32[4]; heads=2, kv_heads=1, dropout=0.25, stream=11 | "
-        "qkv: f32[1,33,15]; heads=3, kv_heads=1 | qkv: bf16[1,9,24]; heads=1, kv_heads=1",
+        "qkv: f32[1,33,15]; heads=3, kv_heads=1 | qkv: bf16[1,9,24]; heads=1, kv_heads=1 | "
+        "qkv: f32[2,131,128], rng: i32[4]; heads=4, kv_heads=2, dropout=0.1, stream=5",
 };
 
 constinit const OpDef kAttentionGrad{
@@ -286,7 +295,9 @@ constinit const OpDef kAttentionGrad{
         "heads=4, kv_heads=2 | dy: f32[2,6,6], qkv: f32[2,6,12], y: f32[2,6,6], "
         "lse: f32[2,2,6], rng: i32[4]; heads=2, kv_heads=1, dropout=0.25, stream=11 | "
         "dy: bf16[1,9,8], qkv: bf16[1,9,24], y: bf16[1,9,8], lse: f32[1,1,9]; heads=1, "
-        "kv_heads=1",
+        "kv_heads=1 | "
+        "dy: f32[2,131,64], qkv: f32[2,131,128], y: f32[2,131,64], lse: f32[2,4,131], rng: i32[4]; "
+        "heads=4, kv_heads=2, dropout=0.1, stream=5",
 };
 
 }  // namespace weft

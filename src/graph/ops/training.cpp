@@ -111,7 +111,8 @@ constinit const OpDef kEmbedding{
         },
     .samples =
         "ids: i32[2,3], w: f32[7,5] | ids: i32[9], w: f32[3,4] | "
-        "ids: i32[1,5], w: bf16[6,3]",
+        "ids: i32[1,5], w: bf16[6,3] | "
+        "ids: i32[4,131], w: f32[67,67]",
 };
 
 constinit const OpDef kEmbeddingGrad{
@@ -124,7 +125,8 @@ constinit const OpDef kEmbeddingGrad{
     .cost = [](const Call& call) { return per_operand_element(call, 1, 1); },
     .samples =
         "ids: i32[2,3], dy: f32[2,3,5]; rows=7 | ids: i32[29], dy: f32[29,3]; rows=4 | "
-        "ids: i32[2,5], dy: bf16[2,5,3]; rows=6, out=\"f32\"",
+        "ids: i32[2,5], dy: bf16[2,5,3]; rows=6, out=\"f32\" | "
+        "ids: i32[4,131], dy: f32[4,131,67]; rows=67",
 };
 
 constinit const OpDef kAddPositions{
@@ -132,6 +134,7 @@ constinit const OpDef kAddPositions{
     .doc =
         "y[b, t, :] = x[b, t, :] + w[t, :]: learned positions; w may have more rows than x has "
         "positions.",
+    .traits = {.in_place = true},
     .infer = infer_add_positions,
     .vjp = [](Vjp& v) -> std::vector<Value*> {
       Value* dy = only_grad(v);
@@ -143,7 +146,8 @@ constinit const OpDef kAddPositions{
     .cost = [](const Call& call) { return per_element(call, 1); },
     .samples =
         "x: f32[2,3,5], w: f32[4,5] | x: f32[3,2,7], w: f32[2,7] | "
-        "x: bf16[1,5,3], w: bf16[8,3]",
+        "x: bf16[1,5,3], w: bf16[8,3] | "
+        "x: f32[3,131,67], w: f32[140,67]",
 };
 
 constinit const OpDef kAddPositionsGrad{
@@ -156,7 +160,8 @@ constinit const OpDef kAddPositionsGrad{
     .cost = [](const Call& call) { return per_operand_element(call, 0, 1); },
     .samples =
         "dy: f32[2,3,5]; rows=4 | dy: f32[3,2,7]; rows=2 | "
-        "dy: bf16[4,5,3]; rows=8, out=\"f32\"",
+        "dy: bf16[4,5,3]; rows=8, out=\"f32\" | "
+        "dy: f32[9,131,67]; rows=140",
 };
 
 constinit const OpDef kCrossEntropy{
@@ -176,7 +181,8 @@ constinit const OpDef kCrossEntropy{
     .samples =
         "logits: f32[2,3,7], targets: i32[2,3], count: f32[] | "
         "logits: f32[17,5], targets: i32[17], count: f32[] | "
-        "logits: bf16[5,9], targets: i32[5], count: f32[]",
+        "logits: bf16[5,9], targets: i32[5], count: f32[] | "
+        "logits: f32[3,131,259], targets: i32[3,131], count: f32[]",
 };
 
 constinit const OpDef kCrossEntropyGrad{
@@ -184,13 +190,14 @@ constinit const OpDef kCrossEntropyGrad{
     .doc =
         "dlogits = (softmax(logits) - onehot(target)) * dloss / count; zero in rows with a "
         "negative target.",
-    .traits = {.differentiable = false},
+    .traits = {.in_place = true, .differentiable = false},
     .infer = infer_cross_entropy_grad,
     .cost = [](const Call& call) { return per_element(call, 6); },
     .samples =
         "dloss: f32[], logits: f32[2,3,7], targets: i32[2,3], lse: f32[2,3], count: f32[] | "
         "dloss: f32[], logits: f32[17,5], targets: i32[17], lse: f32[17], count: f32[] | "
-        "dloss: f32[], logits: bf16[5,9], targets: i32[5], lse: f32[5], count: f32[]",
+        "dloss: f32[], logits: bf16[5,9], targets: i32[5], lse: f32[5], count: f32[] | "
+        "dloss: f32[], logits: f32[3,131,259], targets: i32[3,131], lse: f32[3,131], count: f32[]",
 };
 
 constinit const OpDef kAccumulate{
@@ -202,7 +209,8 @@ constinit const OpDef kAccumulate{
     .cost = [](const Call& call) { return per_element(call, 1); },
     .samples =
         "acc: f32[3,5], g: f32[3,5], micro: i32[] | acc: f32[1030], g: bf16[1030], "
-        "micro: i32[]",
+        "micro: i32[] | "
+        "acc: f32[41,1031], g: f32[41,1031], micro: i32[]",
 };
 
 constinit const OpDef kGradNorm{
@@ -225,7 +233,9 @@ constinit const OpDef kGradNorm{
           }
           return cost;
         },
-    .samples = "g: f32[3,7] | g: f32[1024], g: f32[5,411], g: f32[] | g: bf16[1500], g: f32[3]",
+    .samples =
+        "g: f32[3,7] | g: f32[1024], g: f32[5,411], g: f32[] | g: bf16[1500], g: f32[3] | "
+        "g: f32[41,1031], g: f32[259,259]",
 };
 
 constinit const OpDef kClip{
@@ -261,7 +271,9 @@ constinit const OpDef kAdamw{
     .samples =
         "w: f32[3,7], g: f32[3,7], m: f32[3,7], v: f32[3,7], lr: f32[], coefficient: f32[], "
         "count: i32[]; decay=0.1 | w: f32[1029], g: bf16[1029], m: f32[1029], v: f32[1029], "
-        "lr: f32[], coefficient: f32[], count: i32[]; beta2=0.99, eps=1e-6",
+        "lr: f32[], coefficient: f32[], count: i32[]; beta2=0.99, eps=1e-6 | "
+        "w: f32[41,1031], g: f32[41,1031], m: f32[41,1031], v: f32[41,1031], lr: f32[], "
+        "coefficient: f32[], count: i32[]; decay=0.1",
 };
 
 }  // namespace weft

@@ -1,0 +1,164 @@
+// Every kernel row of every backend against the reference on all samples, and the bits of the cpu
+// backend for 1, 2 and 3 threads.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/half.h"
+#include "conformance/inputs.h"
+#include "conformance/ops_under_test.h"
+#include "runtime/cpu/device.h"
+#include "runtime/cpu/kernels.h"
+#include "runtime/reference/kernels.h"
+
+namespace weft {
+namespace {
+
+constexpr uint64_t kRounds = 3;
+
+// A backend's device, or why there is none.
+struct MadeDevice {
+  std::unique_ptr<Device> device;
+  std::string why_not;
+};
+
+MadeDevice& device_of(const Backend& backend) {
+  static std::map<std::string_view, MadeDevice> made;
+  auto [place, is_new] = made.try_emplace(backend.name);
+  if (is_new) {
+    try {
+      place->second.device = backend.make_device({.threads = 2});
+    } catch (const std::runtime_error& error) {
+      place->second.why_not = error.what();
+    }
+  }
+  return place->second;
+}
+
+// The distance between neighbouring numbers of the dtype at this size.
+double ulp(double value, DType dtype) {
+  const int bits = dtype == DType::BF16 ? 8 : dtype == DType::F16 ? 11 : 24;
+  const double smallest = dtype == DType::F16 ? 0x1p-24 : 0x1p-133;
+  if (value == 0 || !std::isfinite(value)) return smallest;
+  return std::max(smallest, std::ldexp(1.0, std::ilogb(value) + 1 - bits));
+}
+
+// The reference computes in double and rounds once. A kernel computes in f32 and rounds once:
+// - its sums carry rounding errors of the size of the largest terms, hence 32 f32 ulps of the
+// largest
+//   element of the tensor rather than of each element, which may be what is left of a cancellation;
+// - such an error may turn the last rounding to bf16 or f16 the other way, hence one ulp there, and
+//   two for a fused chain, whose statements round one after the other.
+double tolerance(const HostTensor& expected, double value, double largest) {
+  const double from_sums = 32 * ulp(largest, DType::F32);
+  const DType dtype = expected.type.dtype;
+  const bool half = dtype == DType::BF16 || dtype == DType::F16;
+  return from_sums + (half ? 2 * ulp(value, dtype) : 0);
+}
+
+double largest_element(const std::vector<double>& values) {
+  double largest = 0;
+  for (double value : values) {
+    if (std::isfinite(value)) largest = std::max(largest, std::fabs(value));
+  }
+  return largest;
+}
+
+void expect_close(const HostTensor& found, const HostTensor& expected, const std::string& where) {
+  if (expected.type.dtype == DType::I32) {
+    EXPECT_EQ(found.values(), expected.values()) << where;
+    return;
+  }
+  const std::vector<double> a = found.values();
+  const std::vector<double> b = expected.values();
+  const double largest = largest_element(b);
+  for (size_t i = 0; i < b.size(); ++i) {
+    const bool close = std::isfinite(b[i])
+                           ? std::fabs(a[i] - b[i]) <= tolerance(expected, b[i], largest)
+                           : a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]));
+    ASSERT_TRUE(close) << where << ", element " << i << ": " << a[i] << ", expected " << b[i];
+  }
+}
+
+// Ops that copy, or round once what f32 computes exactly or rounds the same: no tolerance.
+bool is_exact(std::string_view op) {
+  return op == "add" || op == "cast" || op == "embedding" || op == "add_positions";
+}
+
+// One row of a backend's table on one sample, some rounds of inputs.
+void compare_row(const Kernel& kernel, Device& device, const Call& call) {
+  const auto host = make_host_device({.threads = 1});
+  for (uint64_t round = 0; round < kRounds; ++round) {
+    const std::vector<HostTensor> inputs = make_inputs(call, round);
+    const auto expected = run_call(reference_kernels(), *host, call, inputs);
+    const auto found = run_kernel(kernel, device, call, inputs);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const std::string where =
+          cat(kernel.name, ": ", describe(call), " result ", i, " round ", round);
+      if (is_exact(call.op->name())) {
+        EXPECT_TRUE(found[i].bytes == expected[i].bytes) << where << " differs in its bits";
+      }
+      expect_close(found[i], expected[i], where);
+    }
+  }
+}
+
+class BackendTest : public ::testing::TestWithParam<std::tuple<const Backend*, const OpDef*>> {};
+
+TEST_P(BackendTest, AgreesWithTheReference) {
+  const auto [backend, op] = GetParam();
+  const MadeDevice& made = device_of(*backend);
+  if (!made.device) GTEST_SKIP() << "no " << backend->name << " device: " << made.why_not;
+  for (const Call& call : parse_samples(*op)) {
+    size_t rows = 0;
+    for (const Kernel& kernel : backend->kernels()) {
+      if (kernel.op != op->name() || !kernel.supports(call).allowed) continue;
+      compare_row(kernel, *made.device, call);
+      ++rows;
+    }
+    EXPECT_GT(rows, 0u) << backend->name << " has no kernel for " << describe(call);
+  }
+}
+
+// Backends that compute something other than the reference itself.
+std::vector<const Backend*> compared_backends() {
+  std::vector<const Backend*> backends;
+  for (const Backend& backend : all_backends()) {
+    if (backend.name != "reference" && backend.name != "null") backends.push_back(&backend);
+  }
+  return backends;
+}
+
+INSTANTIATE_TEST_SUITE_P(AllOps, BackendTest,
+                         ::testing::Combine(::testing::ValuesIn(compared_backends()),
+                                            ::testing::ValuesIn(computed_ops())),
+                         [](const auto& test) {
+                           return cat(std::get<0>(test.param)->name, "_",
+                                      std::get<1>(test.param)->name());
+                         });
+
+class ThreadsTest : public ::testing::TestWithParam<const OpDef*> {};
+
+TEST_P(ThreadsTest, OneTwoAndThreeThreadsGiveTheSameBits) {
+  for (const Call& call : parse_samples(*GetParam())) {
+    const std::vector<HostTensor> inputs = make_inputs(call, 0);
+    const auto one = make_host_device({.threads = 1});
+    const auto expected = run_call(cpu_kernels(), *one, call, inputs);
+    for (int64_t threads : {2, 3}) {
+      const auto device = make_host_device({.threads = threads});
+      const auto found = run_call(cpu_kernels(), *device, call, inputs);
+      for (size_t i = 0; i < expected.size(); ++i) {
+        EXPECT_EQ(found[i].bytes, expected[i].bytes)
+            << describe(call) << " result " << i << " with " << threads << " threads";
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(AllOps, ThreadsTest, ::testing::ValuesIn(computed_ops()),
+                         [](const auto& test) { return std::string(test.param->name()); });
+
+}  // namespace
+}  // namespace weft

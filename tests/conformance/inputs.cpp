@@ -1,0 +1,117 @@
+// Random operands by name.
+#include "conformance/inputs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "base/philox.h"
+#include "runtime/cpu/device.h"
+#include "runtime/reference/kernels.h"
+
+namespace weft {
+namespace {
+
+// Number of rows an index may name: the table's, the vocabulary's, or the attribute `rows`.
+int64_t index_limit(const Call& call, std::string_view operand) {
+  if (operand == "targets") {
+    for (const TensorType& type : call.operands) {
+      if (is_floating(type.dtype) && !type.shape.empty()) return type.shape.back();
+    }
+  }
+  for (const AttrSpec& spec : call.op->parsed().attrs) {
+    if (spec.name == "rows") return call.int_attr("rows");
+  }
+  return call.operands.back().shape.at(0);
+}
+
+// Element i of an operand, made from a standard normal number z; by operand name, and for `count`
+// by op too, since it is a number of tokens in one and of updates in another.
+double element(const Call& call, const std::string& name, size_t i, double z, uint64_t round) {
+  const int64_t kind = static_cast<int64_t>(std::fabs(z) * 1000);
+  if (name == "rng") return std::vector<double>{17.0 + static_cast<double>(round), 3, 5, 2}.at(i);
+  if (name == "ids") return static_cast<double>(kind % index_limit(call, name));
+  if (name == "targets") return static_cast<double>(kind % (index_limit(call, name) + 1) - 1);
+  if (name == "micro") return static_cast<double>(round % 2);
+  if (name == "count") return 3 + static_cast<double>(round);
+  if (name == "norm") return round == 2 ? std::numeric_limits<double>::infinity() : std::fabs(z);
+  if (name == "lr") return 0.01;
+  if (name == "coefficient") return round == 2 ? 0 : 0.75;
+  if (name == "v") return z * z;
+  return z;
+}
+
+const std::string& name_of(const Call& call, size_t operand) {
+  const auto& specs = call.op->parsed().operands;
+  return specs.at(std::min(operand, specs.size() - 1)).name;
+}
+
+// The op whose gradient `call` is, or nullptr.
+const OpDef* forward_op(const Call& call) {
+  const std::string_view name = call.op->name();
+  return name.ends_with("_grad") ? find_op(name.substr(0, name.size() - 5)) : nullptr;
+}
+
+// Replaces operands that are results of the forward op by what the reference computes for them.
+void fill_statistics(const Call& call, std::vector<HostTensor>& inputs) {
+  const OpDef* op = forward_op(call);
+  if (op == nullptr) return;
+  std::map<std::string, size_t> places;
+  for (size_t i = 0; i < inputs.size(); ++i) places[name_of(call, i)] = i;
+  Call forward{.op = op, .operands = {}, .results = {}, .attrs = {}};
+  std::vector<HostTensor> operands;
+  for (const OperandSpec& spec : op->parsed().operands) {
+    if (!places.contains(spec.name)) continue;
+    operands.push_back(inputs[places[spec.name]]);
+    forward.operands.push_back(operands.back().type);
+  }
+  for (const AttrSpec& spec : op->parsed().attrs) {
+    Attr value = spec.default_value;
+    for (const AttrSpec& own : call.op->parsed().attrs) {
+      if (own.name == spec.name) value = call.attr(spec.name);
+    }
+    forward.attrs.push_back(value);
+  }
+  bool wanted = false;
+  for (const OperandSpec& result : op->parsed().results) {
+    wanted = wanted || places.contains(result.name);
+  }
+  if (!wanted) return;
+  forward.results = op->infer(forward);
+  const auto device = make_host_device({.threads = 1});
+  const auto results = run_call(reference_kernels(), *device, forward, operands);
+  for (size_t i = 0; i < results.size(); ++i) {
+    const auto place = places.find(op->parsed().results[i].name);
+    if (place != places.end()) inputs[place->second] = results[i];
+  }
+}
+
+}  // namespace
+
+HostTensor random_tensor(const TensorType& type, uint64_t seed) {
+  const PhiloxKey key = random_key(seed, 0);
+  std::vector<double> values(static_cast<size_t>(type.elements()));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = random_normal(key, 0, i);
+  return HostTensor(type, values);
+}
+
+std::vector<HostTensor> make_inputs(const Call& call, uint64_t round) {
+  std::vector<HostTensor> inputs;
+  for (size_t operand = 0; operand < call.operands.size(); ++operand) {
+    const TensorType& type = call.operands[operand];
+    const PhiloxKey key = random_key(round, operand);
+    std::vector<double> values(static_cast<size_t>(type.elements()));
+    for (size_t i = 0; i < values.size(); ++i) {
+      // The state of dropout comes to a fused chain under the name of its other operands.
+      const bool is_rng = type.dtype == DType::I32 && call.op->name() == "fused";
+      values[i] = element(call, is_rng ? "rng" : name_of(call, operand), i,
+                          random_normal(key, 0, i), round);
+    }
+    inputs.emplace_back(type, values);
+  }
+  fill_statistics(call, inputs);
+  return inputs;
+}
+
+}  // namespace weft
