@@ -90,6 +90,7 @@ class Vjp;
 // Traits that passes and the planner ask for, so that none of them knows an op by name.
 struct OpTraits {
   bool elementwise = false;    // result i depends on element i of the operands; fusible
+  bool in_place = false;       // as elementwise for memory: its result may lie on a dying operand
   bool effect = false;         // kept even when nothing reads its results
   bool source = false;         // input, param or state: no operands, bound from outside
   bool differentiable = true;  // false: autodiff refuses it when a gradient arrives

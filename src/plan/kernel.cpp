@@ -5,6 +5,16 @@
 
 namespace weft {
 
+bool may_share_memory(const Call& call, size_t operand) {
+  if (!call.op->traits.elementwise && !call.op->traits.in_place) return false;
+  const TensorType& from = call.operands.at(operand);
+  const TensorType& to = call.results.at(0);
+  // Equal shapes: an operand that is not read element by element, such as the key of the random
+  // numbers, must not be overwritten.
+  return is_floating(from.dtype) && from.shape == to.shape &&
+         dtype_bytes(from.dtype) == dtype_bytes(to.dtype);
+}
+
 const Kernel& choose_kernel(std::span<const Kernel> kernels, const Call& call,
                             std::string_view backend, std::string_view value_name) {
   const std::string_view op = call.op->name();

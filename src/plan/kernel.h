@@ -60,6 +60,11 @@ struct Kernel {
   void (*launch)(const Launch&) = nullptr;
 };
 
+// Whether the planner may put result 0 on this operand's memory when nothing needs the operand
+// afterwards. Every kernel of an elementwise or in_place op has to work that way: it reads an
+// element before it, and nothing else, writes there.
+bool may_share_memory(const Call& call, size_t operand);
+
 // The first row that supports the call; throws UserError naming every candidate's reason.
 const Kernel& choose_kernel(std::span<const Kernel> kernels, const Call& call,
                             std::string_view backend, std::string_view value_name);

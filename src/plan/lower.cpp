@@ -171,12 +171,11 @@ class Emitter {
       call.operands.push_back(local_type(*operand, plan_.mesh));
       step.operands.push_back(ref(buffer_of(*operand), call.operands.back()));
     }
-    std::set<int64_t> taken;
     for (const auto& result : node.results) {
       call.results.push_back(local_type(*result, plan_.mesh));
-      const int64_t buffer = result_buffer(*result, call.results.back(), index, taken);
-      taken.insert(buffer);
-      step.results.push_back(ref(buffer, call.results.back()));
+    }
+    for (size_t i = 0; i < node.results.size(); ++i) {
+      step.results.push_back(ref(result_buffer(*node.result(i), call, index), call.results[i]));
     }
     const Kernel& kernel =
         choose_kernel(options_.kernels, call, options_.backend, node.result()->name);
@@ -213,21 +212,17 @@ class Emitter {
     return static_cast<int64_t>(plan_.buffers.size()) - 1;
   }
 
-  int64_t result_buffer(const Value& value, const TensorType& type, int64_t index,
-                        const std::set<int64_t>& taken) {
+  int64_t result_buffer(const Value& value, const Call& call, int64_t index) {
     const Value* root = program_.roots.at(&value);
     const int64_t last = last_use_.at(root);
     const auto known = program_.buffers.find(root);
-    int64_t buffer = -1;
-    if (known != program_.buffers.end()) {
-      buffer = known->second;
-    } else {
-      buffer = dying_operand(value, type, index, taken);
-      if (buffer == -1) {
-        buffer = add_buffer(value.name, BufferKind::Activation, type.bytes(), index, last);
-      }
-      program_.buffers[root] = buffer;
+    int64_t buffer = known == program_.buffers.end() ? -1 : known->second;
+    if (buffer == -1 && value.index == 0) buffer = dying_operand(*value.def, call, index);
+    if (buffer == -1) {
+      const int64_t bytes = call.results[value.index].bytes();
+      buffer = add_buffer(value.name, BufferKind::Activation, bytes, index, last);
     }
+    program_.buffers[root] = buffer;
     Buffer& held = plan_.buffers[buffer];
     if (!held.persistent) held.last = std::max(held.last, last);
     const bool accumulator =
@@ -236,18 +231,12 @@ class Emitter {
     return buffer;
   }
 
-  // The transient buffer of an operand that an elementwise result may be written over, or -1.
-  int64_t dying_operand(const Value& value, const TensorType& type, int64_t index,
-                        const std::set<int64_t>& taken) const {
-    if (!value.def->op->traits.elementwise) return -1;
-    for (const Value* operand : value.def->operands) {
-      const int64_t buffer = buffer_of(*operand);
-      const TensorType operand_type = local_type(*operand, plan_.mesh);
-      // Equal shapes: an operand that is not read element by element, such as the random numbers'
-      // key, must not be overwritten.
-      if (!plan_.buffers[buffer].persistent && !taken.count(buffer) &&
-          last_use_.at(program_.roots.at(operand)) == index && is_floating(operand_type.dtype) &&
-          operand_type.shape == type.shape && operand_type.bytes() == type.bytes()) {
+  // The transient buffer of an operand that ends here and may hold the first result, or -1.
+  int64_t dying_operand(const Node& node, const Call& call, int64_t index) const {
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      const int64_t buffer = buffer_of(*node.operands[i]);
+      if (!plan_.buffers[buffer].persistent && may_share_memory(call, i) &&
+          last_use_.at(program_.roots.at(node.operands[i])) == index) {
         return buffer;
       }
     }

@@ -46,5 +46,21 @@ TEST(ChooseKernel, SaysWhenTheTableHasNoRow) {
                     [] { choose_kernel({}, gelu_call(DType::F32, 1), "test", "y"); });
 }
 
+TEST(MayShareMemory, NeedsATraitAndAnOperandOfTheResultsShapeAndSize) {
+  const auto share = [](const OpDef& op, const TensorType& from, const TensorType& to) {
+    return may_share_memory({&op, {from}, {to}, {}}, 0);
+  };
+  const TensorType f32{DType::F32, {4}, {}};
+  const TensorType bf16{DType::BF16, {4}, {}};
+  const TensorType f16{DType::F16, {4}, {}};
+  EXPECT_TRUE(share(kGelu, f32, f32));
+  EXPECT_TRUE(share(kCast, bf16, f16));
+  EXPECT_TRUE(share(kCrossEntropyGrad, f32, f32));
+  EXPECT_FALSE(share(kCast, bf16, f32)) << "another size";
+  EXPECT_FALSE(share(kDropout, {DType::I32, {4}, {}}, f32)) << "the key of the random numbers";
+  EXPECT_FALSE(share(kGelu, {DType::F32, {2, 2}, {}}, f32)) << "another shape";
+  EXPECT_FALSE(share(kRope, f32, f32)) << "reads other elements than it writes";
+}
+
 }  // namespace
 }  // namespace weft
