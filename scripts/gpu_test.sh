@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds on a machine with an NVIDIA GPU and runs what concerns it: its unit and conformance tests, then the
-# reference traces on the cuda backend. Arguments go to cmake, e.g. -DCMAKE_CUDA_ARCHITECTURES=80.
+# Builds on a machine with an NVIDIA GPU and runs what concerns it: the device and conformance tests,
+# then the reference traces on the cuda backend. Arguments go to cmake, e.g.
+# -DCMAKE_CUDA_ARCHITECTURES=80.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,7 +11,7 @@ headers=()
 
 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
 cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DWEFT_CUDA=on "${headers[@]}" "$@"
-cmake --build "$build" -j "$(nproc)"
+cmake --build "$build" -j "$(nproc)" --target weft conformance_test cuda_test
 
 failed=0
 ctest --test-dir "$build" -R '^(conformance_test|cuda_test)$' --output-on-failure || failed=1
