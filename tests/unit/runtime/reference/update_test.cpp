@@ -1,0 +1,76 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "graph/builder.h"
+#include "graph/ops/ops.h"
+#include "runtime/cpu/device.h"
+#include "runtime/reference/kernels.h"
+#include "support/call_runner.h"
+
+namespace weft {
+namespace {
+
+// The results of an op on tensors of these values.
+std::vector<HostTensor> run(const OpDef& op, const std::vector<HostTensor>& operands,
+                            std::initializer_list<NamedAttr> attrs = {}) {
+  Call call{.op = &op, .operands = {}, .results = {}, .attrs = make_attrs(op, attrs)};
+  for (const HostTensor& operand : operands) call.operands.push_back(operand.type);
+  call.results = op.infer(call);
+  const auto device = make_host_device({.threads = 1});
+  return run_call(reference_kernels(), *device, call, operands);
+}
+
+HostTensor floats(const std::vector<double>& values) {
+  return HostTensor({DType::F32, {static_cast<int64_t>(values.size())}, {}}, values);
+}
+
+HostTensor scalar(double value) {
+  return HostTensor({DType::F32, {}, {}}, {value});
+}
+HostTensor integer(double value) {
+  return HostTensor({DType::I32, {}, {}}, {value});
+}
+
+TEST(ReferenceGradNorm, AnyPartitionIntoBlocksGivesTheSameBits) {
+  std::vector<double> values;
+  for (int i = 0; i < 5 * 1024; ++i) values.push_back(std::sin(i) * std::exp2(i % 40 - 20));
+  const auto part = [&](int first, int last) {
+    return floats({values.begin() + first * 1024, values.begin() + last * 1024});
+  };
+  const HostTensor whole = run(kGradNorm, {floats(values)})[0];
+  EXPECT_EQ(run(kGradNorm, {part(0, 2), part(2, 5)})[0].bytes, whole.bytes);
+  EXPECT_EQ(run(kGradNorm, {part(4, 5), part(0, 1), part(1, 4)})[0].bytes, whole.bytes);
+  EXPECT_EQ(run(kGradNorm, {floats({3, 4})})[0].value(0), 5);
+  EXPECT_EQ(run(kGradNorm, {floats({0, 0})})[0].value(0), 0);
+}
+
+TEST(ReferenceGradNorm, NonFiniteValuesComeOut) {
+  const double inf = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(run(kGradNorm, {floats({1, -inf})})[0].value(0), inf);
+  EXPECT_TRUE(std::isnan(run(kGradNorm, {floats({inf}), floats({std::nan("")})})[0].value(0)));
+}
+
+TEST(ReferenceClip, SkipsTheUpdateWhenTheNormIsNotFinite) {
+  const auto skipped = run(kClip, {scalar(std::nan("")), integer(4)}, {{"max_norm", 1.0}});
+  EXPECT_EQ(skipped[0].value(0), 0);
+  EXPECT_EQ(skipped[1].value(0), 4);
+  const auto kept = run(kClip, {scalar(0.5), integer(4)}, {{"max_norm", 1.0}});
+  EXPECT_EQ(kept[0].value(0), 1);
+  EXPECT_EQ(kept[1].value(0), 5);
+}
+
+TEST(ReferenceAdamw, FirstStepMovesByTheLearningRate) {
+  // With m = v = 0 and count 1 the corrected step is g / |g|; decay takes 0.1 * 0.5 of w first.
+  const auto results =
+      run(kAdamw,
+          {floats({2}), floats({-3}), floats({0}), floats({0}), scalar(0.5), scalar(1), integer(1)},
+          {{"decay", 0.1}, {"eps", 0.0}});
+  EXPECT_FLOAT_EQ(static_cast<float>(results[0].value(0)), 2 * 0.95f + 0.5f);
+  EXPECT_FLOAT_EQ(static_cast<float>(results[1].value(0)), -0.3f);
+  EXPECT_FLOAT_EQ(static_cast<float>(results[2].value(0)), 0.45f);
+}
+
+}  // namespace
+}  // namespace weft
