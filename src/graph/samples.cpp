@@ -41,8 +41,12 @@ Call parse_sample(const OpDef& op, std::string_view text) {
 }  // namespace
 
 std::vector<Call> parse_samples(const OpDef& op) {
+  return parse_samples(op, op.samples);
+}
+
+std::vector<Call> parse_samples(const OpDef& op, std::string_view samples) {
   std::vector<Call> calls;
-  for (std::string_view text : split_top_level(op.samples, '|')) {
+  for (std::string_view text : split_top_level(samples, '|')) {
     try {
       calls.push_back(parse_sample(op, text));
     } catch (const UserError& error) {

@@ -2,6 +2,7 @@
 // named in signature order, an optional one may be missing, a variadic one is repeated.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "graph/op.h"
@@ -10,5 +11,8 @@ namespace weft {
 
 // The calls of `op`'s samples with results inferred; throws UserError naming the sample at fault.
 std::vector<Call> parse_samples(const OpDef& op);
+
+// The same for samples of the caller's.
+std::vector<Call> parse_samples(const OpDef& op, std::string_view samples);
 
 }  // namespace weft
