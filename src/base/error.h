@@ -26,8 +26,7 @@ enum class ExitCode : int {
 // The user can mend this: the message is all that is shown.
 class UserError : public std::runtime_error {
  public:
-  UserError(ExitCode code, const std::string& message)
-      : std::runtime_error(message), code_(code) {}
+  UserError(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
   ExitCode code() const { return code_; }
 
  private:
@@ -52,29 +51,28 @@ class DeviceError : public std::runtime_error {
 };
 
 // Throws UserError(Config) unless the condition holds. Message parts are evaluated on failure only.
-#define USER_CHECK(condition, ...)                                                     \
-  do {                                                                                 \
-    if (!(condition)) {                                                                \
-      throw ::weft::UserError(::weft::ExitCode::Config, ::weft::cat(__VA_ARGS__));      \
-    }                                                                                  \
+#define USER_CHECK(condition, ...)                                                 \
+  do {                                                                             \
+    if (!(condition)) {                                                            \
+      throw ::weft::UserError(::weft::ExitCode::Config, ::weft::cat(__VA_ARGS__)); \
+    }                                                                              \
   } while (false)
 
 // Throws UserError(InputFile) unless the condition holds.
-#define INPUT_CHECK(condition, ...)                                                    \
-  do {                                                                                 \
-    if (!(condition)) {                                                                \
-      throw ::weft::UserError(::weft::ExitCode::InputFile, ::weft::cat(__VA_ARGS__));   \
-    }                                                                                  \
+#define INPUT_CHECK(condition, ...)                                                   \
+  do {                                                                                \
+    if (!(condition)) {                                                               \
+      throw ::weft::UserError(::weft::ExitCode::InputFile, ::weft::cat(__VA_ARGS__)); \
+    }                                                                                 \
   } while (false)
 
 // Throws InternalError with file and line unless the condition holds; stays on in release builds.
-#define CHECK(condition, ...)                                                              \
-  do {                                                                                     \
-    if (!(condition)) {                                                                    \
-      throw ::weft::InternalError(::weft::cat("internal error ", __FILE_NAME__, ":", __LINE__, \
-                                              ": check failed: " #condition ": ",          \
-                                              __VA_ARGS__));                               \
-    }                                                                                      \
+#define CHECK(condition, ...)                                                                    \
+  do {                                                                                           \
+    if (!(condition)) {                                                                          \
+      throw ::weft::InternalError(::weft::cat("internal error ", __FILE_NAME__, ":", __LINE__,   \
+                                              ": check failed: " #condition ": ", __VA_ARGS__)); \
+    }                                                                                            \
   } while (false)
 
 }  // namespace weft

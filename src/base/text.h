@@ -50,7 +50,8 @@ std::string hex64(uint64_t value);
 // The text in double quotes for a message: control characters become '?', 60 characters at most.
 std::string in_quotes(std::string_view text);
 
-// The candidate with the smallest edit distance to `name`, if it is near enough to be a typing slip.
+// The candidate with the smallest edit distance to `name`, if it is near enough to be a typing
+// slip.
 std::optional<std::string> nearest(std::string_view name,
                                    const std::vector<std::string>& candidates);
 

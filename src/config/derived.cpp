@@ -47,7 +47,7 @@ std::string describe_key(const Config& config, std::string_view key) {
   }
   const Key<Config>* known = find_config_key(key);
   CHECK(known != nullptr, key);
-  const Value value = known->get(config);
+  const ConfigValue value = known->get(config);
   const bool unset = std::holds_alternative<std::monostate>(value);
   return unset ? std::string(key) : cat(key, " = ", value_to_toml(value));
 }

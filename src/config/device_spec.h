@@ -18,7 +18,7 @@ struct DeviceSpec {
   double matmul_flops_bf16 = 0;
   double memory_bandwidth = 0;
   double launch_latency = 0;         // fixed cost of one kernel
-  int64_t memory_bytes = 0;          // what an arena may use
+  int64_t memory_bytes = 0;          // what an arena may use; 0: the memory of this machine
   double matmul_efficiency = 1.0;    // share of the matmul rate that a matmul of a model reaches
   int64_t gemm_workspace_bytes = 0;  // per stream
 };

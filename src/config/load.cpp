@@ -55,7 +55,7 @@ std::string config_to_toml(const Config& config) {
     out += cat(out.empty() ? "" : "\n", "[", section.name, "]\n");
     const std::string prefix = section.name + ".";
     for (const Key<Config>& key : config_keys()) {
-      const Value value = key.get(config);
+      const ConfigValue value = key.get(config);
       const bool here = key.name.compare(0, prefix.size(), prefix) == 0;
       if (here && !std::holds_alternative<std::monostate>(value)) {
         out += cat(key.name.substr(prefix.size()), " = ", value_to_toml(value), "\n");

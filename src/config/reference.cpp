@@ -19,7 +19,7 @@ std::string type_text(const Key<Config>& key) {
 }
 
 std::string default_text(const Key<Config>& key) {
-  const Value value = key.get(Config{});
+  const ConfigValue value = key.get(Config{});
   const bool unset = std::holds_alternative<std::monostate>(value);
   return unset ? cat("unset: ", key.options.unset) : cat("`", value_to_toml(value), "`");
 }

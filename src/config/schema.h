@@ -38,8 +38,8 @@ struct Key {
   std::string name;  // "training.steps"
   KeyOptions options;
   ValueRule rule;
-  std::function<Value(const Root&)> get;
-  std::function<void(Root&, const Value&)> set;
+  std::function<ConfigValue(const Root&)> get;
+  std::function<void(Root&, const ConfigValue&)> set;
 };
 
 // A TOML section and what it is about.
@@ -63,7 +63,7 @@ const Key<Config>* find_config_key(std::string_view name);
 // Throws the UserError for an entry that names no key, with the nearest name.
 [[noreturn]] void throw_unknown_key(const Entry& entry, const std::vector<std::string>& known);
 
-// How a member type is held in a Value.
+// How a member type is held in a ConfigValue.
 template <class T>
 struct ValueTraits;
 template <>
@@ -105,9 +105,9 @@ Key<Root> make_key_with(const std::string& name, const KeyOptions& options, Acce
   if constexpr (std::is_enum_v<Member>) {
     const std::vector<std::string> choices = key.rule.choices;
     key.get = [=](const Root& root) {
-      return Value(choices.at(static_cast<size_t>(access(root))));
+      return ConfigValue(choices.at(static_cast<size_t>(access(root))));
     };
-    key.set = [=](Root& root, const Value& value) {
+    key.set = [=](Root& root, const ConfigValue& value) {
       const auto at = std::find(choices.begin(), choices.end(), std::get<std::string>(value));
       access(root) = static_cast<Member>(at - choices.begin());
     };
@@ -116,12 +116,12 @@ Key<Root> make_key_with(const std::string& name, const KeyOptions& options, Acce
     key.get = [=](const Root& root) {
       const Member& member = access(root);
       if constexpr (requires { member.has_value(); }) {
-        return member ? Value(*member) : Value();
+        return member ? ConfigValue(*member) : ConfigValue();
       } else {
-        return Value(member);
+        return ConfigValue(member);
       }
     };
-    key.set = [=](Root& root, const Value& value) {
+    key.set = [=](Root& root, const ConfigValue& value) {
       access(root) = std::get<typename ValueTraits<Member>::Held>(value);
     };
   }

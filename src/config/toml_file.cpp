@@ -153,7 +153,7 @@ std::string type_of(const toml::node& node) {
   }
 }
 
-Value value_of(const toml::node& node) {
+ConfigValue value_of(const toml::node& node) {
   if (const auto* flag = node.as_boolean()) {
     return flag->get();
   }

@@ -116,12 +116,12 @@ std::string range_phrase(const Range& range) {
   return range.also ? cat(number_text(*range.also), ", or ", bounds) : bounds;
 }
 
-Value check_value(const Entry& entry, const ValueRule& rule) {
-  Value value = entry.value;
+ConfigValue check_value(const Entry& entry, const ValueRule& rule) {
+  ConfigValue value = entry.value;
   if (rule.type == ValueType::Float && std::holds_alternative<int64_t>(value)) {
     value = static_cast<double>(std::get<int64_t>(value));
   }
-  // The alternatives of Value follow ValueType, after monostate.
+  // The alternatives of ConfigValue follow ValueType, after monostate.
   USER_CHECK(value.index() == static_cast<size_t>(rule.type) + 1, entry.subject, " is ",
              entry.found, ", expected ", type_phrase(rule.type));
   if (const auto* whole = std::get_if<int64_t>(&value)) {
@@ -139,7 +139,7 @@ Value check_value(const Entry& entry, const ValueRule& rule) {
   return value;
 }
 
-std::string value_to_toml(const Value& value) {
+std::string value_to_toml(const ConfigValue& value) {
   if (const auto* flag = std::get_if<bool>(&value)) {
     return *flag ? "true" : "false";
   }

@@ -12,7 +12,7 @@
 namespace weft {
 
 // One option value; monostate is "unset", or something that no option can hold.
-using Value =
+using ConfigValue =
     std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<std::string>>;
 
 enum class ValueType { Bool, Int, Float, Text, TextList };
@@ -24,7 +24,7 @@ constexpr std::string_view kTableFound = "a table";
 struct Entry {
   std::string key = {};      // "training.steps"
   std::string shown = {};    // the key cut and cleaned for a message
-  Value value = {};          // monostate when it is a table or a type that no option has
+  ConfigValue value = {};    // monostate when it is a table or a type that no option has
   std::string found = {};    // "text", "a whole number", "a table" ...
   std::string where = {};    // "a.toml:3" or "command line"
   std::string subject = {};  // where and what, for messages: "a.toml:3: training.steps = \"many\""
@@ -54,10 +54,10 @@ std::string range_phrase(const Range& range);
 
 // The value in the type of the rule (a whole number may stand for a number).
 // Throws UserError(Config) with the entry's subject when type, choice or range do not fit.
-Value check_value(const Entry& entry, const ValueRule& rule);
+ConfigValue check_value(const Entry& entry, const ValueRule& rule);
 
 // The value in TOML syntax; floats read back exactly.
-std::string value_to_toml(const Value& value);
+std::string value_to_toml(const ConfigValue& value);
 
 // The entry for "--section.key=value", its text read as `type` where it can be.
 Entry command_line_entry(std::string_view argument, ValueType type);

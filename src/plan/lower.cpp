@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
+#include <unordered_set>
 #include <unordered_map>
 
 #include "graph/cost.h"
@@ -29,7 +29,7 @@ Nodes kept_nodes(const ProgramSource& source) {
   for (const auto& node : source.graph->order()) kept.push_back(node.get());
   if (source.kind != ProgramKind::Micro) return kept;
 
-  std::set<const Node*> needed;
+  std::unordered_set<const Node*> needed;
   for (const Graph::Output& output : source.graph->outputs()) needed.insert(output.value->def);
   Nodes live;
   for (auto it = kept.rbegin(); it != kept.rend(); ++it) {

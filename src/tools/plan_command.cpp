@@ -37,7 +37,7 @@ ExitCode run_plan(const PlanArguments& arguments, const std::vector<std::string>
   log_line(cat("model         ", compiled.spec.model, " ", compiled.spec.flavor, ", ",
                human_count(parameter_count(compiled)), " parameters"));
   log_line(summarize(compiled.plan));
-  double have = static_cast<double>(compiled.device.memory_bytes);
+  double have = static_cast<double>(memory_limit(compiled));
   double need = static_cast<double>(compiled.plan.arena_bytes);
   log_line(cat("fits          ", need <= have ? "yes" : "no", ": ", human_bytes(need), " of ",
                human_bytes(have), " (", compiled.device.name, ")"));

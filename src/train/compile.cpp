@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/machine.h"
 #include "config/derived.h"
 #include "graph/text.h"
 #include "plan/check.h"
@@ -96,6 +97,11 @@ double parameter_count(const Compiled& compiled) {
   double total = 0;
   for (const ParamInfo& param : compiled.params) total += static_cast<double>(count(param.shape));
   return total;
+}
+
+int64_t memory_limit(const Compiled& compiled) {
+  int64_t memory = compiled.device.memory_bytes;
+  return memory > 0 ? memory : host_memory_bytes();
 }
 
 double model_flops(const Plan& plan, int64_t micro_batches) {

@@ -37,6 +37,9 @@ Compiled compile_decode(const Config& config, const ModelSpec& spec, int64_t seq
 // Number of parameters, tied weights counted once.
 double parameter_count(const Compiled& compiled);
 
+// Bytes that the plan may use: what the device spec says, or the memory of this machine.
+int64_t memory_limit(const Compiled& compiled);
+
 // FLOPs of one optimizer step that the model needs, recomputation not counted: for MFU.
 double model_flops(const Plan& plan, int64_t micro_batches);
 

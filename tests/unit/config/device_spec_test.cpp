@@ -28,7 +28,7 @@ TEST(DeviceSpec, BuiltInNamesAreFoundAndReadBack) {
     const std::string text = device_spec_to_toml(spec);
     EXPECT_EQ(device_spec_to_toml(parse_device_spec(text, "machine.toml")), text);
     EXPECT_GT(spec.memory_bandwidth, 0);
-    EXPECT_GT(spec.memory_bytes, 0);
+    EXPECT_EQ(spec.memory_bytes > 0, name != "cpu");  // the cpu is the machine at hand
   }
 }
 

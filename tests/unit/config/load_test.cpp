@@ -112,7 +112,7 @@ enable = true
 
 TEST(Load, EveryKeyTakesTheValueItPrints) {
   for (const Key<Config>& key : config_keys()) {
-    const Value value = key.get(Config{});
+    const ConfigValue value = key.get(Config{});
     if (std::holds_alternative<std::monostate>(value)) {
       continue;
     }
@@ -123,7 +123,7 @@ TEST(Load, EveryKeyTakesTheValueItPrints) {
       continue;
     }
     for (const std::string& choice : key.rule.choices) {
-      key.set(config, Value(choice));
+      key.set(config, ConfigValue(choice));
       EXPECT_EQ(std::get<std::string>(key.get(config)), choice) << key.name;
     }
   }

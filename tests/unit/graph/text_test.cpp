@@ -43,11 +43,13 @@ TEST(Text, ErrorsNameTheLine) {
   EXPECT_EQ(error_of("  %x = gelu(%x) : f32[2,8]"), "line 3: %x is defined twice");
   EXPECT_EQ(error_of("  %y = gelu(%x) : f32[2,9]"),
             "line 3: %y is f32[2,9] in the text, but gelu gives f32[2,8]");
-  EXPECT_EQ(error_of("  %y = gelu(%x)"), "line 3: result types are expected after \":\", found \"\"");
+  EXPECT_EQ(error_of("  %y = gelu(%x)"),
+            "line 3: result types are expected after \":\", found \"\"");
   EXPECT_EQ(error_of("  %y = gelu(%x, %x) : f32[2,8]"),
             "line 3: gelu takes gelu(x) -> y, found 2 operands");
-  EXPECT_EQ(error_of("  %y = cast(%x) : f32[2,8]"),
-            "line 3: cast needs the attribute \"dtype\"; it is cast(x; dtype: dtype, grad = \"\") -> y");
+  EXPECT_EQ(
+      error_of("  %y = cast(%x) : f32[2,8]"),
+      "line 3: cast needs the attribute \"dtype\"; it is cast(x; dtype: dtype, grad = \"\") -> y");
   EXPECT_EQ(error_of("  %y, %z = gelu(%x) : f32[2,8], f32[2,8]"),
             "line 3: gelu gives 1 results, found 2 names");
   EXPECT_EQ(error_of("  y = gelu(%x) : f32[2,8]"), "line 3: \"y\" is not a value such as %x");

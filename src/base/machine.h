@@ -1,0 +1,11 @@
+// Facts about the machine this process runs on. Only devices and commands ask; a pass never does.
+#pragma once
+
+#include <cstdint>
+
+namespace weft {
+
+// Physical memory in bytes.
+int64_t host_memory_bytes();
+
+}  // namespace weft
