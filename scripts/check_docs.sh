@@ -11,7 +11,6 @@ failed=0
 page() {
   local file=$1
   shift
-  [[ -e $file ]] || return 0
   if ! diff -u "$file" <("$weft" "$@"); then
     echo "$file: out of date; run: $weft $* > $file" >&2
     failed=1

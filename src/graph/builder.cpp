@@ -30,6 +30,12 @@ Node* Builder::add(const OpDef& op, std::vector<Value*> operands,
                        {.name = std::string(name), .path = path_, .phase = phase_});
 }
 
+Node* Builder::add(const OpDef& op, std::vector<Value*> operands,
+                   std::initializer_list<NamedAttr> attrs, std::vector<std::string> names) {
+  return graph_.insert(before_, op, std::move(operands), make_attrs(op, attrs),
+                       {.path = path_, .phase = phase_, .result_names = std::move(names)});
+}
+
 DType Vjp::grad_dtype(size_t operand) const {
   const Value* value = node_.operands.at(operand);
   const Node* def = value->def;
@@ -40,7 +46,11 @@ DType Vjp::grad_dtype(size_t operand) const {
 
 Node* Vjp::add(const OpDef& op, std::vector<Value*> operands,
                std::initializer_list<NamedAttr> attrs, size_t of) {
-  return builder_.add(op, std::move(operands), attrs, "d." + node_.operands.at(of)->name);
+  std::vector<std::string> names;
+  for (size_t i = 0; i < op.parsed().results.size(); ++i) {
+    names.push_back("d." + node_.operands.at(of + i)->name);
+  }
+  return builder_.add(op, std::move(operands), attrs, std::move(names));
 }
 
 }  // namespace weft

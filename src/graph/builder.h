@@ -22,6 +22,10 @@ class Builder {
   Node* add(const OpDef& op, std::vector<Value*> operands, std::initializer_list<NamedAttr> attrs,
             std::string_view name);
 
+  // The same with a name for each result.
+  Node* add(const OpDef& op, std::vector<Value*> operands, std::initializer_list<NamedAttr> attrs,
+            std::vector<std::string> names);
+
   Graph& graph() { return graph_; }
   void set_path(std::string path) { path_ = std::move(path); }
   void set_phase(Phase phase) { phase_ = phase; }
@@ -57,7 +61,7 @@ class Vjp {
   // the compute type, the type that gradients are reduced in.
   DType grad_dtype(size_t operand) const;
 
-  // Adds a backward node whose first result is the gradient of operand `of`.
+  // Adds a backward node whose results are the gradients of operands `of`, `of` + 1, ...
   Node* add(const OpDef& op, std::vector<Value*> operands, std::initializer_list<NamedAttr> attrs,
             size_t of);
 

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "graph/call_text.h"
 
 namespace weft {
 
@@ -18,34 +19,17 @@ bool is_name_char(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.' || c == '-';
 }
 
-// Splits at top-level commas: not inside (), [], <> or quotes.
-std::vector<std::string_view> split_top(std::string_view text) {
-  std::vector<std::string_view> pieces;
-  int depth = 0;
-  bool in_text = false;
-  size_t start = 0;
-  for (size_t i = 0; i < text.size(); ++i) {
-    char c = text[i];
-    if (c == '"' && (i == 0 || text[i - 1] != '\\')) in_text = !in_text;
-    if (in_text) continue;
-    if (c == '(' || c == '[') ++depth;
-    if (c == ')' || c == ']') --depth;
-    if (c == ',' && depth == 0) {
-      pieces.push_back(trim(text.substr(start, i - start)));
-      start = i + 1;
-    }
-  }
-  std::string_view last = trim(text.substr(start));
-  if (!last.empty() || !pieces.empty()) pieces.push_back(last);
-  return pieces;
-}
-
 // Position of `wanted` outside quotes, or npos.
-size_t find_outside_text(std::string_view text, char wanted, size_t from = 0) {
-  bool in_text = false;
-  for (size_t i = from; i < text.size(); ++i) {
-    if (text[i] == '"' && (i == 0 || text[i - 1] != '\\')) in_text = !in_text;
-    if (!in_text && text[i] == wanted) return i;
+size_t find_outside_text(std::string_view text, char wanted) {
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (quoted && text[i] == '\\') {
+      ++i;
+    } else if (text[i] == '"') {
+      quoted = !quoted;
+    } else if (!quoted && text[i] == wanted) {
+      return i;
+    }
   }
   return std::string_view::npos;
 }
@@ -114,7 +98,7 @@ class Parser {
       std::string_view inside = head.substr(open + 1);
       USER_CHECK(inside.starts_with("mesh ") && inside.ends_with(")"), "\"", head,
                  "\" is not of the form NAME(mesh axis=size)");
-      for (std::string_view piece : split_top(inside.substr(5, inside.size() - 6))) {
+      for (std::string_view piece : split_top_level(inside.substr(5, inside.size() - 6), ',')) {
         mesh.axes.push_back(parse_axis(piece));
       }
       head = trim(head.substr(0, open));
@@ -167,7 +151,7 @@ class Parser {
     size_t equals = find_outside_text(line, '=');
     USER_CHECK(equals != std::string_view::npos, "\"", line,
                "\" is not \"%name = op(...) : type\"");
-    std::vector<std::string_view> names = split_top(line.substr(0, equals));
+    std::vector<std::string_view> names = split_top_level(line.substr(0, equals), ',');
     std::string_view rest = trim(line.substr(equals + 1));
     size_t op_end = 0;
     while (op_end < rest.size() && is_name_char(rest[op_end])) ++op_end;
@@ -211,15 +195,15 @@ class Parser {
     std::string_view inside = rest.substr(1, close - 1);
     size_t semicolon = find_outside_text(inside, ';');
     std::vector<Value*> operands;
-    for (std::string_view piece : split_top(inside.substr(0, semicolon))) {
+    for (std::string_view piece : split_top_level(inside.substr(0, semicolon), ',')) {
       std::string_view name = value_name(piece);
       Value* value = graph.find_value(name);
       USER_CHECK(value != nullptr, "%", name, " is not defined");
       operands.push_back(value);
     }
     check_operands(op, operands.size());
-    Attrs attrs =
-        parse_attrs(op, semicolon == std::string_view::npos ? "" : inside.substr(semicolon + 1));
+    Attrs attrs = parse_call_attrs(
+        op, semicolon == std::string_view::npos ? "" : inside.substr(semicolon + 1));
     NodeOptions options{.path = tail.path, .phase = tail.phase};
     for (std::string_view name : names) {
       check_new(graph, value_name(name));
@@ -251,36 +235,12 @@ class Parser {
                found, " operands");
   }
 
-  static Attrs parse_attrs(const OpDef& op, std::string_view text) {
-    const Signature& signature = op.parsed();
-    Attrs attrs;
-    std::vector<bool> given(signature.attrs.size(), false);
-    for (const auto& spec : signature.attrs) attrs.push_back(spec.default_value);
-    for (std::string_view piece : split_top(text)) {
-      size_t equals = piece.find('=');
-      USER_CHECK(equals != std::string_view::npos, "attribute \"", piece, "\" is not name=value");
-      std::string_view name = trim(piece.substr(0, equals));
-      size_t index = 0;
-      while (index < signature.attrs.size() && signature.attrs[index].name != name) ++index;
-      USER_CHECK(index < attrs.size(), op.name(), " has no attribute \"", name, "\"; it is ",
-                 op.signature);
-      attrs[index] =
-          parse_attr(trim(piece.substr(equals + 1)), signature.attrs[index].default_value);
-      given[index] = true;
-    }
-    for (size_t i = 0; i < given.size(); ++i) {
-      USER_CHECK(given[i] || !signature.attrs[i].required, op.name(), " needs the attribute \"",
-                 signature.attrs[i].name, "\"; it is ", op.signature);
-    }
-    return attrs;
-  }
-
   // The text gives names and types of all results; types must be what the op infers.
   void check_results(Node& node, const std::vector<std::string_view>& names,
                      std::string_view types) {
     USER_CHECK(!types.empty() && types[0] == ':', "result types are expected after \":\", found \"",
                types, "\"");
-    std::vector<std::string_view> pieces = split_top(types.substr(1));
+    std::vector<std::string_view> pieces = split_top_level(types.substr(1), ',');
     USER_CHECK(pieces.size() == node.results.size(), node.op->name(), " gives ",
                node.results.size(), " results, found ", pieces.size(), " types");
     for (size_t i = 0; i < names.size(); ++i) {
@@ -294,7 +254,7 @@ class Parser {
   }
 
   static void parse_return(Graph& graph, std::string_view text) {
-    for (std::string_view piece : split_top(trim(text))) {
+    for (std::string_view piece : split_top_level(trim(text), ',')) {
       size_t equals = piece.find('=');
       USER_CHECK(equals != std::string_view::npos, "output \"", piece, "\" is not name=%value");
       Value* value = graph.find_value(value_name(piece.substr(equals + 1)));
@@ -326,13 +286,7 @@ std::string print_node(const Node& node) {
   } else {
     std::vector<std::string> operands;
     for (const Value* operand : node.operands) operands.push_back("%" + operand->name);
-    std::vector<std::string> attrs;
-    const auto& specs = node.op->parsed().attrs;
-    for (size_t i = 0; i < specs.size(); ++i) {
-      if (!specs[i].required && node.attrs[i] == specs[i].default_value) continue;
-      attrs.push_back(cat(specs[i].name, "=", to_string(node.attrs[i])));
-    }
-    text += "(" + join(operands, ", ") + (attrs.empty() ? "" : "; " + join(attrs, ", ")) + ")";
+    text += cat("(", join(operands, ", "), print_call_attrs(*node.op, node.attrs), ")");
   }
   text += " : " + join(types, ", ");
   if (!node.path.empty() || node.phase != Phase::Forward || node.recomputed) {
