@@ -28,8 +28,10 @@ void run_prepare(const PrepareArguments& arguments) {
 }
 
 void run_inspect(const std::string& path, int64_t shown) {
+  USER_CHECK(shown >= 0, "command line: --tokens ", shown, " is negative; ask for 0 or more");
   TokenFile file = TokenFile::open(path);
   log_line(cat(path, ": ", file.size(), " tokens of ", file.layout().bytes_per_token, " bytes"));
+  if (file.size() == 0) return;
   TokenAt largest = file.max_token();
   log_line(cat("largest id ", largest.token, " at ", largest.position));
   std::vector<int32_t> ids;

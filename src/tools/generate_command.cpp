@@ -7,7 +7,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "base/log.h"
+#include "config/load.h"
 #include "data/tokenizer.h"
 #include "model/hf_config.h"
 #include "tools/commands.h"
@@ -34,6 +34,16 @@ Tokenizer read_tokenizer(const std::string& folder) {
   return Tokenizer::from_json(parse_json(read_text_file(path, kMaxTokenizerBytes), path), path);
 }
 
+// The prompt is part of the command line, so what is wrong with it is too.
+std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, const std::string& prompt) {
+  USER_CHECK(!prompt.empty(), "command line: --prompt is empty; give at least one character");
+  try {
+    return tokenizer.encode(prompt, "command line: --prompt");
+  } catch (const UserError& error) {
+    throw UserError(ExitCode::Config, error.what());
+  }
+}
+
 // The context the model sees: the last `window` tokens, padded at the end, which causal attention
 // keeps out of sight.
 std::vector<int32_t> context_of(const std::vector<int32_t>& ids, int64_t window) {
@@ -47,23 +57,24 @@ ExitCode run_generate(const GenerateArguments& arguments) {
   check_sampler(arguments.sampler);
   USER_CHECK(arguments.tokens >= 1, "command line: --tokens ", arguments.tokens,
              " is too few; ask for at least 1");
+  Config config = parse_config("", "command line", {"--device.backend=" + arguments.backend});
   ModelSpec spec = read_hf_config(arguments.folder + "/config.json");
   Tokenizer tokenizer = read_tokenizer(arguments.folder);
   INPUT_CHECK(tokenizer.vocab_size() <= spec.vocab_size, arguments.folder, ": the tokenizer has ",
               tokenizer.vocab_size(), " ids, the model ", spec.vocab_size);
-  std::vector<int32_t> ids = tokenizer.encode(arguments.prompt, "--prompt");
-  USER_CHECK(!ids.empty(), "command line: --prompt is empty; give at least one character");
+  std::vector<int32_t> ids = encode_prompt(tokenizer, arguments.prompt);
 
-  Config config;
-  config.device.backend = arguments.backend;
   int64_t window = std::min(spec.max_seq_len, static_cast<int64_t>(ids.size()) + arguments.tokens);
-  Session session(config, compile_decode(config, spec, window));
+  Compiled compiled = compile_decode(config, spec, window);
+  check_weights(arguments.folder, find_model(spec.model), compiled.params);
+  Session session(config, std::move(compiled));
   load_weights(arguments.folder, find_model(spec.model), session.compiled().params,
                [&](size_t i, std::span<const float> values) { session.write_param(i, values); });
 
   std::fputs(arguments.prompt.c_str(), stdout);
   auto vocab = static_cast<size_t>(spec.vocab_size);
-  for (int64_t i = 0; i < arguments.tokens; ++i) {
+  // Once nobody reads, the rest is not worth its time.
+  for (int64_t i = 0; i < arguments.tokens && std::ferror(stdout) == 0; ++i) {
     std::vector<float> logits = session.logits(context_of(ids, window));
     size_t last = std::min(ids.size(), static_cast<size_t>(window)) - 1;
     std::span<const float> row(logits.data() + last * vocab,

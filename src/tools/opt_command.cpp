@@ -49,9 +49,18 @@ std::vector<const Pass*> find_passes(const std::vector<std::string>& names) {
   return passes;
 }
 
-std::string read_graph_text(const std::string& path) {
-  if (path != "-") return read_text_file(path, kMaxGraphBytes);
+std::string read_standard_input() {
   return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+}
+
+Graph read_graph(const std::string& path) {
+  bool piped = path == "-";
+  std::string text = piped ? read_standard_input() : read_text_file(path, kMaxGraphBytes);
+  try {
+    return parse_graph(text);
+  } catch (const UserError& error) {
+    throw UserError(error.code(), cat(piped ? "standard input" : path, ": ", error.what()));
+  }
 }
 
 ExitCode run_opt(const OptArguments& arguments, const std::vector<std::string>& overrides) {
@@ -74,7 +83,8 @@ ExitCode run_opt(const OptArguments& arguments, const std::vector<std::string>& 
 
   Config config = arguments.config.empty() ? parse_config("", "command line", overrides)
                                            : load_config(arguments.config, overrides);
-  Graph graph = parse_graph(read_graph_text(arguments.input));
+  std::vector<const Pass*> passes = find_passes(arguments.passes);
+  Graph graph = read_graph(arguments.input);
   RunOptions options;
   options.disable = config.compile.disable_passes;
   bool trains = false;
@@ -88,7 +98,7 @@ ExitCode run_opt(const OptArguments& arguments, const std::vector<std::string>& 
     };
   }
   std::vector<PassReport> reports =
-      run_passes(graph, find_passes(arguments.passes), config, load_device_spec(config), options);
+      run_passes(graph, passes, config, load_device_spec(config), options);
   if (arguments.report) std::fputs(to_string(reports).c_str(), stderr);
   std::fputs(print_graph(graph).c_str(), stdout);
   return ExitCode::Done;

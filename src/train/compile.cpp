@@ -1,6 +1,7 @@
 // Ties the layers together: model -> graph -> passes -> plan.
 #include "train/compile.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "base/error.h"
@@ -16,6 +17,17 @@ namespace weft {
 
 namespace {
 
+// Refuses the name of a pass that can never be dumped.
+void check_dump_passes(const Config& config) {
+  std::vector<std::string> known = {"all"};
+  for (const Pass* pass : all_passes()) known.emplace_back(pass->name);
+  for (const auto& name : config.compile.dump_passes) {
+    bool found = std::find(known.begin(), known.end(), name) != known.end();
+    USER_CHECK(found, "compile.dump_passes: no pass ", in_quotes(name), "; use ",
+               join(known, ", "));
+  }
+}
+
 // Writes "<folder>/<graph>-07-fuse.before.txt" and ".after.txt" for the passes asked for.
 RunOptions run_options(const Config& config, Goal goal, const std::string& graph_name) {
   RunOptions options;
@@ -23,12 +35,13 @@ RunOptions run_options(const Config& config, Goal goal, const std::string& graph
   options.disable = config.compile.disable_passes;
   const std::string folder = config.compile.dump_folder;
   if (folder.empty()) return options;
-  make_directories(folder);
+  check_dump_passes(config);
   std::vector<std::string> wanted = config.compile.dump_passes;
   options.dump = [=](const std::string& name, const Graph& graph, bool after) {
     std::string pass = name.substr(name.find('-') + 1);
     for (const auto& want : wanted) {
       if (want != "all" && want != pass) continue;
+      make_directories(folder);
       OutputFile file(
           cat(folder, "/", graph_name, "-", name, after ? ".after.txt" : ".before.txt"));
       file.write(print_graph(graph));

@@ -1,11 +1,14 @@
 // Step lines and the metrics file.
 #include "train/metrics.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
+#include <tuple>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -16,6 +19,7 @@ namespace weft {
 namespace {
 
 std::string fixed(double value, int digits) {
+  if (std::isnan(value)) return "nan";  // its sign means nothing
   char text[64];
   std::snprintf(text, sizeof text, "%.*f", digits, value);
   return text;
@@ -48,15 +52,15 @@ std::string to_json(const StepMetrics& m) {
 MetricsLog::MetricsLog(const std::string& path, int64_t log_freq)
     : path_(path), log_freq_(log_freq), live_(isatty(STDOUT_FILENO) == 1) {
   if (path_.empty()) return;
-  file_ = std::fopen(path_.c_str(), "w");
-  if (file_ == nullptr) {
+  file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (file_ < 0) {
     throw UserError(ExitCode::CannotWrite, cat(path_, ": cannot write: ", std::strerror(errno)));
   }
 }
 
 MetricsLog::~MetricsLog() {
   if (line_open_) std::fputc('\n', stdout);
-  if (file_ != nullptr) std::fclose(file_);
+  if (file_ >= 0) ::close(file_);
 }
 
 void MetricsLog::step(const StepMetrics& metrics) {
@@ -84,10 +88,20 @@ void MetricsLog::note(const std::string& text) {
 }
 
 void MetricsLog::write(const std::string& line) {
-  if (file_ == nullptr) return;
-  if (std::fputs((line + "\n").c_str(), file_) < 0 || std::fflush(file_) != 0) {
-    throw UserError(ExitCode::CannotWrite, cat(path_, ": cannot write: ", std::strerror(errno)));
+  if (file_ < 0) return;
+  const std::string text = line + "\n";
+  for (size_t done = 0; done < text.size();) {
+    const ssize_t wrote = ::write(file_, text.data() + done, text.size() - done);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote <= 0) {
+      const int error = wrote < 0 ? errno : ENOSPC;
+      // A reader finds whole lines only; if this fails too, nothing better can be done.
+      std::ignore = ::ftruncate(file_, size_);
+      throw UserError(ExitCode::CannotWrite, cat(path_, ": cannot write: ", std::strerror(error)));
+    }
+    done += static_cast<size_t>(wrote);
   }
+  size_ += static_cast<int64_t>(text.size());
 }
 
 }  // namespace weft

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <optional>
 #include <string>
 
@@ -46,7 +45,8 @@ class MetricsLog {
   void write(const std::string& line);
 
   std::string path_;
-  std::FILE* file_ = nullptr;
+  int file_ = -1;
+  int64_t size_ = 0;  // of the whole lines in the file
   int64_t log_freq_;
   bool live_;
   bool line_open_ = false;

@@ -1,6 +1,7 @@
 // The training loop.
 #include "train/trainer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -112,29 +113,33 @@ double run_validation(Run& run) {
   return sum / static_cast<double>(config.validation.steps);
 }
 
-// Counts consecutive skipped updates and ends the run when the config says so.
+// Counts consecutive skipped updates and knows when the config wants the run to end.
 class NonFiniteGuard {
  public:
-  explicit NonFiniteGuard(const TrainingConfig& config) : config_(config) {}
+  explicit NonFiniteGuard(const TrainingConfig& config)
+      : limit_(config.nonfinite == NonFinitePolicy::Stop ? 0 : config.nonfinite_limit) {}
 
-  void step(int64_t step, const StepResult& result) {
+  void count(const StepResult& result) {
     bool finite = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
     skipped_ = finite ? 0 : skipped_ + 1;
-    if (finite) return;
-    int64_t limit = config_.nonfinite == NonFinitePolicy::Stop ? 0 : config_.nonfinite_limit;
-    if (skipped_ <= limit) return;
-    throw UserError(
-        ExitCode::NonFinite,
-        cat("step ", step + 1, ": loss ", result.loss, " and gradient norm ", result.grad_norm,
-            " are not finite", limit > 0 ? cat(", ", skipped_, " steps in a row") : std::string(),
-            "; parameters are as before the first of them; lower optimizer.lr or "
-            "look at the data of this step"));
   }
 
   bool skipping() const { return skipped_ > 0; }
+  bool tripped() const { return skipped_ > limit_; }
+
+  // What happened, once tripped.
+  std::string message(int64_t step, const StepResult& result) const {
+    return cat("step ", step, ": loss ", shown(result.loss), " and gradient norm ",
+               shown(result.grad_norm), " are not both finite",
+               limit_ > 0 ? cat(", ", skipped_, " steps in a row without an update") : "");
+  }
 
  private:
-  const TrainingConfig& config_;
+  static std::string shown(double value) {
+    return std::isnan(value) ? "nan" : format_double(value);  // the sign of a NaN means nothing
+  }
+
+  int64_t limit_;
   int64_t skipped_ = 0;
 };
 
@@ -158,9 +163,15 @@ StepMetrics measure(const Run& run, int64_t step, const StepResult& result, doub
           .eta_seconds = seconds * static_cast<double>(config.training.steps - step - 1)};
 }
 
-TrainResult run_loop(Run& run, const std::atomic<bool>& stop) {
+// How the loop ended: what train() returns, and why it had to stop.
+struct LoopResult : TrainResult {
+  int64_t updates = 0;
+  std::string failure;  // empty unless the run stayed non-finite
+};
+
+LoopResult run_loop(Run& run, const std::atomic<bool>& stop) {
   const Config& config = run.config;
-  TrainResult outcome;
+  LoopResult outcome;
   NonFiniteGuard guard(config.training);
   double smoothed = 0;
   for (int64_t step = 0; step < config.training.steps; ++step) {
@@ -169,12 +180,17 @@ TrainResult run_loop(Run& run, const std::atomic<bool>& stop) {
     double seconds = seconds_since(start);
     // Smoothed over about ten steps, so that the rates can be read.
     smoothed = step < 2 ? seconds : 0.9 * smoothed + 0.1 * seconds;
-    guard.step(step, result);
+    guard.count(result);
     StepMetrics metrics = measure(run, step, result, smoothed);
     metrics.skipped = guard.skipping();
     run.log.step(metrics);
     outcome.steps = step + 1;
     outcome.loss = result.loss;
+    outcome.updates += guard.skipping() ? 0 : 1;
+    if (guard.tripped()) {
+      outcome.failure = guard.message(step + 1, result);
+      return outcome;
+    }
     outcome.interrupted = stop.load() && step + 1 < config.training.steps;
     bool last = step + 1 == config.training.steps || outcome.interrupted;
     if (run.data.validation && (last || (step + 1) % config.validation.freq == 0)) {
@@ -197,9 +213,23 @@ void set_weights(const Config& config, Session& session) {
                [&](size_t i, std::span<const float> values) { session.write_param(i, values); });
 }
 
+std::string weights_folder(const Config& config) {
+  return config.job.dump_folder + "/" + config.checkpoint.folder;
+}
+
+// A parameter as it will be saved; one that is not finite would only mislead whoever loads it.
+void read_finite(Session& session, size_t param, std::span<float> values) {
+  session.read_param(param, values);
+  if (std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); })) return;
+  throw UserError(ExitCode::NonFinite,
+                  cat("parameter \"", session.compiled().params[param].name,
+                      "\" is not finite after the last step, so no weights were saved; lower "
+                      "optimizer.lr"));
+}
+
 std::string save(const Config& config, Session& session, const TrainingData& data) {
   const Compiled& compiled = session.compiled();
-  std::string folder = config.job.dump_folder + "/" + config.checkpoint.folder;
+  std::string folder = weights_folder(config);
   const TokenFile* file = data.train.token_file();
   SaveOptions options{.dtype = config.checkpoint.export_dtype, .tokenizer_json = {}};
   if (file != nullptr && file->info()) {
@@ -207,19 +237,44 @@ std::string save(const Config& config, Session& session, const TrainingData& dat
   }
   save_weights(
       folder, compiled.spec, compiled.params,
-      [&](size_t i, std::span<float> values) { session.read_param(i, values); }, options);
+      [&](size_t i, std::span<float> values) { read_finite(session, i, values); }, options);
   return folder;
 }
 
 // The plan must fit before anything is allocated.
 void check_fits(const Compiled& compiled) {
-  if (compiled.plan.arena_bytes <= compiled.device.memory_bytes) return;
+  if (compiled.plan.arena_bytes <= memory_limit(compiled)) return;
   throw UserError(
       ExitCode::OutOfMemory,
       cat("the plan needs ", human_bytes(static_cast<double>(compiled.plan.arena_bytes)),
           ", the device ", compiled.device.name, " has ",
-          human_bytes(static_cast<double>(compiled.device.memory_bytes)),
+          human_bytes(static_cast<double>(memory_limit(compiled))),
           "; lower training.local_batch_size or set activation_checkpoint.mode = \"full\""));
+}
+
+// Writes what is known before the first step, and finds out now, not after hours of training,
+// whether the weights can be written.
+void start_output(const Config& config, const Compiled& compiled) {
+  const std::string& folder = config.job.dump_folder;
+  make_directories(folder);
+  if (config.checkpoint.enable) {
+    make_directories(weights_folder(config));
+    OutputFile probe(weights_folder(config) + "/config.json");
+  }
+  write_text_file(folder + "/config.toml", config_to_toml(config));
+  write_text_file(folder + "/plan.txt", summarize(compiled.plan));
+}
+
+// Ends a run that stayed non-finite. The parameters are those of the last good update: skipped
+// steps leave them alone.
+[[noreturn]] void fail_nonfinite(const LoopResult& result) {
+  std::string saved =
+      result.weights_folder.empty()
+          ? ""
+          : cat("; the weights of the last good step are in ", result.weights_folder);
+  throw UserError(
+      ExitCode::NonFinite,
+      cat(result.failure, saved, "; lower optimizer.lr or look at the data of this step"));
 }
 
 }  // namespace
@@ -231,11 +286,15 @@ TrainResult train(const Config& config, const std::atomic<bool>& stop) {
   Compiled compiled = compile(config, data_vocab);
   check_fits(compiled);
   TrainingData data = open_data(config, std::move(file), compiled.spec);
+  const std::string& load_path = config.checkpoint.initial_load_path;
+  if (!load_path.empty()) {
+    check_weights(load_path, find_model(compiled.spec.model), compiled.params);
+  }
 
+  start_output(config, compiled);
   const std::string& folder = config.job.dump_folder;
-  make_directories(folder);
-  write_text_file(folder + "/config.toml", config_to_toml(config));
-  write_text_file(folder + "/plan.txt", summarize(compiled.plan));
+  std::string metrics_path = config.metrics.file.empty() ? "" : folder + "/" + config.metrics.file;
+  MetricsLog log(metrics_path, config.metrics.log_freq);
   Session session(config, std::move(compiled));
   set_weights(config, session);
 
@@ -244,11 +303,13 @@ TrainResult train(const Config& config, const std::atomic<bool>& stop) {
                " parameters, ", used.plan.program(ProgramKind::Last).size(), " steps, arena ",
                human_bytes(static_cast<double>(used.plan.arena_bytes)), ", compiled in ",
                static_cast<int64_t>(used.milliseconds), " ms"));
-  std::string metrics_path = config.metrics.file.empty() ? "" : folder + "/" + config.metrics.file;
-  MetricsLog log(metrics_path, config.metrics.log_freq);
   Run run{config, session, data, log};
-  TrainResult result = run_loop(run, stop);
-  if (config.checkpoint.enable) result.weights_folder = save(config, session, data);
+  LoopResult result = run_loop(run, stop);
+  bool worth_saving = result.failure.empty() || result.updates > 0;
+  if (config.checkpoint.enable && worth_saving) {
+    result.weights_folder = save(config, session, data);
+  }
+  if (!result.failure.empty()) fail_nonfinite(result);
   return result;
 }
 

@@ -102,9 +102,12 @@ std::vector<Comparison> verify_trace(const std::string& folder, const Config& ba
                                      const VerifyTolerances& tolerances) {
   Trace trace = read_trace(folder);
   Config config = trace_config(base, trace);
-  Session session(config, compile(config, trace.spec));
+  Compiled compiled = compile(config, trace.spec);
+  Tensors initial = load_tensors(folder + "/model.safetensors", trace.spec, compiled.params);
+  Tensors expected = load_tensors(folder + "/final.safetensors", trace.spec, compiled.params);
+  check_weights(folder + "/grads.safetensors", find_model(trace.spec.model), compiled.params);
+  Session session(config, std::move(compiled));
   const auto& params = session.compiled().params;
-  Tensors initial = load_tensors(folder + "/model.safetensors", trace.spec, params);
   write_all(session, initial);
 
   Comparison losses{.quantity = "losses", .worst = 0, .tolerance = tolerances.loss, .where = {}};
@@ -121,7 +124,6 @@ std::vector<Comparison> verify_trace(const std::string& folder, const Config& ba
 
   Comparison weights{
       .quantity = "final weights", .worst = 0, .tolerance = tolerances.weight, .where = {}};
-  Tensors expected = load_tensors(folder + "/final.safetensors", trace.spec, params);
   for (size_t i = 0; i < params.size(); ++i) {
     std::vector<float> weight(expected[i].size());
     session.read_param(i, weight);

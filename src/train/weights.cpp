@@ -177,6 +177,13 @@ void write_params(SafetensorsWriter& writer, std::span<const ParamInfo> params, 
 
 }  // namespace
 
+void check_weights(const std::string& path, const ModelDef& def,
+                   std::span<const ParamInfo> params) {
+  Loader loader(path, def);
+  for (const ParamInfo& param : params) loader.claim(param);
+  loader.check_rest();
+}
+
 void load_weights(const std::string& path, const ModelDef& def, std::span<const ParamInfo> params,
                   const PutParam& put) {
   Loader loader(path, def);

@@ -22,6 +22,9 @@ using GetParam = std::function<void(size_t index, std::span<float> values)>;
 void load_weights(const std::string& path, const ModelDef& def, std::span<const ParamInfo> params,
                   const PutParam& put);
 
+// The checks of load_weights alone, for use before memory is allocated.
+void check_weights(const std::string& path, const ModelDef& def, std::span<const ParamInfo> params);
+
 // Our tokenizers are not of a kind Hugging Face knows, so the file has a name of its own.
 inline constexpr const char* kTokenizerFile = "weft_tokenizer.json";
 
