@@ -1,0 +1,85 @@
+// A learning rate beyond reason makes the second step overflow: what each policy does then.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "checkpoint/safetensors.h"
+#include "cli/workspace.h"
+
+namespace weft {
+namespace {
+
+const std::vector<std::string> kExplode = {"--optimizer.lr=1e30", "--lr_scheduler.warmup_steps=0",
+                                           "--training.steps=20"};
+
+std::vector<std::string> with(std::vector<std::string> overrides) {
+  overrides.insert(overrides.begin(), kExplode.begin(), kExplode.end());
+  return overrides;
+}
+
+std::vector<bool> skipped_steps(const Workspace& work) {
+  std::vector<bool> skipped;
+  for (const auto& line : work.metrics("out/metrics.jsonl")) {
+    if (line.contains("skipped")) skipped.push_back(line.at("skipped").get<bool>());
+  }
+  return skipped;
+}
+
+void expect_finite_weights(const Workspace& work) {
+  const auto file = SafetensorsFile::open(work.folder() / "out/weights/model.safetensors");
+  for (const TensorEntry& entry : file.entries()) {
+    const auto bytes = file.bytes(entry);
+    for (size_t at = 0; at < bytes.size(); at += sizeof(float)) {
+      float value;
+      std::memcpy(&value, bytes.data() + at, sizeof value);
+      ASSERT_TRUE(std::isfinite(value)) << entry.name;
+    }
+  }
+}
+
+TEST(NonFinite, SkipGoesOnUpToTheLimit) {
+  const Workspace work;
+  work.prepare_data();
+  const ProcessResult result = work.train(with({"--training.nonfinite_limit=2"}));
+  EXPECT_EQ(result.exit_code, 78);
+  EXPECT_EQ(result.errors,
+            "weft: step 4: loss nan and gradient norm nan are not both finite, 3 steps in a row "
+            "without an update; the weights of the last good step are in out/weights; lower "
+            "optimizer.lr or look at the data of this step\n");
+  EXPECT_EQ(skipped_steps(work), (std::vector<bool>{false, true, true, true}));
+  expect_finite_weights(work);
+}
+
+TEST(NonFinite, StopEndsAtOnce) {
+  const Workspace work;
+  work.prepare_data();
+  const ProcessResult result = work.train(with({"--training.nonfinite=stop"}));
+  EXPECT_EQ(result.exit_code, 78);
+  EXPECT_EQ(skipped_steps(work), (std::vector<bool>{false, true}));
+  expect_finite_weights(work);
+}
+
+TEST(NonFinite, SkippedStepsLeaveTheParametersAlone) {
+  const Workspace work;
+  work.prepare_data();
+  ASSERT_EQ(work.train(with({"--training.nonfinite=stop"})).exit_code, 78);
+  const std::string stopped = work.folder().read("out/weights/model.safetensors");
+  ASSERT_EQ(work.train(with({"--training.nonfinite_limit=5"})).exit_code, 78);
+  EXPECT_EQ(work.folder().read("out/weights/model.safetensors"), stopped);
+}
+
+TEST(NonFinite, WeightsThatAreNotFiniteAreNeverSaved) {
+  const Workspace work;
+  work.prepare_data();
+  const ProcessResult result =
+      work.train({"--optimizer.lr=1e38", "--lr_scheduler.warmup_steps=0", "--training.steps=1"});
+  EXPECT_EQ(result.exit_code, 78);
+  EXPECT_EQ(result.errors,
+            "weft: parameter \"tok_embeddings.weight\" is not finite after the last step, so no "
+            "weights were saved; lower optimizer.lr\n");
+  EXPECT_TRUE(std::filesystem::is_empty(work.folder() / "out/weights"));
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,60 @@
+// weft plan: any preset at once, on a machine that could never hold it.
+#include <gtest/gtest.h>
+
+#include "cli/workspace.h"
+#include "model/model.h"
+#include "plan/text.h"
+
+namespace weft {
+namespace {
+
+TEST(Plan, EveryPresetIsPlannedAtOnceWithoutAllocatingIt) {
+  const Workspace work;
+  work.folder().write("plan.toml", "");
+  for (const ModelDef* model : all_models()) {
+    for (const ModelSpec& preset : model->presets()) {
+      const std::string length = std::to_string(std::min<int64_t>(preset.max_seq_len, 1024));
+      const ProcessResult result =
+          work.run_ok({"plan", "plan.toml", "--model.name=" + std::string(model->name),
+                       "--model.flavor=" + preset.flavor, "--training.seq_len=" + length,
+                       "--device.backend=null"});
+      EXPECT_NE(result.output.find("peak"), std::string::npos) << result.output;
+      // The weights of "124M" alone are 0.5 GB.
+      EXPECT_LT(result.peak_bytes, int64_t{200} << 20) << preset.flavor;
+      const size_t at = result.output.find("compiled in");
+      ASSERT_NE(at, std::string::npos);
+      // What the command measured: starting a process is not its work.
+      const double milliseconds = std::stod(result.output.substr(at + 11));
+      EXPECT_LT(milliseconds, 1000) << preset.flavor;
+    }
+  }
+  EXPECT_EQ(work.folder().names(), (std::vector<std::string>{"plan.toml", "run.toml"}));
+}
+
+TEST(Plan, TheTextOfAPlanReadsBack) {
+  const Workspace work;
+  work.prepare_data();
+  const ProcessResult result = work.run_ok({"plan", "run.toml", "--text", "plan.txt", "--passes"});
+  EXPECT_NE(result.output.find("autodiff"), std::string::npos) << result.output;
+  const std::string text = work.folder().read("plan.txt");
+  EXPECT_EQ(print_plan(parse_plan(text)), text);
+  EXPECT_FALSE(std::filesystem::exists(work.folder() / "out"));
+}
+
+TEST(Plan, TheSameConfigGivesTheSameBytes) {
+  const Workspace work;
+  work.prepare_data();
+  work.run_ok({"plan", "run.toml", "--text", "one.txt"});
+  work.run_ok({"plan", "run.toml", "--text", "two.txt"});
+  EXPECT_EQ(work.folder().read("one.txt"), work.folder().read("two.txt"));
+}
+
+TEST(Plan, SaysWhetherTheMachineHoldsIt) {
+  const Workspace work;
+  work.folder().write("plan.toml", "[model]\nname = \"llama\"\nflavor = \"405B\"\n");
+  const ProcessResult result = work.run_ok({"plan", "plan.toml"});
+  EXPECT_NE(result.output.find("fits          no"), std::string::npos) << result.output;
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,106 @@
+// weft train from text to weights: what it writes, and that a run can be had again.
+#include <gtest/gtest.h>
+
+#include "checkpoint/safetensors.h"
+#include "cli/workspace.h"
+
+namespace weft {
+namespace {
+
+TEST(Train, WritesMetricsConfigPlanAndWeights) {
+  const Workspace work;
+  work.prepare_data();
+  const ProcessResult result = work.train({"--metrics.log_freq=2"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  for (const char* part :
+       {"step 1/6  loss ", "step 2/6", "step 4/6", "step 6/6", "tok/s", "mfu",
+        "step 3  validation loss ", "step 6  validation loss ",
+        "wrote out/config.toml, out/plan.txt, out/metrics.jsonl, out/weights/"}) {
+    EXPECT_NE(result.output.find(part), std::string::npos) << part << " in\n" << result.output;
+  }
+  EXPECT_EQ(result.output.find("step 3/6"), std::string::npos) << result.output;
+
+  const auto lines = work.metrics("out/metrics.jsonl");
+  ASSERT_EQ(lines.size(), 8U);  // 6 steps, 2 validations
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(lines[i].at("step"), i + 1);
+  EXPECT_EQ(lines[3].at("step"), 3);
+  const std::vector<double> losses = work.figures("out/metrics.jsonl", "loss");
+  EXPECT_LT(losses.back(), losses.front());
+  EXPECT_EQ(work.figures("out/metrics.jsonl", "lr").front(), 5e-3);
+  for (const double rate : work.figures("out/metrics.jsonl", "tokens_per_second")) {
+    EXPECT_GT(rate, 0);
+  }
+
+  const auto weights = SafetensorsFile::open(work.folder() / "out/weights/model.safetensors");
+  EXPECT_NE(weights.find("transformer.wte.weight"), nullptr);
+  const auto config = nlohmann::json::parse(work.folder().read("out/weights/config.json"));
+  EXPECT_EQ(config.at("model_type"), "gpt2");
+  EXPECT_EQ(config.at("n_embd"), 32);
+  for (const auto& [name, text] : work.tree()) {
+    EXPECT_EQ(name.find(".partial"), std::string::npos) << name;
+  }
+}
+
+TEST(Train, TheResolvedConfigRepeatsTheRun) {
+  const Workspace work;
+  work.prepare_data();
+  ASSERT_EQ(work.train({"--model.dropout=0.1", "--optimizer.lr=3e-3"}).exit_code, 0);
+  const auto first = work.tree();
+  const ProcessResult again = work.run({"train", "out/config.toml", "--job.dump_folder=again"});
+  ASSERT_EQ(again.exit_code, 0) << again.errors;
+  for (const char* figure : {"loss", "grad_norm", "lr", "validation_loss"}) {
+    EXPECT_EQ(work.figures("out/metrics.jsonl", figure),
+              work.figures("again/metrics.jsonl", figure));
+  }
+  EXPECT_EQ(first.at("out/weights/model.safetensors"),
+            work.folder().read("again/weights/model.safetensors"));
+}
+
+TEST(Train, SavedWeightsContinueWhereTheyStopped) {
+  const Workspace work;
+  work.prepare_data();
+  ASSERT_EQ(work.train({}).exit_code, 0);
+  const std::vector<double> saved = work.figures("out/metrics.jsonl", "validation_loss");
+  // With a learning rate of almost nothing, one step moves no f32 weight in a loss's digits.
+  const ProcessResult result =
+      work.train({"--checkpoint.initial_load_path=out/weights", "--job.dump_folder=next",
+                  "--training.steps=1", "--optimizer.lr=1e-30"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_EQ(work.figures("next/metrics.jsonl", "validation_loss").back(), saved.back());
+  EXPECT_EQ(work.folder().read("next/weights/model.safetensors"),
+            work.folder().read("out/weights/model.safetensors"));
+}
+
+struct Variant {
+  const char* name;
+  std::vector<std::string> overrides;
+};
+
+class TrainVariants : public testing::TestWithParam<Variant> {};
+
+TEST_P(TrainVariants, Run) {
+  const Workspace work;
+  work.prepare_data();
+  const ProcessResult result = work.train(GetParam().overrides);
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  const std::vector<double> losses = work.figures("out/metrics.jsonl", "loss");
+  ASSERT_EQ(losses.size(), 6U);
+  EXPECT_LT(losses.back(), losses.front());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cli, TrainVariants,
+    testing::Values(Variant{"dropout", {"--model.dropout=0.2"}},
+                    Variant{"accumulation", {"--training.global_batch_size=12"}},
+                    Variant{"bfloat16", {"--training.mixed_precision_param=bfloat16"}},
+                    Variant{"export", {"--checkpoint.export_dtype=bfloat16"}},
+                    Variant{"recompute", {"--activation_checkpoint.mode=full"}},
+                    Variant{"reference", {"--device.backend=reference"}},
+                    Variant{"one_thread", {"--device.threads=1", "--checkpoint.enable=false"}},
+                    Variant{"llama",
+                            {"--model.name=llama", "--model.flavor=debug", "--model.n_heads=4",
+                             "--model.n_kv_heads=2", "--model.ffn_dim=64"}}),
+    [](const auto& variant) { return std::string(variant.param.name); });
+
+}  // namespace
+}  // namespace weft

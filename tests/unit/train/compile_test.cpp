@@ -1,0 +1,79 @@
+#include "train/compile.h"
+
+#include <gtest/gtest.h>
+
+#include "config/load.h"
+#include "graph/text.h"
+#include "support/temp_folder.h"
+#include "support/user_error.h"
+
+namespace weft {
+namespace {
+
+Config tiny(std::vector<std::string> overrides = {}) {
+  overrides.insert(overrides.begin(), {"--training.local_batch_size=2", "--training.seq_len=16"});
+  return parse_config("", "test", overrides);
+}
+
+TEST(Compile, HasTheProgramsThatTheRunNeeds) {
+  const Compiled plain = compile(tiny());
+  EXPECT_FALSE(plain.plan.program(ProgramKind::Last).empty());
+  EXPECT_TRUE(plain.plan.program(ProgramKind::Micro).empty());
+  EXPECT_TRUE(plain.plan.program(ProgramKind::Eval).empty());
+  const Compiled full =
+      compile(tiny({"--training.global_batch_size=4", "--validation.enable=true"}));
+  EXPECT_FALSE(full.plan.program(ProgramKind::Micro).empty());
+  EXPECT_FALSE(full.plan.program(ProgramKind::Eval).empty());
+}
+
+TEST(Compile, CountsTiedWeightsOnce) {
+  // GPT-2 "tiny": 256 x 64 and 64 x 64 tables, two blocks of 12 d^2 + 13 d, a last norm of 2 d.
+  const double d = 64;
+  EXPECT_EQ(parameter_count(compile(tiny())), 256 * d + 64 * d + 2 * (12 * d * d + 13 * d) + 2 * d);
+}
+
+TEST(Compile, RecomputationIsNoWorkOfTheModel) {
+  const double plain = model_flops(compile(tiny()).plan, 1);
+  const Compiled full = compile(tiny({"--activation_checkpoint.mode=full"}));
+  EXPECT_EQ(model_flops(full.plan, 1), plain);
+  EXPECT_EQ(model_flops(full.plan, 3), 3 * plain);
+}
+
+TEST(Compile, TakesTheVocabularyOfTheData) {
+  EXPECT_EQ(compile(tiny({"--model.vocab_size=-1"}), 65).spec.vocab_size, 65);
+}
+
+TEST(Compile, DumpsThePassesAskedFor) {
+  const TempFolder folder;
+  compile(tiny({"--compile.dump_folder=" + folder / "dumps", "--compile.dump_passes=autodiff"}));
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "dumps")) {
+    const std::string name = entry.path().filename().string();
+    EXPECT_NE(name.find("-autodiff."), std::string::npos) << name;
+    const std::string text = folder.read("dumps/" + name);
+    EXPECT_EQ(print_graph(parse_graph(text)), text);
+    ++files;
+  }
+  EXPECT_EQ(files, 2);
+}
+
+TEST(Compile, RefusesToDumpAPassThatIsNone) {
+  const TempFolder folder;
+  const Config config =
+      tiny({"--compile.dump_folder=" + folder / "dumps", "--compile.dump_passes=fuze"});
+  EXPECT_THROW(compile(config), UserError);
+  EXPECT_TRUE(folder.names().empty());
+}
+
+TEST(Compile, DecodePlansHaveNoBackward) {
+  const Config config = tiny();
+  const Compiled training = compile(config);
+  const Compiled decode = compile_decode(config, training.spec, 8);
+  EXPECT_FALSE(decode.plan.program(ProgramKind::Eval).empty());
+  EXPECT_TRUE(decode.plan.program(ProgramKind::Last).empty());
+  EXPECT_LT(decode.plan.arena_bytes, training.plan.arena_bytes);
+  EXPECT_EQ(parameter_count(decode), parameter_count(training));
+}
+
+}  // namespace
+}  // namespace weft

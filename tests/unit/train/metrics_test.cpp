@@ -1,0 +1,120 @@
+#include "train/metrics.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "support/temp_folder.h"
+#include "support/user_error.h"
+
+namespace weft {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+StepMetrics sample() {
+  return {.step = 10,
+          .steps = 2000,
+          .loss = 3.14159,
+          .grad_norm = 1.25,
+          .lr = 1e-3,
+          .tokens_per_second = 41200,
+          .mfu = 0.31,
+          .memory_bytes = int64_t{3} << 29,
+          .eta_seconds = 185,
+          .skipped = false};
+}
+
+TEST(MetricsLine, IsReadByPeople) {
+  EXPECT_EQ(to_line(sample()),
+            "step 10/2000  loss 3.1416  grad norm 1.250  lr 0.001  41.2 k tok/s  mfu 31.0 %  "
+            "mem 1.5 GiB  eta 3 min 05 s");
+}
+
+TEST(MetricsLine, SaysWhenAnUpdateWasSkipped) {
+  StepMetrics metrics = sample();
+  metrics.loss = std::copysign(kNan, -1.0);
+  metrics.grad_norm = kInfinity;
+  metrics.skipped = true;
+  const std::string line = to_line(metrics);
+  EXPECT_NE(line.find("loss nan  grad norm inf"), std::string::npos) << line;
+  EXPECT_TRUE(line.ends_with("  skipped: not finite")) << line;
+}
+
+TEST(MetricsJson, HoldsEveryFigureExactly) {
+  const auto json = nlohmann::json::parse(to_json(sample()));
+  EXPECT_EQ(json.at("step"), 10);
+  EXPECT_EQ(json.at("loss").get<double>(), 3.14159);
+  EXPECT_EQ(json.at("grad_norm").get<double>(), 1.25);
+  EXPECT_EQ(json.at("lr").get<double>(), 1e-3);
+  EXPECT_EQ(json.at("tokens_per_second").get<double>(), 41200);
+  EXPECT_EQ(json.at("mfu").get<double>(), 0.31);
+  EXPECT_EQ(json.at("memory_bytes"), int64_t{3} << 29);
+  EXPECT_EQ(json.at("skipped"), false);
+}
+
+TEST(MetricsJson, WhatIsNotFiniteBecomesNull) {
+  StepMetrics metrics = sample();
+  metrics.loss = kNan;
+  metrics.grad_norm = -kInfinity;
+  const auto json = nlohmann::json::parse(to_json(metrics));
+  EXPECT_TRUE(json.at("loss").is_null());
+  EXPECT_TRUE(json.at("grad_norm").is_null());
+}
+
+TEST(MetricsLog, WritesALineForEachStepAndValidation) {
+  const TempFolder folder;
+  {
+    MetricsLog log(folder / "m.jsonl", 1000);
+    log.step(sample());
+    log.validation(10, 2.5);
+    log.validation(11, kNan);
+    // Lines can be read while the run goes on.
+    EXPECT_EQ(folder.read("m.jsonl"), to_json(sample()) +
+                                          "\n{\"step\":10,\"validation_loss\":2.5}\n"
+                                          "{\"step\":11,\"validation_loss\":null}\n");
+  }
+  MetricsLog again(folder / "m.jsonl", 1000);
+  EXPECT_EQ(folder.read("m.jsonl"), "");
+}
+
+TEST(MetricsLog, AnEmptyPathWritesNothing) {
+  MetricsLog log("", 1000);
+  EXPECT_NO_THROW(log.step(sample()));
+}
+
+TEST(MetricsLog, SaysWhyItCannotWrite) {
+  const TempFolder folder;
+  const std::string path = folder / "missing/m.jsonl";
+  expect_user_error(ExitCode::CannotWrite, path + ": cannot write: No such file or directory",
+                    [&] { MetricsLog log(path, 1); });
+  MetricsLog full("/dev/full", 1);
+  expect_user_error(ExitCode::CannotWrite, "/dev/full: cannot write: No space left on device",
+                    [&] { full.validation(1, 1.0); });
+}
+
+TEST(MetricsLog, PrintsEveryLogFreqthStepAndSkippedOnes) {
+  MetricsLog log("", 10);
+  testing::internal::CaptureStdout();
+  for (int64_t step = 1; step <= 25; ++step) {
+    StepMetrics metrics = sample();
+    metrics.step = step;
+    metrics.steps = 25;
+    metrics.skipped = step == 13;
+    log.step(metrics);
+  }
+  const std::string text = testing::internal::GetCapturedStdout();
+  std::vector<int64_t> shown;
+  for (int64_t step = 1; step <= 25; ++step) {
+    if (text.find("step " + std::to_string(step) + "/25 ") != std::string::npos) {
+      shown.push_back(step);
+    }
+  }
+  EXPECT_EQ(shown, (std::vector<int64_t>{1, 10, 13, 20, 25}));
+}
+
+}  // namespace
+}  // namespace weft

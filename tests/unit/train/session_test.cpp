@@ -1,0 +1,130 @@
+#include "train/session.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "config/load.h"
+
+namespace weft {
+namespace {
+
+Config tiny(std::vector<std::string> overrides = {}) {
+  overrides.insert(overrides.begin(),
+                   {"--training.local_batch_size=2", "--training.seq_len=8", "--model.dim=16",
+                    "--model.n_layers=1", "--validation.enable=true"});
+  return parse_config("", "test", overrides);
+}
+
+// Tokens 0, 1, 2, ... each followed by its successor.
+void count_up(Batch& batch, int32_t first = 0) {
+  batch.tokens.clear();
+  batch.targets.clear();
+  for (int32_t i = 0; i < 16; ++i) {
+    batch.tokens.push_back(first + i);
+    batch.targets.push_back(first + i + 1);
+  }
+}
+
+StepResult step(Session& session, int64_t number, double lr) {
+  return session.train_step({.step = number, .seed = 3, .lr = lr},
+                            [](int64_t, Batch& batch) { count_up(batch); });
+}
+
+std::vector<float> param(Session& session, size_t i) {
+  std::vector<float> values(static_cast<size_t>(count(session.compiled().params[i].shape)));
+  session.read_param(i, values);
+  return values;
+}
+
+TEST(Session, AllocatesWhatThePlanSays) {
+  const Config config = tiny();
+  Session session(config, compile(config));
+  EXPECT_EQ(session.executor().allocated_bytes(), session.compiled().plan.arena_bytes);
+}
+
+TEST(Session, ParametersComeBackAsWritten) {
+  const Config config = tiny();
+  Session session(config, compile(config));
+  std::vector<float> values(param(session, 0).size());
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i) * 0.5F;
+  session.write_param(0, values);
+  EXPECT_EQ(param(session, 0), values);
+}
+
+TEST(Session, InitialValuesFollowTheSeed) {
+  const Config config = tiny();
+  Session session(config, compile(config));
+  session.initialize(1);
+  const std::vector<float> first = param(session, 0);
+  session.initialize(2);
+  EXPECT_NE(param(session, 0), first);
+  session.initialize(1);
+  EXPECT_EQ(param(session, 0), first);
+}
+
+TEST(Session, TheFirstLossIsThatOfTheEvaluation) {
+  const Config config = tiny();
+  Session session(config, compile(config));
+  session.initialize(1);
+  Batch batch;
+  count_up(batch);
+  const double evaluated = session.evaluate(batch);
+  // Untrained, every one of the 256 tokens is about as likely.
+  EXPECT_NEAR(evaluated, std::log(256.0), 0.1);
+  EXPECT_EQ(step(session, 0, 1e-2).loss, evaluated);
+  EXPECT_LT(session.evaluate(batch), evaluated);
+}
+
+TEST(Session, NoLearningRateNoChange) {
+  const Config config = tiny();
+  Session session(config, compile(config));
+  session.initialize(1);
+  const std::vector<float> before = param(session, 0);
+  const StepResult result = step(session, 0, 0);
+  EXPECT_GT(result.grad_norm, 0);
+  EXPECT_EQ(param(session, 0), before);
+}
+
+TEST(Session, TargetsBelowZeroDoNotCount) {
+  const Config config = tiny();
+  Session session(config, compile(config));
+  session.initialize(1);
+  Batch batch;
+  count_up(batch);
+  double sum = 0;
+  for (size_t i = 0; i < batch.targets.size(); ++i) {
+    Batch single = batch;
+    for (size_t j = 0; j < single.targets.size(); ++j) {
+      if (j != i) single.targets[j] = -1;
+    }
+    sum += session.evaluate(single);
+  }
+  // A mean of 16 f32 values against their f32 sum: a few roundings apart.
+  EXPECT_NEAR(session.evaluate(batch), sum / 16, 1e-5);
+}
+
+TEST(Session, MicroBatchesAddUpToTheBatch) {
+  const Config whole_config = tiny({"--training.local_batch_size=2"});
+  const Config split_config =
+      tiny({"--training.local_batch_size=1", "--training.global_batch_size=2"});
+  Session whole(whole_config, compile(whole_config));
+  Session split(split_config, compile(split_config));
+  whole.initialize(1);
+  split.initialize(1);
+  const StepResult a = step(whole, 0, 1e-3);
+  const StepResult b =
+      split.train_step({.step = 0, .seed = 3, .lr = 1e-3}, [](int64_t micro, Batch& batch) {
+        Batch all;
+        count_up(all);
+        const int64_t first = micro * 8;
+        batch.tokens.assign(all.tokens.begin() + first, all.tokens.begin() + first + 8);
+        batch.targets.assign(all.targets.begin() + first, all.targets.begin() + first + 8);
+      });
+  // Sums over the batch are split in two, so roundings differ.
+  EXPECT_NEAR(a.loss, b.loss, 1e-5);
+  EXPECT_NEAR(a.grad_norm, b.grad_norm, 1e-5 * a.grad_norm);
+}
+
+}  // namespace
+}  // namespace weft

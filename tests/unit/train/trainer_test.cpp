@@ -1,0 +1,117 @@
+#include "train/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "config/load.h"
+#include "support/temp_folder.h"
+#include "support/user_error.h"
+
+namespace weft {
+namespace {
+
+// A run of the smallest GPT-2 on made-up tokens into `folder`.
+Config small_run(const TempFolder& folder, std::vector<std::string> overrides = {}) {
+  overrides.insert(overrides.begin(),
+                   {"--job.dump_folder=" + folder / "run", "--model.dim=16", "--model.n_layers=1",
+                    "--training.local_batch_size=2", "--training.seq_len=8", "--training.steps=5",
+                    "--lr_scheduler.warmup_steps=0"});
+  return parse_config("", "test", overrides);
+}
+
+TrainResult train_quietly(const Config& config, bool stop = false) {
+  testing::internal::CaptureStdout();
+  const std::atomic<bool> asked{stop};
+  try {
+    const TrainResult result = train(config, asked);
+    testing::internal::GetCapturedStdout();
+    return result;
+  } catch (...) {
+    testing::internal::GetCapturedStdout();
+    throw;
+  }
+}
+
+TEST(Train, RunsEveryStepAndSavesWeights) {
+  const TempFolder folder;
+  const TrainResult result = train_quietly(small_run(folder));
+  EXPECT_EQ(result.steps, 5);
+  EXPECT_GT(result.loss, 0);
+  EXPECT_FALSE(result.validation_loss);
+  EXPECT_FALSE(result.interrupted);
+  EXPECT_EQ(result.weights_folder, folder / "run/weights");
+  EXPECT_TRUE(std::filesystem::exists(folder / "run/weights/model.safetensors"));
+}
+
+TEST(Train, SavesNothingWhenAskedNotTo) {
+  const TempFolder folder;
+  const TrainResult result =
+      train_quietly(small_run(folder, {"--checkpoint.enable=false", "--metrics.file="}));
+  EXPECT_EQ(result.weights_folder, "");
+  EXPECT_FALSE(std::filesystem::exists(folder / "run/weights"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "run/metrics.jsonl"));
+}
+
+TEST(Train, StopsAfterTheStepWhenAsked) {
+  const TempFolder folder;
+  const TrainResult result = train_quietly(small_run(folder), true);
+  EXPECT_EQ(result.steps, 1);
+  EXPECT_TRUE(result.interrupted);
+  EXPECT_TRUE(std::filesystem::exists(folder / "run/weights/model.safetensors"));
+}
+
+TEST(Train, AStopDuringTheLastStepIsNoInterruption) {
+  const TempFolder folder;
+  const TrainResult result = train_quietly(small_run(folder, {"--training.steps=1"}), true);
+  EXPECT_FALSE(result.interrupted);
+}
+
+TEST(Train, StopsAtTheFirstStepThatIsNotFinite) {
+  const TempFolder folder;
+  const Config config = small_run(folder, {"--optimizer.lr=1e30", "--training.nonfinite=stop"});
+  expect_user_error(ExitCode::NonFinite,
+                    "step 2: loss nan and gradient norm nan are not both finite; the weights of "
+                    "the last good step are in " +
+                        folder / "run/weights" +
+                        "; lower optimizer.lr or look at the data of this step",
+                    [&] { train_quietly(config); });
+}
+
+TEST(Train, SkipsUpToTheLimit) {
+  const TempFolder folder;
+  const Config config = small_run(
+      folder, {"--optimizer.lr=1e30", "--training.nonfinite_limit=1", "--checkpoint.enable=false"});
+  expect_user_error(ExitCode::NonFinite,
+                    "step 3: loss nan and gradient norm nan are not both finite, 2 steps in a row "
+                    "without an update; lower optimizer.lr or look at the data of this step",
+                    [&] { train_quietly(config); });
+}
+
+TEST(Train, ARunThatEndsWithinTheLimitKeepsItsLastGoodWeights) {
+  const TempFolder folder;
+  const TrainResult result =
+      train_quietly(small_run(folder, {"--optimizer.lr=1e30", "--training.nonfinite_limit=10"}));
+  EXPECT_EQ(result.steps, 5);
+  EXPECT_TRUE(std::filesystem::exists(folder / "run/weights/model.safetensors"));
+}
+
+TEST(Train, RefusesAPlanThatTheDeviceCannotHold) {
+  const TempFolder folder;
+  const std::string spec = folder.write("machine.toml",
+                                        "name = \"small\"\nmatmul_flops_f32 = 1e11\n"
+                                        "matmul_flops_bf16 = 1e11\nmemory_bandwidth = 1e10\n"
+                                        "launch_latency = 1e-6\nmemory_bytes = 1024\n"
+                                        "matmul_efficiency = 0.7\ngemm_workspace_bytes = 0\n");
+  const Config config = small_run(folder, {"--device.spec=" + spec});
+  try {
+    train_quietly(config);
+    FAIL() << "no error";
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.code(), ExitCode::OutOfMemory);
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder / "run"));
+}
+
+}  // namespace
+}  // namespace weft
