@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <map>
-#include <unordered_set>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "graph/cost.h"
 #include "graph/ops/ops.h"
