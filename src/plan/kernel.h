@@ -35,6 +35,7 @@ struct Tensor {
   int64_t elements() const { return count(shape); }
 };
 
+class Communicator;
 class Stream;
 
 // Everything one kernel launch may use. Operands and results are in signature order; an absent
@@ -46,7 +47,9 @@ struct Launch {
   void* workspace = nullptr;
   int64_t workspace_bytes = 0;
   Stream* stream = nullptr;
-  double seconds = 0;  // predicted by the plan
+  double seconds = 0;            // predicted by the plan
+  Communicator* comm = nullptr;  // of a run with several ranks
+  int64_t channel = 0;           // for collectives: the index of the plan's stream
 };
 
 struct Kernel {

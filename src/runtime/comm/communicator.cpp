@@ -1,0 +1,38 @@
+#include "runtime/comm/communicator.h"
+
+#include <bit>
+
+#include "base/error.h"
+
+namespace weft {
+namespace {
+
+// How far apart in rank number two neighbours along the axis are.
+int64_t axis_stride(const Mesh& mesh, std::string_view name) {
+  int64_t stride = 1;
+  for (auto axis = mesh.axes.rbegin(); axis != mesh.axes.rend(); ++axis) {
+    if (axis->name == name) return stride;
+    stride *= axis->size;
+  }
+  throw UserError(ExitCode::Config, cat("the mesh has no axis \"", name, "\""));
+}
+
+}  // namespace
+
+int64_t RankInfo::coordinate(std::string_view axis) const {
+  return rank / axis_stride(mesh, axis) % mesh.axis_size(axis);
+}
+
+std::vector<int64_t> RankInfo::group(std::string_view axis) const {
+  const int64_t stride = axis_stride(mesh, axis);
+  const int64_t first = rank - coordinate(axis) * stride;
+  std::vector<int64_t> ranks;
+  for (int64_t i = 0; i < mesh.axis_size(axis); ++i) ranks.push_back(first + i * stride);
+  return ranks;
+}
+
+int64_t tree_split(int64_t n) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n)) / 2);
+}
+
+}  // namespace weft
