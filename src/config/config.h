@@ -28,6 +28,9 @@ enum class DecayType { Linear, Sqrt, Cosine, Constant };
 // Whether gathered weights are dropped after the forward.
 enum class ReshardPolicy { Default, Always, Never };
 
+// How the collectives of parameters are joined into buckets.
+enum class BucketingMode { None, TransformerBlock, Size, Manual, Auto };
+
 // What is kept for the backward and what is computed again.
 enum class RecomputeMode { None, Full, Selective, MemoryBudget };
 
@@ -107,6 +110,12 @@ struct CompileConfig {
   std::vector<std::string> disable_passes;
   std::string dump_folder;
   std::vector<std::string> dump_passes = {"all"};
+  BucketingMode bucketing = BucketingMode::TransformerBlock;
+  int64_t bucket_min_parameters = 1'000'000;
+  std::vector<std::string> buckets;
+  bool overlap = true;
+  int64_t prefetch = 1;
+  std::vector<std::string> overlap_with;
 };
 
 struct CheckpointConfig {

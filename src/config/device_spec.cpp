@@ -1,5 +1,9 @@
 #include "config/device_spec.h"
 
+#include <algorithm>
+#include <array>
+#include <map>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "config/derived.h"
@@ -11,6 +15,59 @@ namespace {
 
 constexpr double kLargestBytes = 1e18;
 
+constexpr double kMicro = 1e-6;
+constexpr double kGiga = 1e9;
+
+// One row, in microseconds and GB/s as tables state them.
+Link link(int64_t hosts, int64_t ranks, std::array<double, 2> gather, std::array<double, 2> sum) {
+  return {.hosts = hosts,
+          .ranks = ranks,
+          .gather_latency = gather[0] * kMicro,
+          .gather_bandwidth = gather[1] * kGiga,
+          .sum_latency = sum[0] * kMicro,
+          .sum_bandwidth = sum[1] * kGiga};
+}
+
+// NVSwitch inside a host.
+std::vector<Link> nvswitch_links() {
+  return {link(1, 2, {8, 537}, {10, 324}), link(1, 4, {17, 434}, {15, 236}),
+          link(1, 8, {30, 394}, {31, 267})};
+}
+
+// Eight GPUs and as many 400 Gbit/s network cards per host; groups of all GPUs, or of one per host.
+std::vector<Link> cluster_links() {
+  std::vector<Link> links = nvswitch_links();
+  const std::vector<Link> across = {
+      link(2, 8, {70.0, 409.6}, {53, 266.7}),    link(4, 8, {145.6, 396.4}, {81, 160}),
+      link(8, 8, {296.8, 390.1}, {109, 160}),    link(16, 8, {599.2, 387.0}, {137, 160}),
+      link(32, 8, {1204.0, 385.5}, {165, 160}),  link(2, 1, {22.4, 96}, {44.8, 48}),
+      link(4, 1, {50.4, 64}, {100.8, 32}),       link(8, 1, {106.4, 54.9}, {212.8, 27.45}),
+      link(16, 1, {218.4, 51.2}, {436.8, 25.6}), link(32, 1, {442.4, 49.5}, {884.8, 24.75})};
+  links.insert(links.end(), across.begin(), across.end());
+  return links;
+}
+
+DeviceSpec h100(const std::string& name, int64_t ranks_per_host, std::vector<Link> links) {
+  return {.name = name,
+          .matmul_flops_f32 = 50e12,
+          .matmul_flops_bf16 = 700e12,
+          .memory_bandwidth = 3.0e12,
+          .launch_latency = 3e-6,
+          .memory_bytes = 80'000'000'000,
+          .matmul_efficiency = 0.85,
+          .gemm_workspace_bytes = 32 << 20,
+          .ranks_per_host = ranks_per_host,
+          .links = std::move(links)};
+}
+
+DeviceSpec h200(const std::string& name, int64_t ranks_per_host, std::vector<Link> links) {
+  DeviceSpec spec = h100(name, ranks_per_host, std::move(links));
+  spec.matmul_flops_bf16 = 790e12;
+  spec.memory_bandwidth = 4.3e12;
+  spec.memory_bytes = 141'000'000'000;
+  return spec;
+}
+
 // Rates are what well-shaped kernels reach, not what a data sheet promises.
 const std::vector<DeviceSpec>& built_in_specs() {
   static const std::vector<DeviceSpec> specs = {
@@ -21,28 +78,43 @@ const std::vector<DeviceSpec>& built_in_specs() {
        .launch_latency = 2e-6,
        .memory_bytes = 0,
        .matmul_efficiency = 0.7,
-       .gemm_workspace_bytes = 0},
-      {.name = "h100",
-       .matmul_flops_f32 = 50e12,
-       .matmul_flops_bf16 = 700e12,
-       .memory_bandwidth = 3.0e12,
-       .launch_latency = 3e-6,
-       .memory_bytes = 80'000'000'000,
-       .matmul_efficiency = 0.85,
-       .gemm_workspace_bytes = 32 << 20},
-      {.name = "h200",
-       .matmul_flops_f32 = 50e12,
-       .matmul_flops_bf16 = 790e12,
-       .memory_bandwidth = 4.3e12,
-       .launch_latency = 3e-6,
-       .memory_bytes = 141'000'000'000,
-       .matmul_efficiency = 0.85,
-       .gemm_workspace_bytes = 32 << 20},
+       .gemm_workspace_bytes = 0,
+       .ranks_per_host = 0,
+       .links = {link(1, 2, {20, 8}, {30, 5}), link(1, 8, {60, 8}, {90, 5})}},
+      h100("h100", 8, cluster_links()),
+      h100("h100x8", 8, nvswitch_links()),
+      h100("h100x64", 8, cluster_links()),
+      h200("h200", 8, cluster_links()),  // the same switches and network as h100
+      h200("h200x1", 1, {}),
   };
   return specs;
 }
 
-std::vector<Key<DeviceSpec>> make_spec_keys() {
+// Rows of `links` are texts in the file. `file_name` appears in messages.
+Key<DeviceSpec> links_key(const std::string& file_name) {
+  Key<DeviceSpec> key;
+  key.name = "links";
+  key.options.doc = "Speed of collectives by size of the group.";
+  key.rule.type = ValueType::TextList;
+  key.get = [](const DeviceSpec& spec) {
+    std::vector<std::string> rows;
+    for (const Link& row : spec.links) rows.push_back(to_string(row));
+    return ConfigValue(rows);
+  };
+  key.set = [file_name](DeviceSpec& spec, const ConfigValue& value) {
+    spec.links.clear();
+    for (const std::string& row : std::get<std::vector<std::string>>(value)) {
+      try {
+        spec.links.push_back(parse_link(row));
+      } catch (const UserError& error) {
+        throw UserError(error.code(), cat(file_name, ": links: ", error.what()));
+      }
+    }
+  };
+  return key;
+}
+
+std::vector<Key<DeviceSpec>> spec_keys(const std::string& file_name) {
   using S = DeviceSpec;
   const Range rate{.above = 0};
   const Range bytes{.at_least = 0, .at_most = kLargestBytes};
@@ -63,12 +135,44 @@ std::vector<Key<DeviceSpec>> make_spec_keys() {
                {.doc = "Share of the matmul rate reached.", .range = {.above = 0, .at_most = 1}}),
       make_key("gemm_workspace_bytes", &S::gemm_workspace_bytes,
                {.doc = "Bytes of matmul workspace per stream.", .range = bytes}),
+      make_key("ranks_per_host", &S::ranks_per_host,
+               {.doc = "Neighbouring ranks that share a host; 0: all of them.",
+                .range = {.at_least = 0}}),
+      links_key(file_name),
   };
 }
 
-const std::vector<Key<DeviceSpec>>& spec_keys() {
-  static const std::vector<Key<DeviceSpec>> keys = make_spec_keys();
-  return keys;
+// Between two rows, or beyond the last one, where only the latency goes on growing.
+Link between(const Link& a, const Link& b, double share) {
+  const auto mix = [share](double x, double y) { return x + (y - x) * share; };
+  const auto stay = [share](double x, double y) { return x + (y - x) * std::min(share, 1.0); };
+  return {.hosts = a.hosts,
+          .ranks = a.ranks,
+          .gather_latency = mix(a.gather_latency, b.gather_latency),
+          .gather_bandwidth = stay(a.gather_bandwidth, b.gather_bandwidth),
+          .sum_latency = mix(a.sum_latency, b.sum_latency),
+          .sum_bandwidth = stay(a.sum_bandwidth, b.sum_bandwidth)};
+}
+
+// `rows` in order of `size_of`; the first row serves smaller groups too.
+Link interpolate(const std::vector<Link>& rows, int64_t Link::*size, int64_t wanted) {
+  if (rows.size() == 1 || wanted <= rows.front().*size) return rows.front();
+  size_t next = 1;
+  while (next + 1 < rows.size() && rows[next].*size < wanted) ++next;
+  const double begin = static_cast<double>(rows[next - 1].*size);
+  const double end = static_cast<double>(rows[next].*size);
+  return between(rows[next - 1], rows[next], (static_cast<double>(wanted) - begin) / (end - begin));
+}
+
+std::vector<Link> rows_where(const DeviceSpec& spec, bool (*fits)(const Link&, int64_t),
+                             int64_t number, int64_t Link::*size) {
+  std::vector<Link> rows;
+  for (const Link& row : spec.links) {
+    if (fits(row, number)) rows.push_back(row);
+  }
+  std::stable_sort(rows.begin(), rows.end(),
+                   [size](const Link& a, const Link& b) { return a.*size < b.*size; });
+  return rows;
 }
 
 bool names_a_file(const std::string& text) {
@@ -76,6 +180,74 @@ bool names_a_file(const std::string& text) {
 }
 
 }  // namespace
+
+std::string to_string(const Link& link) {
+  return cat("hosts=", link.hosts, " ranks=", link.ranks,
+             " gather_latency=", format_double(link.gather_latency),
+             " gather_bandwidth=", format_double(link.gather_bandwidth),
+             " sum_latency=", format_double(link.sum_latency),
+             " sum_bandwidth=", format_double(link.sum_bandwidth));
+}
+
+Link parse_link(std::string_view text) {
+  Link link;
+  std::map<std::string_view, double*> numbers = {{"gather_latency", &link.gather_latency},
+                                                 {"gather_bandwidth", &link.gather_bandwidth},
+                                                 {"sum_latency", &link.sum_latency},
+                                                 {"sum_bandwidth", &link.sum_bandwidth}};
+  std::map<std::string_view, int64_t*> counts = {{"hosts", &link.hosts}, {"ranks", &link.ranks}};
+  for (const std::string& word : split(trim(text), ' ')) {
+    const size_t equals = std::min(word.find('='), word.size());
+    const std::string_view name = std::string_view(word).substr(0, equals);
+    const std::string_view value =
+        equals < word.size() ? std::string_view(word).substr(equals + 1) : std::string_view();
+    const auto number = numbers.find(name);
+    const auto count = counts.find(name);
+    USER_CHECK(number != numbers.end() || count != counts.end(), "\"", word,
+               "\" is unknown or there twice, expected a row such as \"", to_string(Link()), "\"");
+    if (number != numbers.end()) {
+      const std::optional<double> found = parse_double(value);
+      USER_CHECK(found && *found >= 0 && (*found > 0 || name.ends_with("latency")), "\"", word,
+                 "\" is not a number that can be");
+      *number->second = *found;
+      numbers.erase(number);
+    } else {
+      const std::optional<int64_t> found = parse_int(value);
+      USER_CHECK(found && *found >= 1, "\"", word, "\" is not a whole number from 1");
+      *count->second = *found;
+      counts.erase(count);
+    }
+  }
+  USER_CHECK(numbers.empty() && counts.empty(), "row \"", text, "\" is not complete, expected \"",
+             to_string(Link()), "\"");
+  return link;
+}
+
+Link find_link(const DeviceSpec& spec, int64_t size, int64_t stride) {
+  const Link inside{.gather_latency = spec.launch_latency,
+                    .gather_bandwidth = spec.memory_bandwidth / 2,
+                    .sum_latency = spec.launch_latency,
+                    .sum_bandwidth = spec.memory_bandwidth / 2};
+  if (size == 1 || spec.links.empty()) return inside;
+  const bool one_host = spec.ranks_per_host == 0 || stride * size <= spec.ranks_per_host;
+  if (one_host) {
+    const auto rows = rows_where(
+        spec, [](const Link& row, int64_t) { return row.hosts == 1; }, 0, &Link::ranks);
+    return rows.empty() ? inside : interpolate(rows, &Link::ranks, size);
+  }
+  const int64_t ranks = std::max<int64_t>(1, spec.ranks_per_host / stride);
+  const int64_t hosts = (size + ranks - 1) / ranks;
+  // Groups of a few ranks per host share its network cards as those of all of them do.
+  auto rows = rows_where(
+      spec, [](const Link& row, int64_t n) { return row.hosts > 1 && (row.ranks > 1) == (n > 1); },
+      ranks, &Link::hosts);
+  if (rows.empty()) {
+    rows = rows_where(
+        spec, [](const Link& row, int64_t) { return row.hosts == 1; }, 0, &Link::ranks);
+    return rows.empty() ? inside : interpolate(rows, &Link::ranks, size);
+  }
+  return interpolate(rows, &Link::hosts, hosts);
+}
 
 std::vector<std::string> device_spec_names() {
   std::vector<std::string> names;
@@ -104,11 +276,12 @@ DeviceSpec load_device_spec(const Config& config) {
 DeviceSpec parse_device_spec(std::string_view toml, const std::string& file_name) {
   DeviceSpec spec;
   std::vector<std::string> missing;
-  for (const Key<DeviceSpec>& key : spec_keys()) {
+  const std::vector<Key<DeviceSpec>> keys = spec_keys(file_name);
+  for (const Key<DeviceSpec>& key : keys) {
     missing.push_back(key.name);
   }
   for (const Entry& entry : read_toml(toml, file_name)) {
-    apply_entry(spec_keys(), entry, spec);
+    apply_entry(keys, entry, spec);
     std::erase(missing, entry.key);
   }
   USER_CHECK(missing.empty(), file_name, ": no value for ", join(missing, ", "),
@@ -118,7 +291,7 @@ DeviceSpec parse_device_spec(std::string_view toml, const std::string& file_name
 
 std::string device_spec_to_toml(const DeviceSpec& spec) {
   std::string out;
-  for (const Key<DeviceSpec>& key : spec_keys()) {
+  for (const Key<DeviceSpec>& key : spec_keys("")) {
     out += cat(key.name, " = ", value_to_toml(key.get(spec)), "\n");
   }
   return out;

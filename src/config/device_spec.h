@@ -11,6 +11,19 @@
 
 namespace weft {
 
+// What collectives over one group of ranks reach: seconds = latency + bytes / bandwidth, where
+// bytes are those of the whole tensor (gathered, to be scattered, or to be summed).
+struct Link {
+  int64_t hosts = 1;  // over which the group spreads
+  int64_t ranks = 1;  // of the group on each of them
+  double gather_latency = 0;
+  double gather_bandwidth = 0;  // all_gather and reduce_scatter
+  double sum_latency = 0;
+  double sum_bandwidth = 0;  // all_reduce
+
+  bool operator==(const Link&) const = default;
+};
+
 // Achieved rates in FLOP/s and bytes/s, latency in seconds, sizes in bytes.
 struct DeviceSpec {
   std::string name = {};
@@ -21,7 +34,20 @@ struct DeviceSpec {
   int64_t memory_bytes = 0;          // what an arena may use; 0: the memory of this machine
   double matmul_efficiency = 1.0;    // share of the matmul rate that a matmul of a model reaches
   int64_t gemm_workspace_bytes = 0;  // per stream
+  int64_t ranks_per_host = 0;        // neighbours in the order of ranks; 0: all of them
+  std::vector<Link> links = {};      // empty: there are no measurements
 };
+
+// "hosts=1 ranks=8 gather_latency=3e-05 gather_bandwidth=3.94e+11 sum_latency=...".
+std::string to_string(const Link& link);
+
+// Reads what to_string writes; throws UserError(Config).
+Link parse_link(std::string_view text);
+
+// The link of a group of `size` ranks that are `stride` ranks apart: linear between the two rows
+// around it, beyond the last row the latency grows on and the bandwidth stays. Without rows, and
+// for a group of one, data moves as fast as inside the device.
+Link find_link(const DeviceSpec& spec, int64_t size, int64_t stride);
 
 // Names of the built-in specs.
 std::vector<std::string> device_spec_names();

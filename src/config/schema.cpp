@@ -30,6 +30,15 @@ const Condition kDecays{
     "lr_scheduler.decay_type other than \"constant\"",
     [](const Config& c, int64_t) { return c.lr_scheduler.decay_type != DecayType::Constant; }};
 const Condition kManyRanks{"more than one rank", [](const Config&, int64_t r) { return r > 1; }};
+const Condition kBucketsBySize{
+    "compile.bucketing = \"size\" and more than one rank",
+    [](const Config& c, int64_t r) { return r > 1 && c.compile.bucketing == BucketingMode::Size; }};
+const Condition kBucketsByHand{"compile.bucketing = \"manual\" and more than one rank",
+                               [](const Config& c, int64_t r) {
+                                 return r > 1 && c.compile.bucketing == BucketingMode::Manual;
+                               }};
+const Condition kOverlaps{"compile.overlap = true and more than one rank",
+                          [](const Config& c, int64_t r) { return r > 1 && c.compile.overlap; }};
 const Condition kSelective{
     "activation_checkpoint.mode = \"selective\"",
     [](const Config& c, int64_t) { return has_mode(c, RecomputeMode::Selective); }};
@@ -261,6 +270,32 @@ void add_compile(Keys& keys) {
         {.doc = "Folder for the graph before and after passes; empty writes none."});
   s.add("dump_passes", &C::dump_passes,
         {.doc = "Names of the passes to dump, or \"all\".", .effective_when = &kDumps});
+  s.add("bucketing", &C::bucketing,
+        {.doc = "Which parameters are gathered and reduced together: each alone, those of a "
+                "transformer block, at least bucket_min_parameters, as `buckets` says, or what the "
+                "cost model finds fastest.",
+         .choices = {"none", "transformer_block", "size", "manual", "auto"},
+         .effective_when = &kManyRanks});
+  s.add("bucket_min_parameters", &C::bucket_min_parameters,
+        {.doc = "Fewest parameters of a bucket.",
+         .range = kPositive,
+         .effective_when = &kBucketsBySize});
+  s.add("buckets", &C::buckets,
+        {.doc = "Module paths such as \"layers.[0-5].attention\", \"layers.*\" or "
+                "\"norm+output\": one bucket per match, + joins, the first entry that matches "
+                "wins; every parameter must be in one.",
+         .effective_when = &kBucketsByHand});
+  s.add("overlap", &C::overlap,
+        {.doc = "Whether collectives run beside the computation.", .effective_when = &kManyRanks});
+  s.add("prefetch", &C::prefetch,
+        {.doc = "Buckets gathered ahead of the one in use, fewer where memory is short; -1 takes "
+                "the number that the cost model finds fastest.",
+         .range = {.at_least = 0, .at_most = 1000, .also = -1},
+         .effective_when = &kOverlaps});
+  s.add("overlap_with", &C::overlap_with,
+        {.doc = "Entries \"bucket=module\": the collectives of the buckets that hold parameters of "
+                "the first path hide under the second.",
+         .effective_when = &kOverlaps});
 }
 
 void add_checkpoint(Keys& keys) {

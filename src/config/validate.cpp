@@ -96,6 +96,19 @@ void check_folders(const Config& config) {
              " is empty, expected a folder; use checkpoint.enable = false to save nothing");
 }
 
+void check_compile(const Config& config) {
+  USER_CHECK(config.compile.bucketing != BucketingMode::Manual || !config.compile.buckets.empty(),
+             describe_key(config, "compile.bucketing"),
+             " needs compile.buckets; name module paths, such as [\"tok_embeddings\", "
+             "\"layers.*\", \"norm+output\"]");
+  for (const std::string& entry : config.compile.overlap_with) {
+    const size_t equals = entry.find('=');
+    USER_CHECK(equals != std::string::npos && equals > 0 && equals + 1 < entry.size(),
+               describe_key(config, "compile.overlap_with"), ": \"", entry,
+               "\" is not of the form \"bucket=module\"");
+  }
+}
+
 }  // namespace
 
 void validate(const Config& config, int64_t ranks) {
@@ -106,6 +119,7 @@ void validate(const Config& config, int64_t ranks) {
   check_schedule(config);
   check_data(config);
   check_folders(config);
+  check_compile(config);
   if (config.activation_checkpoint.mode == RecomputeMode::Selective) {
     selective_option(config);
   }

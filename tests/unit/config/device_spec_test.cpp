@@ -42,5 +42,32 @@ TEST(DeviceSpec, ReadsAFile) {
   EXPECT_EQ(spec_for("cuda", path).memory_bytes, 123456789012);
 }
 
+TEST(DeviceSpec, LinksAreReadBack) {
+  for (const Link& link : spec_for("null", "h100x64").links) {
+    EXPECT_EQ(parse_link(to_string(link)), link);
+  }
+}
+
+TEST(DeviceSpec, AGroupInsideAHostUsesItsSwitch) {
+  const DeviceSpec spec = spec_for("null", "h100x64");
+  EXPECT_DOUBLE_EQ(find_link(spec, 8, 1).gather_bandwidth, 394e9);
+  EXPECT_DOUBLE_EQ(find_link(spec, 8, 1).gather_latency, 30e-6);
+  EXPECT_DOUBLE_EQ(find_link(spec, 3, 1).gather_bandwidth, (537e9 + 434e9) / 2);
+  EXPECT_DOUBLE_EQ(find_link(spec, 4, 2).sum_bandwidth, 236e9);
+}
+
+TEST(DeviceSpec, AGroupAcrossHostsUsesTheNetwork) {
+  const DeviceSpec spec = spec_for("null", "h100x64");
+  EXPECT_DOUBLE_EQ(find_link(spec, 64, 1).gather_latency, 296.8e-6);
+  EXPECT_DOUBLE_EQ(find_link(spec, 8, 8).gather_bandwidth, 54.9e9);  // one rank on each host
+  EXPECT_DOUBLE_EQ(find_link(spec, 512, 1).gather_bandwidth, 385.5e9);
+  EXPECT_GT(find_link(spec, 512, 1).gather_latency, find_link(spec, 256, 1).gather_latency);
+}
+
+TEST(DeviceSpec, AGroupOfOneMovesDataInsideTheDevice) {
+  const DeviceSpec spec = spec_for("null", "h200x1");
+  EXPECT_DOUBLE_EQ(find_link(spec, 1, 1).gather_bandwidth, 4.3e12 / 2);
+}
+
 }  // namespace
 }  // namespace weft
