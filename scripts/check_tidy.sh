@@ -9,5 +9,5 @@ mapfile -t files < <(git ls-files 'src/*.cpp' | while read -r file; do
 done)
 # The build names warnings of g++ that clang does not know.
 printf '%s\n' "${files[@]}" | xargs -P "$(nproc)" -n 4 \
-  clang-tidy -p "$build" --quiet --extra-arg=-Wno-unknown-warning-option 2> /dev/null
+  clang-tidy -p "$build" --quiet --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-unknown-pragmas 2> /dev/null
 echo "clang-tidy: ${#files[@]} files"

@@ -102,12 +102,12 @@ void HfReader::require_text(const std::string& key,
 }
 
 void HfReader::read_rope(ModelSpec& spec) const {
-  static const json kNone = json::object();
+  static const json none = json::object();
   const std::string group = has("rope_parameters") ? "rope_parameters" : "rope_scaling";
   if (has(group) && !object_[group].is_object()) {
     refuse(cat("\"", group, "\" is ", shown(object_[group]), ", expected an object"));
   }
-  const HfReader rope(has(group) ? object_[group] : kNone, cat(where_, ": \"", group, "\""));
+  const HfReader rope(has(group) ? object_[group] : none, cat(where_, ": \"", group, "\""));
   spec.rope_theta = rope.number_or("rope_theta", number_or("rope_theta", 10000));
   const char* type_key = rope.has("rope_type") ? "rope_type" : "type";
   rope.require_text(type_key, {"default", "llama3"});

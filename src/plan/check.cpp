@@ -147,16 +147,16 @@ class ProgramWalk {
     }
     for (const TensorRef& ref : step_->operands) {
       check_ref(ref.buffer, ref);
-      if (const auto conflict = history_.read(range(ref.buffer))) bad_read(ref.buffer, *conflict);
+      if (const auto conflict = history_.read(range(ref))) bad_read(ref.buffer, *conflict);
     }
-    std::set<int64_t> targets;
+    std::set<int64_t> targets;  // by first byte
     for (const TensorRef& ref : step_->results) {
       check_ref(ref.buffer, ref);
-      check_write(ref.buffer, targets);
+      check_write(range(ref), targets);
     }
     if (step_->workspace != -1) {
       check_ref(step_->workspace, {});
-      check_write(step_->workspace, targets);
+      check_write(range(step_->workspace), targets);
     }
     if (step_->signal != -1) {
       check_event(step_->signal);
@@ -175,8 +175,9 @@ class ProgramWalk {
       step_fault("names buffer b", index, " of ", plan_.buffers.size());
     }
     const Buffer& buffer = plan_.buffers[index];
-    if (ref.buffer != -1 && tensor_bytes(ref) > buffer.bytes) {
-      step_fault("sees ", tensor_bytes(ref), " bytes of ", describe(plan_, index));
+    if (ref.offset < 0 || (ref.buffer != -1 && ref.offset + tensor_bytes(ref) > buffer.bytes)) {
+      step_fault("sees ", tensor_bytes(ref), " bytes at ", ref.offset, " of ",
+                 describe(plan_, index));
     }
     if (buffer.persistent) return;
     if (buffer.program != program_) {
@@ -188,9 +189,12 @@ class ProgramWalk {
     }
   }
 
-  void check_write(int64_t index, std::set<int64_t>& targets) {
-    if (!targets.insert(index).second) step_fault("writes ", describe(plan_, index), " twice");
-    if (const auto conflict = history_.write(range(index))) {
+  void check_write(const AccessHistory::Range& target, std::set<int64_t>& targets) {
+    const int64_t index = target.buffer;
+    if (!targets.insert(target.begin).second) {
+      step_fault("writes ", describe(plan_, index), " twice");
+    }
+    if (const auto conflict = history_.write(target)) {
       step_fault("writes ", describe(plan_, index), " with no event after ", label(conflict->step),
                  ", which uses those bytes");
     }
@@ -223,6 +227,11 @@ class ProgramWalk {
     return {index, buffer.offset, buffer.offset + buffer.bytes};
   }
 
+  AccessHistory::Range range(const TensorRef& ref) const {
+    const int64_t begin = plan_.buffers[ref.buffer].offset + ref.offset;
+    return {ref.buffer, begin, begin + tensor_bytes(ref)};
+  }
+
   const Plan& plan_;
   ProgramKind program_;
   std::set<int64_t>& written_;
@@ -238,7 +247,7 @@ void check_bindings(const Plan& plan, std::set<int64_t> filled) {
     const int64_t index = binding.tensor.buffer;
     if (index < 0 || index >= static_cast<int64_t>(plan.buffers.size()) ||
         !plan.buffers[index].persistent ||
-        tensor_bytes(binding.tensor) > plan.buffers[index].bytes) {
+        binding.tensor.offset + tensor_bytes(binding.tensor) > plan.buffers[index].bytes) {
       fault(plan, "binding \"", binding.name, "\" does not fit a persistent buffer b", index);
     }
   };

@@ -37,11 +37,12 @@ struct Buffer {
   int64_t last = 0;                         // transient only
 };
 
-// A whole buffer seen as a tensor of this rank.
+// A buffer, or a part of one, seen as a tensor of this rank.
 struct TensorRef {
   int64_t buffer = -1;
   DType dtype = DType::F32;
-  Shape shape;  // local
+  Shape shape;         // local
+  int64_t offset = 0;  // bytes from the start of the buffer
   bool operator==(const TensorRef&) const = default;
 };
 
@@ -63,10 +64,20 @@ struct Step {
   double seconds = 0;  // predicted from the DeviceSpec
 };
 
-// A named tensor the host writes or reads: inputs, parameters, optimizer state, outputs.
+// A parameter inside a flat tensor; where it begins follows from those before it (graph/flat.h).
+struct FlatMember {
+  std::string name;
+  Shape shape;
+  bool operator==(const FlatMember&) const = default;
+};
+
+// A named tensor the host writes or reads: inputs, parameters, optimizer state, outputs. One that is
+// cut over a mesh axis is flat: each rank holds its cut of the members laid one after the other.
 struct Binding {
   std::string name;
   TensorRef tensor;
+  std::string axis = {};
+  std::vector<FlatMember> members = {};
 };
 
 struct Plan {

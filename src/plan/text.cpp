@@ -33,13 +33,25 @@ std::string quoted(const std::string& text) {
 }
 
 std::string print_ref(const TensorRef& ref) {
-  return cat("b", ref.buffer, ": ", to_string(TensorType{ref.dtype, ref.shape, {}}));
+  const std::string offset = ref.offset == 0 ? "" : cat("+", ref.offset);
+  return cat("b", ref.buffer, offset, ": ", to_string(TensorType{ref.dtype, ref.shape, {}}));
 }
 
 std::string print_refs(const std::vector<TensorRef>& refs) {
   std::vector<std::string> pieces;
   for (const TensorRef& ref : refs) pieces.push_back(print_ref(ref));
   return join(pieces, ", ");
+}
+
+// " flat dp_shard "a" f32[4,8], "b" f32[3]", or nothing.
+std::string print_members(const Binding& binding) {
+  if (binding.axis.empty()) return "";
+  std::vector<std::string> members;
+  for (const FlatMember& member : binding.members) {
+    members.push_back(cat(quoted(member.name), " ",
+                          to_string(TensorType{binding.tensor.dtype, member.shape, {}})));
+  }
+  return cat(" flat ", binding.axis, " ", join(members, ", "));
 }
 
 std::string print_buffer(size_t index, const Buffer& buffer) {
@@ -145,8 +157,17 @@ class Parser {
                  : key == "state" ? plan_.states
                                   : plan_.outputs;
     INPUT_CHECK(&list != &plan_.outputs || key == "output", "unknown line \"", key, "\"");
-    std::string name = scan.quoted();
-    list.push_back({std::move(name), parse_ref(scan)});
+    Binding binding;
+    binding.name = scan.quoted();
+    binding.tensor = parse_ref(scan);
+    if (scan.accept("flat")) {
+      binding.axis = scan.word();
+      do {
+        std::string member = scan.quoted();
+        binding.members.push_back({std::move(member), parse_type(scan.type()).shape});
+      } while (scan.accept(","));
+    }
+    list.push_back(std::move(binding));
   }
 
   static ProgramKind parse_program(Scanner& scan) {
@@ -166,10 +187,14 @@ class Parser {
   }
 
   static TensorRef parse_ref(Scanner& scan) {
-    const int64_t buffer = scan.numbered('b');
+    TensorRef ref;
+    ref.buffer = scan.numbered('b');
+    if (scan.accept("+")) ref.offset = scan.integer();
     scan.expect(":");
     TensorType type = parse_type(scan.type());
-    return {buffer, type.dtype, std::move(type.shape)};
+    ref.dtype = type.dtype;
+    ref.shape = std::move(type.shape);
+    return ref;
   }
 
   void parse_buffer(Scanner& scan) {
@@ -295,7 +320,8 @@ std::string print_plan(const Plan& plan) {
   for (size_t i = 0; i < plan.buffers.size(); ++i) text += print_buffer(i, plan.buffers[i]);
   const auto print_bindings = [&](std::string_view key, const std::vector<Binding>& bindings) {
     for (const Binding& binding : bindings) {
-      text += cat(key, " ", quoted(binding.name), " ", print_ref(binding.tensor), "\n");
+      text += cat(key, " ", quoted(binding.name), " ", print_ref(binding.tensor),
+                  print_members(binding), "\n");
     }
   };
   print_bindings("input", plan.inputs);

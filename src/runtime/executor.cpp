@@ -113,7 +113,7 @@ std::unique_ptr<Executor::PreparedStep> Executor::prepare_step(ProgramKind progr
 }
 
 Tensor Executor::tensor(const TensorRef& ref) const {
-  return {arena_->base + plan_.buffers.at(ref.buffer).offset, ref.dtype, ref.shape};
+  return {arena_->base + plan_.buffers.at(ref.buffer).offset + ref.offset, ref.dtype, ref.shape};
 }
 
 const TensorRef& Executor::find(std::string_view name) const {
