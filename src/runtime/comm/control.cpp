@@ -1,0 +1,137 @@
+#include "runtime/comm/control.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <vector>
+
+#include "runtime/comm/futex.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t kJobBytes = (static_cast<int64_t>(sizeof(JobRecord)) + 63) / 64 * 64;
+
+template <size_t Size>
+void copy_text(std::string_view text, char (&to)[Size]) {
+  const size_t length = std::min(text.size(), Size - 1);
+  std::memcpy(to, text.data(), length);
+  to[length] = 0;
+}
+
+std::string mark_text(const MarkRecord& mark) {
+  char text[MarkRecord::kWords * 8 + 1] = {};
+  const auto& words = mark.texts[mark.current.load(std::memory_order_acquire) & 1];
+  for (int64_t i = 0; i < MarkRecord::kWords; ++i) {
+    const uint64_t word = words[i].load(std::memory_order_relaxed);
+    std::memcpy(text + i * 8, &word, 8);
+  }
+  return text;
+}
+
+}  // namespace
+
+int64_t Control::bytes(int64_t ranks) {
+  return kJobBytes + ranks * static_cast<int64_t>(sizeof(RankRecord));
+}
+
+Control Control::start(void* memory, int64_t ranks) {
+  Control control;
+  control.job_ = static_cast<JobRecord*>(memory);
+  control.ranks_ = reinterpret_cast<RankRecord*>(static_cast<char*>(memory) + kJobBytes);
+  control.job_->ranks = ranks;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    for (WaitRecord& wait : control.at(rank).waits) wait.peer = -1;
+    control.at(rank).step = -1;
+  }
+  return control;
+}
+
+uint32_t Control::arrive(int64_t rank, const MeetingPlace& place, uint64_t tag,
+                         std::span<const char> payload) const {
+  Cell& own = cell(rank, place);
+  const uint32_t number = own.arrived.load(std::memory_order_relaxed) + 1;
+  own.tags[number & 1] = tag;
+  if (!payload.empty()) std::memcpy(own.payloads[number & 1], payload.data(), payload.size());
+  // Sequentially consistent with the sleeper's count, so that one of the two sees the other.
+  own.arrived.store(number);
+  if (own.sleepers.load() != 0) futex_wake_all(own.arrived);
+  return number;
+}
+
+void Control::abort(int64_t rank, std::string_view reason, ExitCode code) const {
+  uint32_t going_on = 0;
+  if (!job_->abort_state.compare_exchange_strong(going_on, 1)) return;
+  job_->abort_rank = static_cast<int32_t>(rank);
+  job_->abort_code = static_cast<int32_t>(code);
+  copy_text(reason, job_->abort_reason);
+  job_->abort_state = 2;
+  for (int64_t i = 0; i < ranks(); ++i) {
+    for (auto& channels : at(i).cells) {
+      for (Cell& each : channels) {
+        if (each.sleepers.load() != 0) futex_wake_all(each.arrived);
+      }
+    }
+  }
+}
+
+void Control::check_alive() const {
+  if (aborted()) throw DeviceError(abort_reason(), abort_code());
+}
+
+void Control::set_state(int64_t rank, RankState state) const {
+  at(rank).sign_of_life = monotonic_ns();
+  at(rank).state = static_cast<uint32_t>(state);
+  for (auto& channels : at(rank).cells) {
+    for (Cell& each : channels) {
+      if (each.sleepers.load() != 0) futex_wake_all(each.arrived);
+    }
+  }
+}
+
+void Control::set_failed(int64_t rank, std::string_view error, ExitCode code) const {
+  copy_text(error, at(rank).error);
+  at(rank).exit_code = static_cast<int32_t>(code);
+  set_state(rank, RankState::Failed);
+}
+
+void Control::mark(int64_t rank, int64_t channel, std::string_view where) const {
+  RankRecord& own = at(rank);
+  own.sign_of_life.store(monotonic_ns(), std::memory_order_relaxed);
+  MarkRecord& record = own.marks[channel];
+  record.busy.store(!where.empty(), std::memory_order_relaxed);
+  if (where.empty()) return;
+  const uint32_t next = record.current.load(std::memory_order_relaxed) + 1;
+  char text[MarkRecord::kWords * 8] = {};
+  std::memcpy(text, where.data(), std::min(where.size(), sizeof text));
+  for (int64_t i = 0; i < MarkRecord::kWords; ++i) {
+    uint64_t word;
+    std::memcpy(&word, text + i * 8, 8);
+    record.texts[next & 1][i].store(word, std::memory_order_relaxed);
+  }
+  record.current.store(next, std::memory_order_release);
+}
+
+std::string Control::whereabouts(int64_t rank) const {
+  const RankRecord& record = at(rank);
+  std::vector<std::string> busy;
+  std::string last;
+  for (const MarkRecord& mark : record.marks) {
+    const std::string text = mark_text(mark);
+    if (text.empty()) continue;
+    if (mark.busy.load()) busy.push_back(text);
+    if (last.empty()) last = text;
+  }
+  const int64_t step = record.step.load();
+  std::string where = step >= 0 ? cat("training step ", step) : "before the first training step";
+  if (!busy.empty()) return cat(where, ", in ", join(busy, " and "));
+  return last.empty() ? where : cat(where, ", after ", last);
+}
+
+int64_t monotonic_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace weft

@@ -1,0 +1,135 @@
+// The memory that all ranks of a job on one host share beside their data: where they meet, what
+// each one does, and why the job ended. It is plain memory without pointers, so it serves threads
+// and, mapped by each of them, processes. All of it works while a peer may be killed at any moment:
+// nobody ever holds a lock, a wait ends when the job is aborted, and a silent peer is found out.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace weft {
+
+inline constexpr int64_t kMaxAxes = 6;
+inline constexpr int64_t kMaxChannels = 4;
+inline constexpr int64_t kInlineBytes = 512;
+inline constexpr int64_t kMailBytes = 4096;
+inline constexpr int64_t kWorldAxis = kMaxAxes;  // the meeting place of all ranks
+
+// One rank's side of a meeting place. The rank alone writes it; tag and payload belong to an
+// arrival and lie in the slot of its parity: nobody can be two arrivals ahead of a reader.
+struct Cell {
+  alignas(64) std::atomic<uint32_t> arrived;
+  std::atomic<uint32_t> sleepers;
+  uint64_t tags[2];
+  alignas(64) char payloads[2][kInlineBytes];
+};
+
+// Which arrival of whom a channel waits for; peer -1: none.
+struct WaitRecord {
+  std::atomic<int32_t> peer;
+  std::atomic<int32_t> axis;
+  std::atomic<uint32_t> target;
+};
+
+// What was last started on a channel; two texts, so that the current one is always whole.
+struct MarkRecord {
+  static constexpr int64_t kWords = 16;
+  std::atomic<uint32_t> current;
+  std::atomic<bool> busy;
+  std::atomic<uint64_t> texts[2][kWords];
+};
+
+enum class RankState : uint32_t { Absent, Running, Done, Failed };
+
+struct RankRecord {
+  std::atomic<uint32_t> state;
+  std::atomic<int32_t> inside;  // collectives this rank is in
+  std::atomic<int64_t> step;
+  std::atomic<int64_t> sign_of_life;  // nanoseconds of the monotonic clock
+  WaitRecord waits[kMaxChannels];
+  MarkRecord marks[kMaxChannels];
+  Cell cells[kMaxAxes + 1][kMaxChannels];
+  char mail[2][kMailBytes];
+  int32_t exit_code;
+  char error[1024];  // valid in state Failed
+};
+
+struct JobRecord {
+  int64_t ranks;
+  std::atomic<uint32_t> abort_state;  // 0 going on, 1 being written, 2 aborted
+  std::atomic<int32_t> abort_rank;    // who found out; -1: the launcher
+  int32_t abort_code;
+  char abort_reason[1024];
+};
+
+// A point of meeting: whose cells, which axis and channel.
+struct MeetingPlace {
+  int64_t axis = kWorldAxis;
+  int64_t channel = 0;
+};
+
+// A view of the shared memory; copies see the same job.
+class Control {
+ public:
+  // Bytes a job needs; zero-filled memory of that size is a fresh job once `start` was called.
+  static int64_t bytes(int64_t ranks);
+  static Control start(void* memory, int64_t ranks);
+
+  int64_t ranks() const { return job_->ranks; }
+  RankRecord& at(int64_t rank) const { return ranks_[rank]; }
+  Cell& cell(int64_t rank, const MeetingPlace& place) const {
+    return at(rank).cells[place.axis][place.channel];
+  }
+
+  // Announces an arrival and wakes who sleeps for it; returns its number.
+  uint32_t arrive(int64_t rank, const MeetingPlace& place, uint64_t tag,
+                  std::span<const char> payload = {}) const;
+
+  // Aborts the job unless it is aborted already. `code` is what other ranks exit with.
+  void abort(int64_t rank, std::string_view reason, ExitCode code) const;
+  bool aborted() const { return job_->abort_state.load() == 2; }
+  // Valid once aborted.
+  int64_t abort_rank() const { return job_->abort_rank.load(); }
+  ExitCode abort_code() const { return static_cast<ExitCode>(job_->abort_code); }
+  std::string abort_reason() const { return job_->abort_reason; }
+  // Throws DeviceError when the job is aborted.
+  void check_alive() const;
+
+  void set_state(int64_t rank, RankState state) const;
+  RankState state(int64_t rank) const { return static_cast<RankState>(at(rank).state.load()); }
+  // Leaves the rank's error for the launcher.
+  void set_failed(int64_t rank, std::string_view error, ExitCode code) const;
+
+  void mark(int64_t rank, int64_t channel, std::string_view where) const;
+  // "training step 12, in forward step 3 matmul (layers.0 fwd)".
+  std::string whereabouts(int64_t rank) const;
+
+ private:
+  JobRecord* job_ = nullptr;
+  RankRecord* ranks_ = nullptr;
+};
+
+// How a rank waits.
+struct WaitOptions {
+  double timeout_seconds = 10;
+  int spins = 0;                         // before sleeping; 0 where ranks share cores
+  std::function<bool()> launcher_alive;  // asked while sleeping; empty: there is none
+};
+
+// Waits until `peer` has made the arrival `target`; throws DeviceError when the job is aborted, and
+// aborts it when the peer has left, the launcher is gone, or a rank is hung.
+void await_arrival(const Control& control, int64_t rank, int64_t peer, const MeetingPlace& place,
+                   uint32_t target, const WaitOptions& options);
+
+// Nanoseconds of the monotonic clock, the same for all processes of a host.
+int64_t monotonic_ns();
+
+}  // namespace weft

@@ -1,0 +1,442 @@
+#include "runtime/comm/peer_memory.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <thread>
+
+#include "base/error.h"
+#include "runtime/comm/sum.h"
+
+namespace weft {
+namespace {
+
+enum class Kind : uint64_t { AllGather = 1, ReduceScatter, AllReduce, Barrier, Exchange, Done };
+
+std::string_view kind_name(uint64_t kind) {
+  constexpr std::string_view kNames[] = {"nothing", "all_gather", "reduce_scatter", "all_reduce",
+                                         "barrier", "exchange",   "the end of it"};
+  return kNames[std::min<uint64_t>(kind, std::size(kNames) - 1)];
+}
+
+// What an arrival is for, so that ranks that disagree find out instead of mixing data.
+uint64_t tag_of(Kind kind, DType dtype, int64_t elements) {
+  return static_cast<uint64_t>(kind) << 56 | static_cast<uint64_t>(dtype) << 48 |
+         static_cast<uint64_t>(elements);
+}
+
+std::string tag_text(uint64_t tag) {
+  return cat(kind_name(tag >> 56), " of ", tag & ((uint64_t{1} << 48) - 1), " elements");
+}
+
+int64_t total_elements(std::span<const Tensor> tensors) {
+  int64_t sum = 0;
+  for (const Tensor& tensor : tensors) sum += tensor.elements();
+  return sum;
+}
+
+void* shifted(const void* data, DType dtype, int64_t elements) {
+  return static_cast<char*>(const_cast<void*>(data)) + elements * dtype_bytes(dtype);
+}
+
+// A part of a member inside a cut of the flat.
+struct Piece {
+  size_t member = 0;
+  int64_t offset = 0;    // in the member
+  int64_t position = 0;  // in the cut
+  int64_t elements = 0;
+};
+
+// The parts of the members that lie in elements [begin, end) of the flat, in order.
+std::vector<Piece> pieces_of(std::span<const Tensor> members, int64_t begin, int64_t end) {
+  std::vector<Piece> pieces;
+  int64_t start = 0;
+  for (size_t i = 0; i < members.size(); ++i) {
+    const int64_t elements = members[i].elements();
+    const int64_t low = std::max(start, begin), high = std::min(start + elements, end);
+    if (low < high) pieces.push_back({i, low - start, low - begin, high - low});
+    start += (elements + kFlatBlock - 1) / kFlatBlock * kFlatBlock;
+  }
+  return pieces;
+}
+
+int64_t flat_end(std::span<const Tensor> members) {
+  int64_t start = 0, end = 0;
+  for (const Tensor& member : members) {
+    end = start + member.elements();
+    start += (member.elements() + kFlatBlock - 1) / kFlatBlock * kFlatBlock;
+  }
+  return end;
+}
+
+void check_members(std::span<const Tensor> members, const Tensor& shard, int64_t size) {
+  CHECK(!members.empty(), "a flat without members");
+  for (const Tensor& member : members) {
+    CHECK(member.dtype == members[0].dtype, "members of one flat have different types");
+  }
+  CHECK(flat_end(members) <= shard.elements() * size, "members of ", flat_end(members),
+        " elements, ", size, " shards of ", shard.elements());
+}
+
+// The elements of a tensor that one rank of a group sums for all: cut `i` of `n`.
+std::pair<int64_t, int64_t> slice(int64_t elements, int64_t i, int64_t n) {
+  constexpr int64_t kLine = 16;  // cuts stay on whole cache lines
+  const auto at = [&](int64_t k) {
+    return std::min(elements, (elements * k / n + kLine - 1) / kLine * kLine);
+  };
+  return {at(i), i + 1 == n ? elements : at(i + 1)};
+}
+
+}  // namespace
+
+// One collective of a group on a channel: counts arrivals and checks that all do the same.
+class PeerMemory::Meeting {
+ public:
+  Meeting(PeerMemory& comm, const Group& group, int64_t channel)
+      : comm_(comm), group_(group), place_{group.axis, channel} {
+    CHECK(channel >= 0 && channel < kMaxChannels, "channel ", channel);
+    // Counted before the check: see release.
+    comm_.control_.at(comm_.rank()).inside.fetch_add(1);
+    try {
+      comm_.control_.check_alive();
+    } catch (...) {
+      leave();
+      throw;
+    }
+  }
+  ~Meeting() { leave(); }
+  Meeting(const Meeting&) = delete;
+  Meeting& operator=(const Meeting&) = delete;
+
+  const Group& group() const { return group_; }
+  size_t size() const { return group_.ranks.size(); }
+
+  void arrive(uint64_t tag, std::span<const char> payload = {}) {
+    comm_.control_.check_alive();
+    tag_ = tag;
+    number_ = comm_.control_.arrive(comm_.rank(), place_, tag, payload);
+  }
+
+  // Waits for member i of the group.
+  void await(size_t i) {
+    if (i == group_.own) return;
+    const int64_t peer = group_.ranks[i];
+    await_arrival(comm_.control_, comm_.rank(), peer, place_, number_, comm_.wait_);
+    const uint64_t theirs = comm_.control_.cell(peer, place_).tags[number_ & 1];
+    if (theirs == tag_) return;
+    comm_.control_.abort(comm_.rank(),
+                         cat("ranks disagree: rank ", comm_.rank(), " does ", tag_text(tag_),
+                             ", rank ", peer, " does ", tag_text(theirs)),
+                         ExitCode::Internal);
+    comm_.control_.check_alive();
+  }
+
+  void await_all() {
+    for (size_t i = 0; i < size(); ++i) await(i);
+  }
+
+  void sync(uint64_t tag) {
+    arrive(tag);
+    await_all();
+  }
+
+  // Member i's payload of the arrival that was awaited last.
+  const char* payload(size_t i) const {
+    return comm_.control_.cell(group_.ranks[i], place_).payloads[number_ & 1];
+  }
+  // The slot of mail that belongs to the next arrival.
+  static char* mail(const Control& control, int64_t rank, uint32_t number) {
+    return control.at(rank).mail[number & 1];
+  }
+  uint32_t number() const { return number_; }
+  uint32_t next_number() const {
+    return comm_.control_.cell(comm_.rank(), place_).arrived.load(std::memory_order_relaxed) + 1;
+  }
+
+ private:
+  void leave() { comm_.control_.at(comm_.rank()).inside.fetch_sub(1); }
+
+  PeerMemory& comm_;
+  const Group& group_;
+  MeetingPlace place_;
+  uint64_t tag_ = 0;
+  uint32_t number_ = 0;
+};
+
+PeerMemory::PeerMemory(const Control& control, RankInfo info, const CommOptions& options)
+    : control_(control), info_(std::move(info)), options_(options) {
+  const Mesh& mesh = info_.mesh;
+  CHECK(mesh.ranks() == control.ranks(), "a mesh of ", mesh.ranks(), " ranks in a job of ",
+        control.ranks());
+  CHECK(info_.rank >= 0 && info_.rank < mesh.ranks(), "rank ", info_.rank);
+  CHECK(static_cast<int64_t>(mesh.axes.size()) <= kMaxAxes, "axes ", mesh.axes.size());
+  for (size_t i = 0; i < mesh.axes.size(); ++i) {
+    const std::string& axis = mesh.axes[i].name;
+    groups_.push_back(
+        {static_cast<int64_t>(i), info_.group(axis), static_cast<size_t>(info_.coordinate(axis))});
+  }
+  Group world{.axis = kWorldAxis, .ranks = {}, .own = static_cast<size_t>(info_.rank)};
+  for (int64_t i = 0; i < mesh.ranks(); ++i) world.ranks.push_back(i);
+  groups_.push_back(std::move(world));
+  wait_.timeout_seconds = options_.timeout_seconds;
+  wait_.spins = mesh.ranks() <= static_cast<int64_t>(std::thread::hardware_concurrency()) ? 500 : 0;
+  wait_.launcher_alive = [this] { return launcher_alive(); };
+  control_.set_state(info_.rank, RankState::Running);
+}
+
+PeerMemory::~PeerMemory() {
+  // Left by an exception: peers need not wait to find out.
+  if (std::uncaught_exceptions() > 0) {
+    control_.abort(rank(), cat("rank ", rank(), " failed"), ExitCode::PeerLost);
+  }
+  control_.set_state(info_.rank, RankState::Done);
+}
+
+const PeerMemory::Group& PeerMemory::group(std::string_view axis) const {
+  for (size_t i = 0; i < info_.mesh.axes.size(); ++i) {
+    if (info_.mesh.axes[i].name == axis) return groups_[i];
+  }
+  throw InternalError(cat("internal error: the mesh has no axis \"", axis, "\""));
+}
+
+void* PeerMemory::allocate(int64_t bytes, Device& device) {
+  Block block{.bytes = std::max<int64_t>(bytes, 1), .bases = {}};
+  block.bases.resize(static_cast<size_t>(ranks()));
+  open_block(block, device);
+  const std::lock_guard lock(mutex_);
+  blocks_.push_back(std::move(block));
+  return blocks_.back().bases[static_cast<size_t>(rank())];
+}
+
+void PeerMemory::release(void* memory, Device& device) {
+  // After an abort a peer may still read; it leaves soon, as every wait of its ends.
+  for (int64_t i = 0; i < ranks() && control_.aborted(); ++i) {
+    while (control_.at(i).inside.load() != 0 && control_.state(i) == RankState::Running &&
+           launcher_alive()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  const auto found = std::find_if(blocks_.begin(), blocks_.end(), [&](const Block& block) {
+    return block.bases[static_cast<size_t>(rank())] == memory;
+  });
+  CHECK(found != blocks_.end(), "memory that was not allocated here");
+  close_block(*found, device);
+  blocks_.erase(found);
+}
+
+const void* PeerMemory::peer(int64_t rank, const void* own) const {
+  if (rank == info_.rank) return own;
+  const char* at = static_cast<const char*>(own);
+  const std::lock_guard lock(mutex_);
+  for (const Block& block : blocks_) {
+    const char* base = block.bases[static_cast<size_t>(info_.rank)];
+    if (at >= base && at < base + block.bytes) {
+      return block.bases[static_cast<size_t>(rank)] + (at - base);
+    }
+  }
+  throw InternalError("internal error: a tensor of a collective lies outside the shared memory");
+}
+
+std::vector<const void*> PeerMemory::peers(const Group& group, const void* own) const {
+  std::vector<const void*> places;
+  for (const int64_t rank : group.ranks) places.push_back(peer(rank, own));
+  return places;
+}
+
+void PeerMemory::all_gather(const CollectiveSite& site, const Tensor& shard,
+                            std::span<const Tensor> members) {
+  Meeting meeting(*this, group(site.axis), site.channel);
+  const Group& group = meeting.group();
+  const int64_t cut = shard.elements();
+  const auto size = static_cast<int64_t>(meeting.size());
+  check_members(members, shard, size);
+  const DType dtype = members[0].dtype;
+  const auto own = static_cast<int64_t>(group.own);
+  const auto place_own = [&] {
+    for (const Piece& piece : pieces_of(members, own * cut, (own + 1) * cut)) {
+      convert({shifted(shard.data, shard.dtype, piece.position), shard.dtype}, piece.elements,
+              {shifted(members[piece.member].data, dtype, piece.offset), dtype});
+    }
+  };
+  // Without conversion peers read the shard itself, while this rank still copies its own part.
+  const bool direct = shard.dtype == dtype;
+  if (!direct) place_own();
+  meeting.arrive(tag_of(Kind::AllGather, dtype, cut));
+  if (direct) place_own();
+  for (int64_t k = 1; k < size; ++k) {
+    const int64_t i = (own + k) % size;  // each starts elsewhere, so that reads spread out
+    const int64_t from = group.ranks[static_cast<size_t>(i)];
+    meeting.await(static_cast<size_t>(i));
+    for (const Piece& piece : pieces_of(members, i * cut, (i + 1) * cut)) {
+      void* to = shifted(members[piece.member].data, dtype, piece.offset);
+      const void* source =
+          direct ? peer(from, shifted(shard.data, dtype, piece.position)) : peer(from, to);
+      copy_bytes(to, source, piece.elements * dtype_bytes(dtype));
+    }
+  }
+  meeting.sync(tag_of(Kind::Done, dtype, cut));
+  delay((size - 1) * cut * dtype_bytes(dtype));
+}
+
+void PeerMemory::reduce_scatter(const CollectiveSite& site, std::span<const Tensor> members,
+                                const Tensor& shard) {
+  Meeting meeting(*this, group(site.axis), site.channel);
+  const Group& group = meeting.group();
+  const int64_t cut = shard.elements();
+  const auto size = static_cast<int64_t>(meeting.size());
+  check_members(members, shard, size);
+  const DType dtype = members[0].dtype;
+  const auto own = static_cast<int64_t>(group.own);
+  meeting.sync(tag_of(Kind::ReduceScatter, dtype, cut));
+  int64_t done = 0;
+  const auto zero_until = [&](int64_t end) {
+    void* from = shifted(shard.data, shard.dtype, done);
+    std::memset(from, 0, static_cast<size_t>((end - done) * dtype_bytes(shard.dtype)));
+  };
+  for (const Piece& piece : pieces_of(members, own * cut, (own + 1) * cut)) {
+    zero_until(piece.position);
+    const std::vector<const void*> sources =
+        peers(group, shifted(members[piece.member].data, dtype, piece.offset));
+    tree_sum(sources, dtype, piece.elements,
+             {shifted(shard.data, shard.dtype, piece.position), shard.dtype});
+    done = piece.position + piece.elements;
+  }
+  zero_until(cut);
+  meeting.sync(tag_of(Kind::Done, dtype, cut));
+  delay((size - 1) * cut * dtype_bytes(dtype));
+}
+
+void PeerMemory::all_reduce(const CollectiveSite& site, std::span<const Tensor> tensors) {
+  CHECK(!tensors.empty(), "nothing to reduce");
+  Meeting meeting(*this, group(site.axis), site.channel);
+  int64_t bytes = 0;
+  for (const Tensor& tensor : tensors) bytes += tensor.elements() * dtype_bytes(tensor.dtype);
+  if (bytes <= kInlineBytes) {
+    all_reduce_inline(meeting, tensors);
+  } else {
+    all_reduce_shared(meeting, tensors);
+  }
+  const auto size = static_cast<int64_t>(meeting.size());
+  delay(2 * (size - 1) * bytes / size);
+}
+
+// Few bytes travel with the arrival itself: one meeting, and they may lie anywhere.
+void PeerMemory::all_reduce_inline(Meeting& meeting, std::span<const Tensor> tensors) {
+  char packed[kInlineBytes];
+  int64_t bytes = 0;
+  for (const Tensor& tensor : tensors) {
+    const int64_t length = tensor.elements() * dtype_bytes(tensor.dtype);
+    std::memcpy(packed + bytes, tensor.data, static_cast<size_t>(length));
+    bytes += length;
+  }
+  meeting.arrive(tag_of(Kind::AllReduce, tensors[0].dtype, total_elements(tensors)),
+                 {packed, static_cast<size_t>(bytes)});
+  meeting.await_all();
+  int64_t at = 0;
+  for (const Tensor& tensor : tensors) {
+    std::vector<const void*> sources;
+    const int64_t length = tensor.elements() * dtype_bytes(tensor.dtype);
+    // Packing may leave an element off its natural alignment.
+    std::vector<std::vector<int64_t>> aligned;
+    for (size_t i = 0; i < meeting.size(); ++i) {
+      aligned.emplace_back((length + 7) / 8);
+      std::memcpy(aligned.back().data(), meeting.payload(i) + at, static_cast<size_t>(length));
+      sources.push_back(aligned.back().data());
+    }
+    tree_sum(sources, tensor.dtype, tensor.elements(), {tensor.data, tensor.dtype});
+    at += length;
+  }
+}
+
+// Each rank sums one slice of every tensor in its own memory, then collects the other slices.
+void PeerMemory::all_reduce_shared(Meeting& meeting, std::span<const Tensor> tensors) {
+  const Group& group = meeting.group();
+  const auto size = static_cast<int64_t>(meeting.size());
+  const auto own = static_cast<int64_t>(group.own);
+  const uint64_t tag = tag_of(Kind::AllReduce, tensors[0].dtype, total_elements(tensors));
+  meeting.sync(tag);
+  for (const Tensor& tensor : tensors) {
+    const auto [begin, end] = slice(tensor.elements(), own, size);
+    if (begin == end) continue;
+    void* to = shifted(tensor.data, tensor.dtype, begin);
+    tree_sum(peers(group, to), tensor.dtype, end - begin, {to, tensor.dtype});
+  }
+  meeting.arrive(tag);
+  for (int64_t k = 1; k < size; ++k) {
+    const int64_t i = (own + k) % size;
+    meeting.await(static_cast<size_t>(i));
+    for (const Tensor& tensor : tensors) {
+      const auto [begin, end] = slice(tensor.elements(), i, size);
+      if (begin == end) continue;
+      void* to = shifted(tensor.data, tensor.dtype, begin);
+      copy_bytes(to, peer(group.ranks[static_cast<size_t>(i)], to),
+                 (end - begin) * dtype_bytes(tensor.dtype));
+    }
+  }
+  meeting.sync(tag_of(Kind::Done, tensors[0].dtype, total_elements(tensors)));
+}
+
+void PeerMemory::barrier() {
+  Meeting meeting(*this, groups_.back(), 0);
+  meeting.sync(tag_of(Kind::Barrier, DType::F32, 0));
+}
+
+void PeerMemory::exchange(std::span<const char> own, std::span<char> all) {
+  CHECK(all.size() == own.size() * static_cast<size_t>(ranks()), "exchange of ", own.size(),
+        " bytes into ", all.size());
+  Meeting meeting(*this, groups_.back(), 0);
+  const auto tag = tag_of(Kind::Exchange, DType::F32, static_cast<int64_t>(own.size()));
+  size_t at = 0;
+  do {
+    const size_t length = std::min(own.size() - at, static_cast<size_t>(kMailBytes));
+    std::memcpy(Meeting::mail(control_, rank(), meeting.next_number()), own.data() + at, length);
+    meeting.sync(tag);
+    for (int64_t i = 0; i < ranks(); ++i) {
+      std::memcpy(all.data() + static_cast<size_t>(i) * own.size() + at,
+                  Meeting::mail(control_, i, meeting.number()), length);
+    }
+    at += length;
+  } while (at < own.size());
+}
+
+void PeerMemory::start_step(int64_t step) {
+  control_.at(rank()).step = step;
+  control_.at(rank()).sign_of_life = monotonic_ns();
+}
+
+void PeerMemory::mark(int64_t channel, std::string_view where) {
+  CHECK(channel >= 0 && channel < kMaxChannels, "channel ", channel);
+  control_.mark(rank(), channel, where);
+}
+
+std::optional<std::string> PeerMemory::poll_error() const {
+  if (!control_.aborted()) return std::nullopt;
+  return control_.abort_reason();
+}
+
+void PeerMemory::abort(std::string_view reason) {
+  control_.abort(rank(), cat("rank ", rank(), ": ", reason), ExitCode::PeerLost);
+}
+
+void PeerMemory::delay(int64_t bytes) {
+  const LinkDelay& link = options_.delay;
+  if (link.bytes_per_second <= 0 && link.latency_seconds <= 0) return;
+  const double seconds =
+      link.bytes_per_second > 0 ? static_cast<double>(bytes) / link.bytes_per_second : 0;
+  int64_t end = 0;
+  {
+    // Transfers of two channels share the one link.
+    const std::lock_guard lock(mutex_);
+    link_free_ = std::max(link_free_, monotonic_ns()) + static_cast<int64_t>(seconds * 1e9);
+    end = link_free_ + static_cast<int64_t>(link.latency_seconds * 1e9);
+  }
+  constexpr int64_t kNap = 20'000'000;
+  for (int64_t left; (left = end - monotonic_ns()) > 0;) {
+    control_.check_alive();
+    std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(left, kNap)));
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,78 @@
+// The collectives for ranks that can read each other's memory: one implementation for threads and
+// for processes on one host. Every rank holds the same blocks, so what lies at some place of this
+// rank's block lies at the same place of a peer's. Each collective meets before reading and after.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "runtime/comm/communicator.h"
+#include "runtime/comm/control.h"
+
+namespace weft {
+
+class PeerMemory : public Communicator {
+ public:
+  PeerMemory(const Control& control, RankInfo info, const CommOptions& options);
+  // The rank counts as ended: peers that still wait for it fail.
+  ~PeerMemory() override;
+
+  const RankInfo& info() const override { return info_; }
+  void* allocate(int64_t bytes, Device& device) override;
+  void release(void* memory, Device& device) override;
+  void all_gather(const CollectiveSite& site, const Tensor& shard,
+                  std::span<const Tensor> members) override;
+  void reduce_scatter(const CollectiveSite& site, std::span<const Tensor> members,
+                      const Tensor& shard) override;
+  void all_reduce(const CollectiveSite& site, std::span<const Tensor> tensors) override;
+  void barrier() override;
+  void exchange(std::span<const char> own, std::span<char> all) override;
+  void start_step(int64_t step) override;
+  void mark(int64_t channel, std::string_view where) override;
+  std::optional<std::string> poll_error() const override;
+  void abort(std::string_view reason) override;
+
+ protected:
+  // Memory that peers read: `bases` has this rank's view of each rank's block, by rank.
+  struct Block {
+    int64_t bytes = 0;
+    std::vector<char*> bases;
+  };
+
+  const Control& control() const { return control_; }
+  // Called while waiting; false ends the job.
+  virtual bool launcher_alive() { return true; }
+  // Makes this rank's block, lets the peers see it, and fills in their bases.
+  virtual void open_block(Block& block, Device& device) = 0;
+  virtual void close_block(Block& block, Device& device) = 0;
+
+ private:
+  // The ranks along an axis, or all of them.
+  struct Group {
+    int64_t axis = kWorldAxis;
+    std::vector<int64_t> ranks;
+    size_t own = 0;
+  };
+  class Meeting;
+
+  const Group& group(std::string_view axis) const;
+  // The same place in the block of each rank of the group.
+  std::vector<const void*> peers(const Group& group, const void* own) const;
+  const void* peer(int64_t rank, const void* own) const;
+  void all_reduce_inline(Meeting& meeting, std::span<const Tensor> tensors);
+  void all_reduce_shared(Meeting& meeting, std::span<const Tensor> tensors);
+  // Makes the collective last as long as the artificial link takes for these bytes.
+  void delay(int64_t bytes);
+
+  Control control_;
+  RankInfo info_;
+  CommOptions options_;
+  WaitOptions wait_;
+  std::vector<Group> groups_;  // one per axis, then the world
+  mutable std::mutex mutex_;   // of the two below
+  std::vector<Block> blocks_;
+  int64_t link_free_ = 0;  // when the artificial link has sent what it was given
+};
+
+}  // namespace weft

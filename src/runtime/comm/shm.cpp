@@ -1,0 +1,129 @@
+#include "runtime/comm/shm.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/error.h"
+#include "runtime/comm/peer_memory.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t kPage = 4096;
+
+DeviceError no_memory(std::string_view what, int64_t bytes) {
+  return DeviceError(
+      cat("shared memory: cannot ", what, " ", human_bytes(static_cast<double>(bytes)), ": ",
+          std::strerror(errno), "; free memory or make the plan smaller"),
+      ExitCode::OutOfMemory);
+}
+
+Descriptor anonymous_file(const std::string& name) {
+  Descriptor file(::memfd_create(name.c_str(), MFD_CLOEXEC));
+  if (file.get() < 0) throw no_memory("make a file of", 0);
+  return file;
+}
+
+char* map_shared(int fd, int64_t offset, int64_t bytes) {
+  void* memory = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+                        static_cast<off_t>(offset));
+  if (memory == MAP_FAILED) throw no_memory("map", bytes);
+  ::madvise(memory, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // where the system offers it
+  return static_cast<char*>(memory);
+}
+
+class ShmRank : public PeerMemory {
+ public:
+  ShmRank(ShmJob& job, RankInfo info, const CommOptions& options)
+      : PeerMemory(job.control(), std::move(info), options), job_(job) {}
+
+ private:
+  bool launcher_alive() override { return job_.launcher_alive(); }
+
+  // Blocks lie one after the other in each rank's file, at the same place for all.
+  void open_block(Block& block, Device&) override {
+    block.bytes = (block.bytes + kPage - 1) / kPage * kPage;
+    if (::posix_fallocate(job_.arena(rank()), static_cast<off_t>(end_),
+                          static_cast<off_t>(block.bytes)) != 0) {
+      errno = ENOMEM;
+      throw no_memory("allocate", block.bytes);
+    }
+    std::vector<int64_t> sizes(static_cast<size_t>(ranks()));
+    exchange({reinterpret_cast<const char*>(&block.bytes), sizeof block.bytes},
+             {reinterpret_cast<char*>(sizes.data()), sizes.size() * sizeof sizes[0]});
+    for (int64_t i = 0; i < ranks(); ++i) {
+      CHECK(sizes[static_cast<size_t>(i)] == block.bytes, "rank ", i, " allocates ",
+            sizes[static_cast<size_t>(i)], " bytes, rank ", rank(), " ", block.bytes);
+    }
+    for (int64_t i = 0; i < ranks(); ++i) {
+      block.bases[static_cast<size_t>(i)] = map_shared(job_.arena(i), end_, block.bytes);
+    }
+    offsets_.push_back({block.bases[static_cast<size_t>(rank())], end_});
+    end_ += block.bytes;
+  }
+
+  void close_block(Block& block, Device&) override {
+    const char* own = block.bases[static_cast<size_t>(rank())];
+    for (char* base : block.bases) ::munmap(base, static_cast<size_t>(block.bytes));
+    for (auto at = offsets_.begin(); at != offsets_.end(); ++at) {
+      if (at->first != own) continue;
+      // Gives the pages back; the file keeps its length.
+      ::fallocate(job_.arena(rank()), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                  static_cast<off_t>(at->second), static_cast<off_t>(block.bytes));
+      offsets_.erase(at);
+      return;
+    }
+  }
+
+  ShmJob& job_;
+  int64_t end_ = 0;
+  std::vector<std::pair<const char*, int64_t>> offsets_;
+};
+
+}  // namespace
+
+void Descriptor::reset() {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+}
+
+ShmJob::ShmJob(int64_t ranks) {
+  bytes_ = (Control::bytes(ranks) + kPage - 1) / kPage * kPage;
+  const Descriptor file = anonymous_file("weft-control");
+  if (::ftruncate(file.get(), static_cast<off_t>(bytes_)) != 0) throw no_memory("allocate", bytes_);
+  memory_ = map_shared(file.get(), 0, bytes_);
+  control_ = Control::start(memory_, ranks);
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    arenas_.push_back(anonymous_file(cat("weft-arena-", rank)));
+  }
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) {
+    throw DeviceError(cat("cannot make a pipe: ", std::strerror(errno)));
+  }
+  life_read_ = Descriptor(ends[0]);
+  life_write_ = Descriptor(ends[1]);
+}
+
+ShmJob::~ShmJob() {
+  if (memory_ != nullptr) ::munmap(memory_, static_cast<size_t>(bytes_));
+}
+
+void ShmJob::become_rank() {
+  life_write_.reset();
+}
+
+bool ShmJob::launcher_alive() const {
+  pollfd life{.fd = life_read_.get(), .events = POLLIN, .revents = 0};
+  return ::poll(&life, 1, 0) <= 0 || (life.revents & POLLHUP) == 0;
+}
+
+std::unique_ptr<Communicator> ShmJob::join(RankInfo info, const CommOptions& options) {
+  return std::make_unique<ShmRank>(*this, std::move(info), options);
+}
+
+}  // namespace weft

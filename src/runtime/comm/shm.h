@@ -1,0 +1,61 @@
+// Ranks as processes of one host. A job is made before the processes are forked: its memory is
+// anonymous files whose descriptors they inherit, so that nothing has a name and everything is gone
+// with the last process, however it ends.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "runtime/comm/communicator.h"
+#include "runtime/comm/control.h"
+
+namespace weft {
+
+// A file descriptor that closes itself.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd = -1) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Descriptor() { reset(); }
+  int get() const { return fd_; }
+  void reset();
+
+ private:
+  int fd_;
+};
+
+class ShmJob {
+ public:
+  // Throws DeviceError when the system gives no memory.
+  explicit ShmJob(int64_t ranks);
+  ~ShmJob();
+  ShmJob(const ShmJob&) = delete;
+  ShmJob& operator=(const ShmJob&) = delete;
+
+  int64_t ranks() const { return control_.ranks(); }
+  const Control& control() const { return control_; }
+
+  // In a forked rank: gives up the launcher's side, so that the launcher's death can be seen.
+  void become_rank();
+  // Whether the launcher still holds its side.
+  bool launcher_alive() const;
+
+  // The communicator of one rank; the job outlives it.
+  std::unique_ptr<Communicator> join(RankInfo info, const CommOptions& options = {});
+
+  // The anonymous file of a rank's arena.
+  int arena(int64_t rank) const { return arenas_[static_cast<size_t>(rank)].get(); }
+
+ private:
+  void* memory_ = nullptr;
+  int64_t bytes_ = 0;
+  Control control_;
+  std::vector<Descriptor> arenas_;
+  Descriptor life_read_, life_write_;  // the launcher alone keeps the write end
+};
+
+}  // namespace weft

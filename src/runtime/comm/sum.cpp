@@ -1,0 +1,120 @@
+#include "runtime/comm/sum.h"
+
+#include <algorithm>
+#include <cstring>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+#include "base/error.h"
+#include "runtime/comm/communicator.h"
+#include "runtime/cpu/elements.h"
+#include "runtime/cpu/simd.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t kBlock = 1024;
+// What is larger does not stay in a core's own caches.
+constexpr int64_t kStreamBytes = 4 << 20;
+
+WEFT_CLONES void sum2(const float* a, const float* b, int64_t n, float* to) {
+  WEFT_VECTORIZE
+  for (int64_t i = 0; i < n; ++i) to[i] = a[i] + b[i];
+}
+
+WEFT_CLONES void sum4(const float* a, const float* b, const float* c, const float* d, int64_t n,
+                      float* to) {
+  WEFT_VECTORIZE
+  for (int64_t i = 0; i < n; ++i) to[i] = (a[i] + b[i]) + (c[i] + d[i]);
+}
+
+// Elements [offset, offset + n) of the sources, n at most a block. Parts go through blocks of their
+// own, as `to` may be a source that is still to be read.
+void sum_block(std::span<const void* const> sources, DType dtype, int64_t offset, int64_t n,
+               float* to) {
+  float buffers[4][kBlock];
+  const auto source = [&](size_t i) {
+    const Tensor tensor{const_cast<void*>(sources[i]), dtype, {}};
+    return load(tensor, offset, n, buffers[i]);
+  };
+  switch (sources.size()) {
+    case 1: {
+      const float* only = source(0);
+      if (only != to) std::memcpy(to, only, static_cast<size_t>(n) * sizeof(float));
+      return;
+    }
+    case 2:
+      return sum2(source(0), source(1), n, to);
+    case 4:
+      return sum4(source(0), source(1), source(2), source(3), n, to);
+    default: {
+      const auto split = static_cast<size_t>(tree_split(static_cast<int64_t>(sources.size())));
+      sum_block(sources.first(split), dtype, offset, n, buffers[0]);
+      sum_block(sources.subspan(split), dtype, offset, n, buffers[1]);
+      return sum2(buffers[0], buffers[1], n, to);
+    }
+  }
+}
+
+void sum_integers(std::span<const void* const> sources, int64_t n, int64_t* to) {
+  for (int64_t i = 0; i < n; ++i) {
+    uint64_t sum = 0;  // unsigned: wraps where a signed sum would be undefined
+    for (const void* source : sources) {
+      sum += static_cast<uint64_t>(static_cast<const int64_t*>(source)[i]);
+    }
+    to[i] = static_cast<int64_t>(sum);
+  }
+}
+
+}  // namespace
+
+void tree_sum(std::span<const void* const> sources, DType dtype, int64_t n, const Run& to) {
+  if (dtype == DType::I64) {
+    CHECK(to.dtype == DType::I64, "an i64 sum into ", dtype_name(to.dtype));
+    return sum_integers(sources, n, static_cast<int64_t*>(to.data));
+  }
+  const Tensor result{to.data, to.dtype, {}};
+  float buffer[kBlock];
+  for (int64_t offset = 0; offset < n; offset += kBlock) {
+    const int64_t length = std::min(kBlock, n - offset);
+    float* sums = place(result, offset, buffer);
+    sum_block(sources, dtype, offset, length, sums);
+    store(result, offset, length, sums);
+  }
+}
+
+void convert(const Run& from, int64_t n, const Run& to) {
+  if (from.dtype == to.dtype) return copy_bytes(to.data, from.data, n * dtype_bytes(to.dtype));
+  const void* sources[] = {from.data};
+  tree_sum(sources, from.dtype, n, to);
+}
+
+void copy_bytes(void* to, const void* from, int64_t bytes) {
+#if defined(__SSE2__)
+  if (bytes >= kStreamBytes) {
+    char* at = static_cast<char*>(to);
+    const char* source = static_cast<const char*>(from);
+    const auto head = static_cast<int64_t>(-reinterpret_cast<uintptr_t>(to) & 63);
+    std::memcpy(at, source, static_cast<size_t>(head));
+    int64_t i = head;
+    for (; i + 64 <= bytes; i += 64) {
+      const auto* in = reinterpret_cast<const __m128i*>(source + i);
+      auto* out = reinterpret_cast<__m128i*>(at + i);
+      const __m128i a = _mm_loadu_si128(in), b = _mm_loadu_si128(in + 1);
+      const __m128i c = _mm_loadu_si128(in + 2), d = _mm_loadu_si128(in + 3);
+      _mm_stream_si128(out, a);
+      _mm_stream_si128(out + 1, b);
+      _mm_stream_si128(out + 2, c);
+      _mm_stream_si128(out + 3, d);
+    }
+    _mm_sfence();
+    std::memcpy(at + i, source + i, static_cast<size_t>(bytes - i));
+    return;
+  }
+#endif
+  std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+}  // namespace weft

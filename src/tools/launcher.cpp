@@ -1,0 +1,265 @@
+#include "tools/launcher.h"
+
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <new>
+#include <optional>
+#include <vector>
+
+#include "base/error.h"
+
+namespace weft {
+namespace {
+
+using Body = std::function<int(int64_t rank, ShmJob& job)>;
+
+// Blocks the signals the launcher handles, and restores them.
+class SignalMask {
+ public:
+  SignalMask() {
+    sigemptyset(&watched_);
+    for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&watched_, signal);
+    sigprocmask(SIG_BLOCK, &watched_, &before_);
+  }
+  ~SignalMask() { restore(); }
+  SignalMask(const SignalMask&) = delete;
+  SignalMask& operator=(const SignalMask&) = delete;
+
+  void restore() const { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  const sigset_t& watched() const { return watched_; }
+
+ private:
+  sigset_t watched_, before_;
+};
+
+// Runs the body and leaves its error, if any, where the launcher finds it.
+int run_body(int64_t rank, ShmJob& job, const Body& body) {
+  const auto failed = [&](std::string_view message, ExitCode code) {
+    job.control().set_failed(rank, message, code);
+    job.control().abort(rank, cat("rank ", rank, ": ", message), ExitCode::PeerLost);
+    return static_cast<int>(code);
+  };
+  try {
+    const int code = body(rank, job);
+    job.control().set_state(rank, RankState::Done);
+    return code;
+  } catch (const UserError& error) {
+    return failed(error.what(), error.code());
+  } catch (const DeviceError& error) {
+    return failed(error.what(), error.code());
+  } catch (const std::bad_alloc&) {
+    return failed("the machine has no memory left", ExitCode::OutOfMemory);
+  } catch (const std::exception& error) {
+    return failed(error.what(), ExitCode::Internal);
+  }
+}
+
+[[noreturn]] void rank_main(int64_t rank, ShmJob& job, const Body& body, const SignalMask& mask) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  job.become_rank();
+  // The launcher may have died before it was to take the rank along.
+  if (!job.launcher_alive()) ::_exit(static_cast<int>(ExitCode::PeerLost));
+  mask.restore();
+  const int code = run_body(rank, job, body);
+  std::fflush(nullptr);
+  ::_exit(code);
+}
+
+class Supervisor {
+ public:
+  Supervisor(const LaunchOptions& options, const Body& body)
+      : options_(options), job_(options.ranks), signals_(make_signal_file()) {
+    std::fflush(nullptr);
+    for (int64_t rank = 0; rank < options.ranks; ++rank) start(rank, body);
+  }
+  // Nobody stays behind, however this ends.
+  ~Supervisor() {
+    for (Rank& rank : ranks_) {
+      if (rank.ended) continue;
+      ::kill(rank.pid, SIGKILL);
+      ::waitpid(rank.pid, nullptr, 0);
+    }
+  }
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+
+  int supervise();
+
+ private:
+  struct Rank {
+    pid_t pid = 0;
+    bool ended = false;
+    bool forced = false;  // killed by the launcher
+    int status = 0;
+  };
+
+  Descriptor make_signal_file() {
+    Descriptor file(::signalfd(-1, &mask_.watched(), SFD_CLOEXEC | SFD_NONBLOCK));
+    if (file.get() < 0) throw DeviceError(cat("launcher: signalfd: ", std::strerror(errno)));
+    return file;
+  }
+  void start(int64_t rank, const Body& body);
+  bool all_ended() const {
+    return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.ended; });
+  }
+  void read_signals();
+  void reap();
+  void note_end(int64_t index);
+  void enforce();
+  int verdict() const;
+  int blame(const std::string& message, int64_t involved, ExitCode code) const;
+  std::vector<int64_t> failures() const;
+  void report(const std::string& message) const;
+
+  const LaunchOptions& options_;
+  SignalMask mask_;
+  ShmJob job_;
+  Descriptor signals_;
+  std::vector<Rank> ranks_;
+  std::string loss_;        // how the first rank was lost, if one was
+  int64_t abort_seen_ = 0;  // when the launcher saw the abort; 0: not yet
+};
+
+void Supervisor::start(int64_t rank, const Body& body) {
+  const pid_t pid = ::fork();
+  if (pid == 0) rank_main(rank, job_, body, mask_);
+  if (pid < 0)
+    throw DeviceError(cat("launcher: cannot fork rank ", rank, ": ", std::strerror(errno)));
+  ranks_.push_back({.pid = pid});
+}
+
+int Supervisor::supervise() {
+  constexpr int kTickMilliseconds = 50;
+  while (!all_ended()) {
+    pollfd wake{.fd = signals_.get(), .events = POLLIN, .revents = 0};
+    ::poll(&wake, 1, kTickMilliseconds);
+    read_signals();
+    reap();
+    enforce();
+  }
+  return verdict();
+}
+
+void Supervisor::read_signals() {
+  signalfd_siginfo info;
+  while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
+    // What the terminal sends has reached the ranks already.
+    if (info.ssi_signo == SIGCHLD || info.ssi_code == SI_KERNEL) continue;
+    for (const Rank& rank : ranks_) {
+      if (!rank.ended) ::kill(rank.pid, static_cast<int>(info.ssi_signo));
+    }
+  }
+}
+
+void Supervisor::reap() {
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    Rank& rank = ranks_[i];
+    if (rank.ended || ::waitpid(rank.pid, &rank.status, WNOHANG) != rank.pid) continue;
+    rank.ended = true;
+    note_end(static_cast<int64_t>(i));
+  }
+}
+
+void Supervisor::note_end(int64_t index) {
+  const Rank& rank = ranks_[static_cast<size_t>(index)];
+  const Control& control = job_.control();
+  const RankState state = control.state(index);
+  std::string how;
+  if (WIFSIGNALED(rank.status) && !rank.forced) {
+    const int signal = WTERMSIG(rank.status);
+    const char* name = ::sigabbrev_np(signal);
+    how = cat("was killed by signal ", signal, name == nullptr ? "" : cat(" (SIG", name, ")"));
+  } else if (WIFEXITED(rank.status) && state != RankState::Done && state != RankState::Failed) {
+    how = cat("left with exit code ", WEXITSTATUS(rank.status));
+  }
+  if (how.empty()) return;
+  const std::string message =
+      cat("rank ", index, " (pid ", rank.pid, ") ", how, " at ", control.whereabouts(index));
+  if (loss_.empty()) loss_ = message;
+  control.abort(-1, message, ExitCode::PeerLost);
+}
+
+void Supervisor::enforce() {
+  if (!job_.control().aborted()) return;
+  const int64_t now = monotonic_ns();
+  if (abort_seen_ == 0) abort_seen_ = now;
+  if (static_cast<double>(now - abort_seen_) * 1e-9 < options_.grace_seconds) return;
+  for (Rank& rank : ranks_) {
+    if (rank.ended || rank.forced) continue;
+    rank.forced = true;
+    ::kill(rank.pid, SIGKILL);
+  }
+}
+
+// Ranks with an error of their own, the earliest first.
+std::vector<int64_t> Supervisor::failures() const {
+  const Control& control = job_.control();
+  std::vector<int64_t> found;
+  for (int64_t i = 0; i < options_.ranks; ++i) {
+    const auto code = static_cast<ExitCode>(control.at(i).exit_code);
+    const bool follow_up = code == ExitCode::PeerLost || code == ExitCode::Hang;
+    if (control.state(i) == RankState::Failed && !follow_up) found.push_back(i);
+  }
+  std::sort(found.begin(), found.end(), [&](int64_t a, int64_t b) {
+    return control.at(a).sign_of_life.load() < control.at(b).sign_of_life.load();
+  });
+  return found;
+}
+
+int Supervisor::verdict() const {
+  const Control& control = job_.control();
+  if (!loss_.empty()) return blame(loss_, 1, ExitCode::PeerLost);
+  if (const std::vector<int64_t> failed = failures(); !failed.empty()) {
+    const std::string first = control.at(failed[0]).error;
+    const auto same = std::count_if(failed.begin(), failed.end(),
+                                    [&](int64_t i) { return control.at(i).error == first; });
+    const std::string who = same == 1 ? cat("rank ", failed[0], ": ") : "";
+    return blame(who + first, same, static_cast<ExitCode>(control.at(failed[0]).exit_code));
+  }
+  if (control.aborted()) return blame(control.abort_reason(), 1, control.abort_code());
+  for (const Rank& rank : ranks_) {
+    if (WIFEXITED(rank.status) && WEXITSTATUS(rank.status) != 0) return WEXITSTATUS(rank.status);
+  }
+  return 0;
+}
+
+// The cause first; what followed from it in one line.
+int Supervisor::blame(const std::string& message, int64_t involved, ExitCode code) const {
+  report(message);
+  std::vector<std::string> forced;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    if (ranks_[i].forced) forced.push_back(cat(i));
+  }
+  const int64_t others = options_.ranks - involved;
+  if (others > 0) {
+    report(cat(others == 1 ? "the other rank" : cat("the other ", others, " ranks"), " stopped",
+               forced.empty() ? ""
+                              : cat("; killed after ", format_double(options_.grace_seconds),
+                                    " s: ", join(forced, ", "))));
+  }
+  return static_cast<int>(code);
+}
+
+void Supervisor::report(const std::string& message) const {
+  if (options_.report) return options_.report(message);
+  std::fprintf(stderr, "weft: %s\n", message.c_str());
+}
+
+}  // namespace
+
+int launch_ranks(const LaunchOptions& options, const Body& body) {
+  CHECK(options.ranks >= 1, "ranks ", options.ranks);
+  Supervisor supervisor(options, body);
+  return supervisor.supervise();
+}
+
+}  // namespace weft

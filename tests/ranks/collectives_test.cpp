@@ -1,0 +1,296 @@
+// Every collective over threads and over processes, for groups of many sizes and along two axes at
+// once, against a scalar oracle, bit for bit.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <thread>
+
+#include "base/half.h"
+#include "ranks/ranks.h"
+
+namespace weft {
+namespace {
+
+// A value with many mantissa bits, so that another order of summation shows.
+float element(int64_t rank, int64_t seed, int64_t i) {
+  uint64_t x = static_cast<uint64_t>(rank * 1000003 + seed * 7919 + i + 1) * 0x9e3779b97f4a7c15u;
+  x ^= x >> 29;
+  x *= 0xbf58476d1ce4e5b9u;
+  x ^= x >> 32;
+  const int exponent = static_cast<int>(x % 7) - 3;
+  return static_cast<float>(std::ldexp(static_cast<double>(x >> 40) / (1 << 23) - 1.0, exponent));
+}
+
+uint64_t encode(DType dtype, float value) {
+  switch (dtype) {
+    case DType::BF16:
+      return bf16_from_f32(value);
+    case DType::F16:
+      return f16_from_f32(value);
+    default:
+      return bits_from_f32(value);
+  }
+}
+
+float decode(DType dtype, uint64_t bits) {
+  switch (dtype) {
+    case DType::BF16:
+      return f32_from_bf16(static_cast<uint16_t>(bits));
+    case DType::F16:
+      return f32_from_f16(static_cast<uint16_t>(bits));
+    default:
+      return f32_from_bits(static_cast<uint32_t>(bits));
+  }
+}
+
+uint64_t read_bits(const Tensor& tensor, int64_t i) {
+  uint64_t bits = 0;
+  const int64_t bytes = dtype_bytes(tensor.dtype);
+  std::memcpy(&bits, tensor.as<char>() + i * bytes, static_cast<size_t>(bytes));
+  return bits;
+}
+
+void write_bits(const Tensor& tensor, int64_t i, uint64_t bits) {
+  const int64_t bytes = dtype_bytes(tensor.dtype);
+  std::memcpy(tensor.as<char>() + i * bytes, &bits, static_cast<size_t>(bytes));
+}
+
+void fill(const Tensor& tensor, int64_t rank, int64_t seed) {
+  for (int64_t i = 0; i < tensor.elements(); ++i) {
+    write_bits(tensor, i, encode(tensor.dtype, element(rank, seed, i)));
+  }
+}
+
+// The tree of the contract, written as plainly as can be.
+float oracle_sum(const std::vector<float>& terms) {
+  if (terms.size() == 1) return terms[0];
+  size_t split = 1;
+  while (split * 2 < terms.size()) split *= 2;
+  const auto middle = terms.begin() + static_cast<std::ptrdiff_t>(split);
+  return oracle_sum({terms.begin(), middle}) + oracle_sum({middle, terms.end()});
+}
+
+uint64_t oracle_sum_bits(DType dtype, const std::vector<int64_t>& ranks, int64_t seed, int64_t i) {
+  std::vector<float> terms;
+  for (const int64_t rank : ranks) {
+    terms.push_back(decode(dtype, encode(dtype, element(rank, seed, i))));
+  }
+  return bits_from_f32(oracle_sum(terms));
+}
+
+int64_t rounded(int64_t elements) {
+  return (elements + kFlatBlock - 1) / kFlatBlock * kFlatBlock;
+}
+
+// Members of a flat with gaps between them in memory, and this rank's cut of it.
+struct Flat {
+  Flat(const std::vector<int64_t>& sizes, DType member_dtype, DType shard_dtype, int64_t cuts,
+       Communicator& comm_, Device& device_)
+      : comm(comm_), device(device_) {
+    int64_t total = 0, bytes = 0;
+    for (const int64_t size : sizes) {
+      starts.push_back(total);
+      total += rounded(size);
+      bytes += rounded(size) * 8 + 192;
+    }
+    const int64_t cut = rounded((total + cuts - 1) / cuts);
+    memory = static_cast<char*>(comm.allocate(bytes + cut * 8, device));
+    std::memset(memory, 0xff, static_cast<size_t>(bytes + cut * 8));
+    char* at = memory;
+    for (const int64_t size : sizes) {
+      members.push_back({at, member_dtype, {size}});
+      at += rounded(size) * 8 + 192;
+    }
+    shard = {at, shard_dtype, {cut}};
+  }
+  ~Flat() { comm.release(memory, device); }
+
+  Communicator& comm;
+  Device& device;
+  char* memory = nullptr;
+  std::vector<Tensor> members;
+  std::vector<int64_t> starts;
+  Tensor shard;
+};
+
+const std::vector<int64_t> kSizes = {3, 2048, 1025, 1, 5000};
+
+void check_all_gather(Communicator& comm, Device& device, std::string_view axis, DType from,
+                      DType to) {
+  const RankInfo& info = comm.info();
+  const std::vector<int64_t> group = info.group(axis);
+  Flat flat(kSizes, to, from, comm.size(axis), comm, device);
+  for (int round = 0; round < 3; ++round) {
+    fill(flat.shard, comm.rank(), round);
+    comm.all_gather({axis, 0}, flat.shard, flat.members);
+    const int64_t cut = flat.shard.elements();
+    for (size_t m = 0; m < flat.members.size(); ++m) {
+      for (int64_t i = 0; i < flat.members[m].elements(); ++i) {
+        const int64_t at = flat.starts[m] + i;
+        const int64_t owner = group[static_cast<size_t>(at / cut)];
+        const float value = decode(from, encode(from, element(owner, round, at % cut)));
+        require(read_bits(flat.members[m], i) == encode(to, value),
+                cat("gathered member ", m, " element ", i, " differs"));
+      }
+    }
+  }
+}
+
+void check_reduce_scatter(Communicator& comm, Device& device, std::string_view axis, DType from) {
+  const RankInfo& info = comm.info();
+  const std::vector<int64_t> group = info.group(axis);
+  Flat flat(kSizes, from, DType::F32, comm.size(axis), comm, device);
+  for (int round = 0; round < 3; ++round) {
+    for (size_t m = 0; m < flat.members.size(); ++m) {
+      fill(flat.members[m], comm.rank(), round + static_cast<int64_t>(m));
+    }
+    comm.reduce_scatter({axis, 1}, flat.members, flat.shard);
+    const int64_t cut = flat.shard.elements();
+    std::vector<uint64_t> expected(static_cast<size_t>(cut), 0);
+    for (size_t m = 0; m < flat.members.size(); ++m) {
+      for (int64_t i = 0; i < flat.members[m].elements(); ++i) {
+        const int64_t at = flat.starts[m] + i - info.coordinate(axis) * cut;
+        if (at < 0 || at >= cut) continue;
+        expected[static_cast<size_t>(at)] =
+            oracle_sum_bits(from, group, round + static_cast<int64_t>(m), i);
+      }
+    }
+    for (int64_t i = 0; i < cut; ++i) {
+      require(read_bits(flat.shard, i) == expected[static_cast<size_t>(i)],
+              cat("reduced element ", i, " of the shard differs"));
+    }
+  }
+}
+
+void check_all_reduce(Communicator& comm, Device& device, std::string_view axis, DType dtype,
+                      const std::vector<int64_t>& sizes) {
+  const std::vector<int64_t> group = comm.info().group(axis);
+  Flat flat(sizes, dtype, dtype, 1, comm, device);
+  for (int round = 0; round < 3; ++round) {
+    for (const Tensor& tensor : flat.members) fill(tensor, comm.rank(), round);
+    comm.all_reduce({axis, 2}, flat.members);
+    for (const Tensor& tensor : flat.members) {
+      for (int64_t i = 0; i < tensor.elements(); ++i) {
+        const auto sum = static_cast<uint32_t>(oracle_sum_bits(dtype, group, round, i));
+        require(read_bits(tensor, i) == encode(dtype, f32_from_bits(sum)),
+                cat("all-reduced element ", i, " differs"));
+      }
+    }
+  }
+}
+
+void check_integers(Communicator& comm, Device& device, std::string_view axis, int64_t size) {
+  const std::vector<int64_t> group = comm.info().group(axis);
+  Flat flat({size}, DType::I64, DType::I64, 1, comm, device);
+  auto* values = flat.members[0].as<int64_t>();
+  const auto value = [](int64_t rank, int64_t i) { return (rank + 1) * ((int64_t{1} << 58) - i); };
+  for (int64_t i = 0; i < size; ++i) values[i] = value(comm.rank(), i);
+  comm.all_reduce({axis, 0}, flat.members);
+  for (int64_t i = 0; i < size; ++i) {
+    uint64_t sum = 0;
+    for (const int64_t rank : group) sum += static_cast<uint64_t>(value(rank, i));
+    require(static_cast<uint64_t>(values[i]) == sum, cat("integer sum ", i, " differs"));
+  }
+}
+
+void check_everything(Communicator& comm, Device& device) {
+  for (const MeshAxis& axis : comm.info().mesh.axes) {
+    for (const DType to : {DType::F32, DType::BF16, DType::F16}) {
+      check_all_gather(comm, device, axis.name, DType::F32, to);
+      check_all_gather(comm, device, axis.name, to, DType::F32);
+      check_reduce_scatter(comm, device, axis.name, to);
+      check_all_reduce(comm, device, axis.name, to, {1, 3000, 17});
+      check_all_reduce(comm, device, axis.name, to, {1, 3, 5});
+    }
+    check_integers(comm, device, axis.name, 12);
+    check_integers(comm, device, axis.name, 1000);
+  }
+  comm.barrier();
+}
+
+std::string mesh_name(const Mesh& mesh) {
+  std::string name;
+  for (const MeshAxis& axis : mesh.axes) name += cat(name.empty() ? "" : "x", axis.size);
+  return name;
+}
+
+std::vector<Mesh> meshes() {
+  std::vector<Mesh> list;
+  for (const int64_t ranks : {1, 2, 3, 4, 5, 8}) list.push_back(make_mesh({{"dp_shard", ranks}}));
+  list.push_back(make_mesh({{"dp_replicate", 2}, {"dp_shard", 2}}));
+  list.push_back(make_mesh({{"dp_replicate", 2}, {"dp_shard", 4}}));
+  list.push_back(make_mesh({{"dp_replicate", 3}, {"dp_shard", 1}}));
+  return list;
+}
+
+class Collectives : public testing::TestWithParam<std::tuple<Transport, Mesh>> {
+ protected:
+  void run(const RankBody& body) {
+    const auto& [transport, mesh] = GetParam();
+    for (const std::string& error : run_ranks(mesh, {.transport = transport}, body)) {
+      EXPECT_EQ(error, "");
+    }
+  }
+};
+
+TEST_P(Collectives, MatchTheOracle) {
+  run(check_everything);
+}
+
+// The streams of a plan run beside each other and may meet over one axis or over several.
+TEST_P(Collectives, ChannelsDoNotDisturbEachOther) {
+  run([](Communicator& comm, Device& device) {
+    const std::vector<MeshAxis>& axes = comm.info().mesh.axes;
+    Flat gathered(kSizes, DType::BF16, DType::F32, comm.size(axes.back().name), comm, device);
+    Flat reduced(kSizes, DType::F32, DType::F32, comm.size(axes.back().name), comm, device);
+    Flat summed({2000}, DType::F32, DType::F32, 1, comm, device);
+    fill(gathered.shard, comm.rank(), 0);
+    for (const Tensor& member : reduced.members) fill(member, comm.rank(), 0);
+    std::thread gather([&] {
+      for (int i = 0; i < 50; ++i)
+        comm.all_gather({axes.back().name, 1}, gathered.shard, gathered.members);
+    });
+    std::thread reduce([&] {
+      for (int i = 0; i < 50; ++i)
+        comm.reduce_scatter({axes.back().name, 2}, reduced.members, reduced.shard);
+    });
+    const std::vector<int64_t> group = comm.info().group(axes.front().name);
+    for (int i = 0; i < 50; ++i) {
+      fill(summed.members[0], comm.rank(), i);
+      comm.all_reduce({axes.front().name, 0}, summed.members);
+      require(read_bits(summed.members[0], 7) == oracle_sum_bits(DType::F32, group, i, 7),
+              "a sum differs");
+    }
+    gather.join();
+    reduce.join();
+    comm.barrier();
+  });
+}
+
+TEST_P(Collectives, ExchangeCollectsInRankOrder) {
+  run([](Communicator& comm, Device&) {
+    for (const size_t size : {size_t{0}, size_t{1}, size_t{4096}, size_t{10001}}) {
+      const std::string own(size, static_cast<char>('a' + comm.rank()));
+      std::string all(size * static_cast<size_t>(comm.ranks()), '?');
+      comm.exchange(own, all);
+      std::string expected;
+      for (int64_t i = 0; i < comm.ranks(); ++i)
+        expected += std::string(size, static_cast<char>('a' + i));
+      require(all == expected, cat("exchange of ", size, " bytes differs"));
+    }
+  });
+}
+
+std::string case_name(const testing::TestParamInfo<std::tuple<Transport, Mesh>>& test) {
+  const auto& [transport, mesh] = test.param;
+  return cat(transport == Transport::Threads ? "threads_" : "shm_", mesh_name(mesh));
+}
+
+INSTANTIATE_TEST_SUITE_P(, Collectives,
+                         testing::Combine(testing::Values(Transport::Threads, Transport::Shm),
+                                          testing::ValuesIn(meshes())),
+                         case_name);
+
+}  // namespace
+}  // namespace weft
