@@ -19,7 +19,12 @@ void remove_use(Value* value, const Node* user) {
 
 std::string result_name(const OpDef& op, const NodeOptions& options, size_t result) {
   if (!options.result_names.empty()) return options.result_names.at(result);
-  return result == 0 ? options.name : options.name + "." + op.parsed().results.at(result).name;
+  if (result == 0) return options.name;
+  const auto& specs = op.parsed().results;
+  if (op.parsed().has_variadic_results() && result + 1 >= specs.size()) {
+    return cat(options.name, ".", result);
+  }
+  return options.name + "." + specs.at(result).name;
 }
 
 }  // namespace
@@ -50,6 +55,11 @@ std::vector<Node*> Graph::nodes() const {
   list.reserve(nodes_.size());
   for (const auto& node : nodes_) list.push_back(node.get());
   return list;
+}
+
+Node* Graph::next(const Node* node) const {
+  auto after = std::next(node->position_);
+  return after == nodes_.end() ? nullptr : after->get();
 }
 
 void Graph::add_output(std::string name, Value* value) {
@@ -85,11 +95,13 @@ Node* Graph::insert(Node* before, const OpDef& op, std::vector<Value*> operands,
   return place(std::move(node), before);
 }
 
-Node* Graph::insert_source(Node* before, const OpDef& op, std::string source_name, TensorType type,
+Node* Graph::insert_source(Node* before, const OpDef& op, Attr source, TensorType type,
                            const NodeOptions& options) {
   auto node = std::make_unique<Node>();
   node->op = &op;
-  node->attrs = {Attr(std::move(source_name))};
+  CHECK(source.index() == op.parsed().attrs.at(0).default_value.index(), "op ", op.name(), ": ",
+        to_string(source), " is of another kind");
+  node->attrs = {std::move(source)};
   node->path = options.path;
   node->phase = options.phase;
   add_result(node.get(), options.name, std::move(type));
@@ -136,6 +148,20 @@ void Graph::retype(Node* node) {
   for (size_t i = 0; i < types.size(); ++i) node->results[i]->type = std::move(types[i]);
 }
 
+void Graph::set_type(Value* value, TensorType type) {
+  CHECK(value->def->op->traits.source ||
+            (type.dtype == value->type.dtype && type.shape == value->type.shape),
+        "%", value->name, " is ", to_string(value->type), ", not ", to_string(type));
+  value->type = std::move(type);
+}
+
+void Graph::rename(Value* value, const std::string& name) {
+  if (value->name == name) return;
+  values_.erase(value->name);
+  value->name = unique_name(name);
+  values_.emplace(value->name, value);
+}
+
 void Graph::erase(Node* node) {
   for (const auto& value : node->results) {
     CHECK(value->users.empty(), "%", value->name, " is erased but still used");
@@ -169,7 +195,7 @@ Node* Graph::clone(const Node* node, Node* before, std::vector<Value*> operands,
   return place(std::move(copy), before);
 }
 
-Value* Graph::add_result(Node* node, std::string name, TensorType type) {
+Value* Graph::add_result(Node* node, const std::string& name, TensorType type) {
   auto value = std::make_unique<Value>();
   value->name = unique_name(name);
   value->type = std::move(type);

@@ -65,11 +65,13 @@ class Graph {
 
   const std::string& name() const { return name_; }
   const Mesh& mesh() const { return mesh_; }
+  void set_mesh(Mesh mesh) { mesh_ = std::move(mesh); }
 
   // Nodes in execution order. Do not edit the graph while iterating this; take nodes() first.
   const std::list<std::unique_ptr<Node>>& order() const { return nodes_; }
   std::vector<Node*> nodes() const;
   size_t size() const { return nodes_.size(); }
+  Node* next(const Node* node) const;  // the one after it; nullptr at the end
 
   // Named results of the program, in order.
   struct Output {
@@ -86,8 +88,9 @@ class Graph {
   // Inserts a node before `before` (nullptr: at the end); result types come from the op's infer.
   Node* insert(Node* before, const OpDef& op, std::vector<Value*> operands, Attrs attrs,
                const NodeOptions& options);
-  // The same for a source op (input, param, state), whose type is given and not inferred.
-  Node* insert_source(Node* before, const OpDef& op, std::string source_name, TensorType type,
+  // The same for a source op (input, param, state, bucket), whose type is given and not inferred;
+  // `source` is its one attribute: a name, or the members of a bucket.
+  Node* insert_source(Node* before, const OpDef& op, Attr source, TensorType type,
                       const NodeOptions& options);
   // Makes every use of `from` (outputs included) a use of `to`, except uses by `except`.
   void replace_uses(Value* from, Value* to, const Node* except = nullptr);
@@ -95,6 +98,10 @@ class Graph {
   void replace_operand(Node* node, size_t operand, Value* to);
   // Runs the op's infer again after operands changed; result types follow.
   void retype(Node* node);
+  // Gives a source another type, or a result another placement.
+  void set_type(Value* value, TensorType type);
+  // Gives a value another name, made unique.
+  void rename(Value* value, const std::string& name);
   // Removes a node none of whose results is used.
   void erase(Node* node);
   // Moves a node before another (nullptr: to the end); the caller keeps definitions before uses.
@@ -104,7 +111,7 @@ class Graph {
               std::string_view suffix);
 
  private:
-  Value* add_result(Node* node, std::string name, TensorType type);
+  Value* add_result(Node* node, const std::string& name, TensorType type);
   Node* place(std::unique_ptr<Node> node, Node* before);
   std::string unique_name(const std::string& name);
 

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/text.h"
+#include "graph/call_text.h"
 
 namespace weft {
 
@@ -34,12 +35,11 @@ std::string unquoted(std::string_view text) {
   return out;
 }
 
-std::vector<std::string> list_items(std::string_view text) {
+std::vector<std::string_view> list_items(std::string_view text) {
   USER_CHECK(text.size() >= 2 && text.front() == '[' && text.back() == ']', text,
              " is not a list in square brackets");
   std::string_view inner = trim(text.substr(1, text.size() - 2));
-  if (inner.empty()) return {};
-  return split(inner, ',');
+  return split_top_level(inner, ',');
 }
 
 // The attribute kind named in a signature, as a value of that alternative.
@@ -58,6 +58,7 @@ Attr attr_of_kind(std::string_view kind) {
 Attr default_attr(std::string_view literal) {
   if (literal == "true" || literal == "false") return literal == "true";
   if (!literal.empty() && literal.front() == '"') return unquoted(literal);
+  if (literal == "[]") return std::vector<int64_t>();
   if (auto whole = parse_int(literal)) return *whole;
   if (auto number = parse_double(literal)) return *number;
   throw InternalError(cat("default \"", literal, "\" in an op signature is no literal"));
@@ -172,6 +173,10 @@ Attr parse_attr(std::string_view text, const Attr& kind) {
   return std::visit(Parser{text}, kind);
 }
 
+bool Signature::has_variadic_results() const {
+  return !results.empty() && results.back().kind == OperandKind::Variadic;
+}
+
 size_t Signature::attr_index(std::string_view attr) const {
   for (size_t i = 0; i < attrs.size(); ++i) {
     if (attrs[i].name == attr) return i;
@@ -215,6 +220,12 @@ Cost cost_of(const Call& call) {
   return cost;
 }
 
+bool is_inferred(const OpDef& op, const TensorType& type, const TensorType& inferred) {
+  return type.dtype == inferred.dtype && type.shape == inferred.shape &&
+         type.future == inferred.future &&
+         (!op.traits.collective || type.placement == inferred.placement);
+}
+
 std::vector<int> overwritten_operands(const Call& call) {
   const Signature& signature = call.op->parsed();
   std::vector<int> overwritten(call.results.size(), -1);
@@ -224,7 +235,10 @@ std::vector<int> overwritten_operands(const Call& call) {
     CHECK(arrow != std::string::npos, "op ", signature.name, " overwrites \"", pair, "\"");
     for (size_t i = 0; i < signature.results.size(); ++i) {
       if (signature.results[i].name != pair.substr(0, arrow)) continue;
-      overwritten.at(i) = static_cast<int>(operand_index(signature, pair.substr(arrow + 2)));
+      const size_t operand = operand_index(signature, pair.substr(arrow + 2));
+      const bool variadic = signature.results[i].kind == OperandKind::Variadic;
+      const size_t last = variadic ? overwritten.size() : i + 1;
+      for (size_t j = i; j < last; ++j) overwritten.at(j) = static_cast<int>(operand + j - i);
     }
   }
   return overwritten;

@@ -44,8 +44,10 @@ struct Signature {
   std::string name;
   std::vector<OperandSpec> operands;
   std::vector<AttrSpec> attrs;
-  std::vector<OperandSpec> results;  // Variadic: one result per variadic operand
+  std::vector<OperandSpec> results;  // Variadic: the last, any number of results
 
+  // Whether the number of results depends on the call.
+  bool has_variadic_results() const;
   // Index of the attribute; throws InternalError if the op has none of that name.
   size_t attr_index(std::string_view attr) const;
 };
@@ -67,6 +69,12 @@ struct Call {
   DType dtype_attr(std::string_view name) const { return std::get<DType>(attr(name)); }
   const std::string& text_attr(std::string_view name) const {
     return std::get<std::string>(attr(name));
+  }
+  const std::vector<std::string>& texts_attr(std::string_view name) const {
+    return std::get<std::vector<std::string>>(attr(name));
+  }
+  const std::vector<int64_t>& ints_attr(std::string_view name) const {
+    return std::get<std::vector<int64_t>>(attr(name));
   }
   const Attr& attr(std::string_view name) const;
 
@@ -95,6 +103,7 @@ struct OpTraits {
   bool source = false;         // input, param or state: no operands, bound from outside
   bool differentiable = true;  // false: autodiff refuses it when a gradient arrives
   bool matmul = false;         // FLOPs run at the matrix rate
+  bool collective = false;     // moves data between ranks, or waits for that; kernels in comm
 };
 
 struct OpDef {
@@ -105,7 +114,8 @@ struct OpDef {
   // One or two sentences; the reference page is generated from it.
   std::string_view doc;
   OpTraits traits = {};
-  // Result i is written over operand j, pairs "result<-operand" by name: "w2<-w m2<-m".
+  // Result i is written over operand j, pairs "result<-operand" by name: "w2<-w m2<-m"; variadic
+  // ones pair up one by one.
   std::string_view overwrites = "";
   // Operand types to result types; refuses what the op cannot take.
   std::vector<TensorType> (*infer)(const Call&) = nullptr;
@@ -114,7 +124,7 @@ struct OpDef {
   // Default: no FLOPs, bytes of operands and results.
   Cost (*cost)(const Call&) = nullptr;
   // Cases for the generated tests: "x: f32[2,8], w: f32[8]; eps=1e-6 | ...". Empty only for
-  // sources.
+  // sources and collectives.
   std::string_view samples = "";
 
   const Signature& parsed() const;  // parsed once, cached
@@ -129,6 +139,10 @@ const OpDef* find_op(std::string_view name);
 
 // Cost with bytes filled in.
 Cost cost_of(const Call& call);
+
+// Whether a result's type is what infer gives. Placements of most ops are given by passes, only the
+// infer of a collective computes them.
+bool is_inferred(const OpDef& op, const TensorType& type, const TensorType& inferred);
 
 // For each result of the call: the operand index it overwrites, or -1.
 std::vector<int> overwritten_operands(const Call& call);

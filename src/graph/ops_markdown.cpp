@@ -12,6 +12,7 @@ std::string traits_line(const OpDef& op) {
   if (op.traits.source) traits.push_back("source");
   if (op.traits.elementwise) traits.push_back("elementwise");
   if (op.traits.matmul) traits.push_back("matrix rate");
+  if (op.traits.collective) traits.push_back("collective");
   if (op.traits.effect) traits.push_back("effect");
   if (!op.overwrites.empty()) traits.push_back(cat("overwrites `", op.overwrites, "`"));
   traits.push_back(op.vjp != nullptr ? "gradient: yes" : "gradient: no");

@@ -180,12 +180,12 @@ class Parser {
                             const Tail& tail) {
     size_t colon = find_outside_text(rest, ':');
     USER_CHECK(names.size() == 1 && colon != std::string_view::npos, op.name(),
-               " is written %name = ", op.name(), " \"name\" : type");
+               " is written %name = ", op.name(), " ",
+               to_string(op.parsed().attrs.at(0).default_value), " : type");
     std::string_view name = value_name(names[0]);
     check_new(graph, name);
-    std::string source =
-        std::get<std::string>(parse_attr(trim(rest.substr(0, colon)), Attr(std::string())));
-    return graph.insert_source(nullptr, op, source, parse_type(rest.substr(colon + 1)),
+    Attr source = parse_attr(trim(rest.substr(0, colon)), op.parsed().attrs.at(0).default_value);
+    return graph.insert_source(nullptr, op, std::move(source), parse_type(rest.substr(colon + 1)),
                                {.name = std::string(name), .path = tail.path, .phase = tail.phase});
   }
 
@@ -209,11 +209,20 @@ class Parser {
       check_new(graph, value_name(name));
       options.result_names.emplace_back(value_name(name));
     }
-    USER_CHECK(names.size() == op.parsed().results.size(), op.name(), " gives ",
-               op.parsed().results.size(), " results, found ", names.size(), " names");
+    const size_t results = result_count(op, operands, attrs);
+    USER_CHECK(names.size() == results, op.name(), " gives ", results, " results, found ",
+               names.size(), " names");
     Node* node = graph.insert(nullptr, op, std::move(operands), std::move(attrs), options);
     check_results(*node, names, trim(rest.substr(close + 1)));
     return node;
+  }
+
+  static size_t result_count(const OpDef& op, const std::vector<Value*>& operands,
+                             const Attrs& attrs) {
+    if (!op.parsed().has_variadic_results()) return op.parsed().results.size();
+    Call call{.op = &op, .operands = {}, .results = {}, .attrs = attrs};
+    for (const Value* operand : operands) call.operands.push_back(operand->type);
+    return op.infer(call).size();
   }
 
   static size_t closing(std::string_view rest) {
@@ -246,9 +255,8 @@ class Parser {
     for (size_t i = 0; i < names.size(); ++i) {
       TensorType type = parse_type(pieces[i]);
       TensorType& inferred = node.results[i]->type;
-      USER_CHECK(type.dtype == inferred.dtype && type.shape == inferred.shape, names[i], " is ",
-                 to_string(type), " in the text, but ", node.op->name(), " gives ",
-                 to_string(inferred));
+      USER_CHECK(is_inferred(*node.op, type, inferred), names[i], " is ", to_string(type),
+                 " in the text, but ", node.op->name(), " gives ", to_string(inferred));
       inferred.placement = type.placement;
     }
   }

@@ -18,7 +18,7 @@ struct DTypeInfo {
 
 constexpr DTypeInfo kDTypes[] = {
     {DType::F64, "f64", 8}, {DType::F32, "f32", 4}, {DType::BF16, "bf16", 2},
-    {DType::F16, "f16", 2}, {DType::I32, "i32", 4},
+    {DType::F16, "f16", 2}, {DType::I32, "i32", 4}, {DType::I64, "i64", 8},
 };
 
 const DTypeInfo& info(DType dtype) {
@@ -85,11 +85,11 @@ DType parse_dtype(std::string_view name) {
     if (entry.name == name) return entry.dtype;
   }
   throw UserError(ExitCode::Config,
-                  cat("unknown element type \"", name, "\"; use f64, f32, bf16, f16 or i32"));
+                  cat("unknown element type \"", name, "\"; use f64, f32, bf16, f16, i32 or i64"));
 }
 
 bool is_floating(DType dtype) {
-  return dtype != DType::I32;
+  return dtype != DType::I32 && dtype != DType::I64;
 }
 
 int64_t count(const Shape& shape) {
@@ -119,6 +119,13 @@ int64_t Mesh::axis_size(std::string_view name) const {
     if (axis.name == name) return axis.size;
   }
   throw UserError(ExitCode::Config, cat("the mesh has no axis \"", name, "\""));
+}
+
+const AxisPlacement* placement_over(const TensorType& type, std::string_view axis) {
+  for (const auto& placement : type.placement) {
+    if (placement.axis == axis) return &placement;
+  }
+  return nullptr;
 }
 
 Shape local_shape(const TensorType& type, const Mesh& mesh) {
@@ -153,11 +160,17 @@ std::string to_string(const TensorType& type) {
         break;
     }
   }
-  return text;
+  return type.future ? cat("future<", text, ">") : text;
 }
 
 TensorType parse_type(std::string_view text) {
   text = trim(text);
+  if (text.starts_with("future<") && text.ends_with(">")) {
+    TensorType type = parse_type(text.substr(7, text.size() - 8));
+    USER_CHECK(!type.future, "type \"", text, "\" is a future of a future");
+    type.future = true;
+    return type;
+  }
   size_t open = text.find('[');
   size_t close = text.find(']');
   USER_CHECK(open != std::string_view::npos && close != std::string_view::npos && open < close,

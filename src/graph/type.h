@@ -10,7 +10,7 @@
 
 namespace weft {
 
-enum class DType { F64, F32, BF16, F16, I32 };
+enum class DType { F64, F32, BF16, F16, I32, I64 };
 
 int64_t dtype_bytes(DType dtype);
 std::string_view dtype_name(DType dtype);
@@ -57,6 +57,7 @@ struct TensorType {
   DType dtype = DType::F32;
   Shape shape;          // global
   Placement placement;  // empty: replicated on every axis
+  bool future = false;  // started by a collective, not there before its wait
 
   bool operator==(const TensorType&) const = default;
   int64_t elements() const { return count(shape); }
@@ -67,10 +68,13 @@ struct TensorType {
 // a multiple of it.
 inline constexpr int64_t kFlatBlock = 1024;
 
+// The placement over the named axis, or nullptr where the value is replicated over it.
+const AxisPlacement* placement_over(const TensorType& type, std::string_view axis);
+
 // The shape one rank holds. F storage becomes one dimension: the rank's cut of the padded elements.
 Shape local_shape(const TensorType& type, const Mesh& mesh);
 
-// "bf16[512,256] @S(0:dp) @P(tp)".
+// "bf16[512,256] @S(0:dp) @P(tp)", "future<bf16[4,8]>".
 std::string to_string(const TensorType& type);
 
 // Parses what to_string prints; throws UserError.

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "graph/ops/ops.h"
 #include "graph/text.h"
 
 namespace weft {
@@ -33,8 +34,8 @@ void check_types(const Node& node) {
   CHECK(inferred.size() == node.results.size(), print_node(node), ": results");
   for (size_t i = 0; i < inferred.size(); ++i) {
     const TensorType& type = node.results[i]->type;
-    CHECK(inferred[i].dtype == type.dtype && inferred[i].shape == type.shape, print_node(node),
-          ": infer gives ", to_string(inferred[i]));
+    CHECK(is_inferred(*node.op, type, inferred[i]), print_node(node), ": infer gives ",
+          to_string(inferred[i]));
   }
 }
 
@@ -63,6 +64,8 @@ void verify(const Graph& graph) {
     for (const Value* operand : node.operands) {
       CHECK(defined.contains(operand), print_node(node), ": %", operand->name,
             " is used before it is defined");
+      CHECK(!operand->type.future || node.op == &kWait, print_node(node), ": %", operand->name,
+            " is a future, which only wait reads");
       uses[operand].push_back(&node);
     }
     for (const auto& value : node.results) {
@@ -83,6 +86,7 @@ void verify(const Graph& graph) {
   }
   for (const auto& output : graph.outputs()) {
     CHECK(defined.contains(output.value), "output ", output.name, " is not defined");
+    CHECK(!output.value->type.future, "output ", output.name, " is a future");
   }
 }
 

@@ -11,11 +11,11 @@
 
 namespace weft {
 
-// Every op with a kernel: all but the sources.
+// Every op that one rank computes: all but sources and collectives.
 inline std::vector<const OpDef*> computed_ops() {
   std::vector<const OpDef*> ops;
   for (const OpDef* op : all_ops()) {
-    if (!op->traits.source) ops.push_back(op);
+    if (!op->traits.source && !op->traits.collective) ops.push_back(op);
   }
   return ops;
 }

@@ -72,6 +72,9 @@ HostTensor::HostTensor(TensorType tensor_type, const std::vector<double>& values
       case DType::I32:
         put(static_cast<int32_t>(values[i]));
         break;
+      case DType::I64:
+        put(static_cast<int64_t>(values[i]));
+        break;
     }
   }
 }
@@ -98,6 +101,9 @@ std::vector<double> HostTensor::values() const {
         break;
       case DType::I32:
         all[i] = get(int32_t{});
+        break;
+      case DType::I64:
+        all[i] = static_cast<double>(get(int64_t{}));
         break;
     }
   }

@@ -6,7 +6,7 @@
 namespace weft {
 
 // ops/source.cpp: values bound from outside.
-extern const OpDef kInput, kParam, kState;
+extern const OpDef kInput, kParam, kState, kBucket;
 
 // ops/elementwise.cpp
 extern const OpDef kAdd, kCast, kGelu, kGeluGrad, kDropout, kFused;
@@ -21,5 +21,9 @@ extern const OpDef kLayerNorm, kLayerNormGrad, kRmsNorm, kRmsNormGrad, kSwiglu, 
 // ops/training.cpp: embedding, loss, gradient norm, update.
 extern const OpDef kEmbedding, kEmbeddingGrad, kAddPositions, kAddPositionsGrad, kCrossEntropy,
     kCrossEntropyGrad, kAccumulate, kGradNorm, kClip, kAdamw;
+
+// ops/collective.cpp
+extern const OpDef kAllGather, kReduceScatter, kAllReduce, kAllGatherStart, kReduceScatterStart,
+    kAllReduceStart, kWait;
 
 }  // namespace weft

@@ -24,4 +24,12 @@ constinit const OpDef kState{
     .traits = {.source = true, .differentiable = false},
 };
 
+constinit const OpDef kBucket{
+    .signature = "bucket(; members: texts) -> w",
+    .doc =
+        "Flat storage of the named parameters, trained like them: each member starts on a multiple "
+        "of 1024 elements, the padding is zero, and F(axis) cuts the whole evenly over the axis.",
+    .traits = {.source = true, .differentiable = false},
+};
+
 }  // namespace weft

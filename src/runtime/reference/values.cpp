@@ -24,7 +24,8 @@ Values read(const Tensor& tensor) {
         values[i] = f32_from_f16(tensor.as<uint16_t>()[i]);
         break;
       case DType::I32:
-        CHECK(false, "an i32 tensor read as floating");
+      case DType::I64:
+        CHECK(false, "an integer tensor read as floating");
         break;
     }
   }
@@ -56,7 +57,8 @@ void write(const Tensor& tensor, const Values& values) {
         tensor.as<uint16_t>()[i] = f16_from_f32(value);
         break;
       case DType::I32:
-        CHECK(false, "floating values written to an i32 tensor");
+      case DType::I64:
+        CHECK(false, "floating values written to an integer tensor");
         break;
     }
   }

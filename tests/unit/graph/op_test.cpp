@@ -29,6 +29,7 @@ TEST(Op, AttributeLiteralsRoundTrip) {
                         DType::BF16,
                         std::vector<int64_t>{1, -2},
                         std::vector<std::string>{"x", "y"},
+                        std::vector<std::string>{"bf16[2,3]", "a \"b\", c"},
                         std::vector<int64_t>{}};
   for (const Attr& attr : attrs) EXPECT_EQ(parse_attr(to_string(attr), attr), attr);
 }
@@ -42,7 +43,7 @@ TEST(Op, EveryDefinitionIsComplete) {
     EXPECT_EQ(find_op(op->name()), op);
     if (op->traits.source) continue;
     EXPECT_NE(op->infer, nullptr);
-    EXPECT_FALSE(op->samples.empty());
+    EXPECT_EQ(op->samples.empty(), op->traits.collective);
     EXPECT_EQ(op->vjp != nullptr, op->traits.differentiable);
   }
 }
@@ -50,6 +51,8 @@ TEST(Op, EveryDefinitionIsComplete) {
 TEST(Op, OverwrittenOperandsAreFoundByName) {
   Call call{.op = &kAdamw, .operands = {}, .results = std::vector<TensorType>(3), .attrs = {}};
   EXPECT_EQ(overwritten_operands(call), (std::vector<int>{0, 2, 3}));
+  call.op = &kAllReduce;
+  EXPECT_EQ(overwritten_operands(call), (std::vector<int>{0, 1, 2}));
 }
 
 }  // namespace

@@ -19,14 +19,16 @@ std::string error_of(std::string_view text) {
 
 TEST(Type, PrintsAndParsesToTheSame) {
   for (const char* text : {"f32[]", "bf16[512,256]", "i32[4]", "f64[0,3]", "f16[8] @F(dp)",
-                           "f32[8,16] @S(0:dp_shard) @P(tp)"}) {
+                           "f32[8,16] @S(0:dp_shard) @P(tp)", "i64[12] @P(dp)", "future<f32[]>",
+                           "future<bf16[4,8] @P(dp)>"}) {
     EXPECT_EQ(to_string(parse_type(text)), text);
   }
 }
 
 TEST(Type, RefusesWhatItCannotRead) {
   EXPECT_EQ(error_of("f32"), "type \"f32\" is not of the form f32[2,3]");
-  EXPECT_EQ(error_of("f31[2]"), "unknown element type \"f31\"; use f64, f32, bf16, f16 or i32");
+  EXPECT_EQ(error_of("f31[2]"),
+            "unknown element type \"f31\"; use f64, f32, bf16, f16, i32 or i64");
   EXPECT_EQ(error_of("f32[2,x]"), "shape [2,x] has \"x\" where a size is expected");
   EXPECT_EQ(error_of("f32[2,-1]"), "shape [2,-1] has \"-1\" where a size is expected");
   EXPECT_EQ(error_of("f32[4611686018427387904,4]"),

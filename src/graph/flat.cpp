@@ -1,0 +1,39 @@
+// Offsets by rounding every size up to whole blocks.
+#include "graph/flat.h"
+
+#include "base/error.h"
+
+namespace weft {
+namespace {
+
+int64_t padded(const Shape& shape) {
+  return (count(shape) + kFlatBlock - 1) / kFlatBlock * kFlatBlock;
+}
+
+}  // namespace
+
+int64_t flat_size(std::span<const Shape> shapes) {
+  int64_t size = 0;
+  for (const Shape& shape : shapes) {
+    USER_CHECK(!__builtin_add_overflow(size, padded(shape), &size), "a flat buffer of ",
+               shapes.size(), " tensors has more elements than can be counted");
+  }
+  return size;
+}
+
+std::vector<int64_t> flat_offsets(std::span<const Shape> shapes) {
+  std::vector<int64_t> offsets;
+  int64_t next = 0;
+  for (const Shape& shape : shapes) {
+    offsets.push_back(next);
+    next += padded(shape);
+  }
+  return offsets;
+}
+
+std::string bucket_name(std::span<const std::string> members) {
+  CHECK(!members.empty(), "a bucket has members");
+  return members.size() == 1 ? members[0] : cat(members[0], "+", members.size() - 1);
+}
+
+}  // namespace weft

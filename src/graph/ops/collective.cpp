@@ -1,0 +1,207 @@
+// Exchanges between the ranks of one mesh axis, and the wait for those that only start. Unlike
+// other ops they change placements, so their infer computes them; a bucket is one variadic node.
+#include "graph/flat.h"
+#include "graph/ops/ops.h"
+#include "graph/ops/shapes.h"
+
+namespace weft {
+namespace {
+
+using Types = std::vector<TensorType>;
+
+void require_operands(const Call& call) {
+  call.require(!call.operands.empty(), "no operands, expected one or more");
+  for (size_t i = 0; i < call.operands.size(); ++i) {
+    call.require(!call.type(i).future, operand_name(call, i), " is ", to_string(call.type(i)),
+                 ", expected a tensor; wait for it first");
+  }
+}
+
+// Refuses operand `i` unless its placement over the attribute `axis` is of this kind.
+void require_placement(const Call& call, size_t i, PlacementKind kind) {
+  const std::string& axis = call.text_attr("axis");
+  const AxisPlacement* found = placement_over(call.type(i), axis);
+  call.require(found != nullptr && found->kind == kind, operand_name(call, i), " is ",
+               to_string(call.type(i)), ", expected @", kind == PlacementKind::Flat ? "F" : "P",
+               "(", axis, ")");
+}
+
+// The placement with `kind` over the attribute `axis` instead of what it is.
+Placement with_kind(const Call& call, Placement placement, PlacementKind kind) {
+  for (AxisPlacement& entry : placement) {
+    if (entry.axis == call.text_attr("axis")) entry.kind = kind;
+  }
+  return placement;
+}
+
+Placement without_axis(const Call& call, Placement placement) {
+  std::erase_if(placement,
+                [&](const AxisPlacement& entry) { return entry.axis == call.text_attr("axis"); });
+  return placement;
+}
+
+std::vector<Shape> shapes_of(const Types& types) {
+  std::vector<Shape> shapes;
+  for (const TensorType& type : types) shapes.push_back(type.shape);
+  return shapes;
+}
+
+Types infer_all_gather(const Call& call) {
+  require_operands(call);
+  require_placement(call, 0, PlacementKind::Flat);
+  const TensorType& x = call.type(0);
+  Types results;
+  for (const std::string& text : call.texts_attr("types")) {
+    TensorType type = parse_type(text);
+    call.require(type.placement.empty() && !type.future, "types has \"", text,
+                 "\", expected a dtype and a shape");
+    call.require(type.dtype == x.dtype || (is_floating(type.dtype) && is_floating(x.dtype)),
+                 "types has \"", text, "\", expected a dtype that ", dtype_name(x.dtype),
+                 " converts to");
+    type.placement = without_axis(call, x.placement);
+    results.push_back(std::move(type));
+  }
+  call.require(!results.empty(), "types is empty, expected one or more");
+  const int64_t size = flat_size(shapes_of(results));
+  call.require(x.shape == Shape{size}, "x is ", to_string(x), ", expected [", size,
+               "], the flat size of its members");
+  return results;
+}
+
+Types infer_reduce_scatter(const Call& call) {
+  require_operands(call);
+  const Placement& first = call.type(0).placement;
+  for (size_t i = 0; i < call.operands.size(); ++i) {
+    const TensorType& g = call.type(i);
+    require_placement(call, i, PlacementKind::Partial);
+    call.require(g.dtype == DType::F32, "g is ", to_string(g), ", expected f32");
+    call.require(g.placement == first, "g is ", to_string(g), ", expected the placement of ",
+                 to_string(call.type(0)));
+    for (const AxisPlacement& entry : g.placement) {
+      call.require(entry.kind == PlacementKind::Partial, "g is ", to_string(g),
+                   ", expected @P(axis) alone");
+    }
+  }
+  return {{DType::F32,
+           {flat_size(shapes_of(call.operands))},
+           with_kind(call, first, PlacementKind::Flat)}};
+}
+
+Types infer_all_reduce(const Call& call) {
+  require_operands(call);
+  Types results = call.operands;
+  for (size_t i = 0; i < results.size(); ++i) {
+    require_placement(call, i, PlacementKind::Partial);
+    const TensorType& x = call.type(i);
+    call.require((x.dtype == DType::F32 || x.dtype == DType::I64) && x.dtype == call.type(0).dtype,
+                 "x is ", to_string(x), ", expected f32 or i64, one dtype for all operands");
+    results[i].placement = without_axis(call, x.placement);
+  }
+  return results;
+}
+
+Types as_futures(Types types) {
+  for (TensorType& type : types) type.future = true;
+  return types;
+}
+
+Types infer_wait(const Call& call) {
+  call.require(!call.operands.empty(), "no operands, expected one or more");
+  Types results = call.operands;
+  for (TensorType& type : results) {
+    call.require(type.future, "f is ", to_string(type), ", expected a future");
+    type.future = false;
+  }
+  return results;
+}
+
+double bytes_of(const Types& types) {
+  double bytes = 0;
+  for (const TensorType& type : types) bytes += static_cast<double>(type.bytes());
+  return bytes;
+}
+
+Cost cost_of_results(const Call& call) {
+  return {.bytes = bytes_of(call.results)};
+}
+
+Cost cost_of_operands(const Call& call) {
+  return {.flops = bytes_of(call.operands) / 4, .bytes = bytes_of(call.operands)};
+}
+
+// A reduce-scatter and an all-gather.
+Cost cost_of_both(const Call& call) {
+  return {.flops = bytes_of(call.operands) / 4, .bytes = 2 * bytes_of(call.operands)};
+}
+
+constexpr OpTraits kCollective{.differentiable = false, .collective = true};
+
+}  // namespace
+
+constinit const OpDef kAllGather{
+    .signature = "all_gather(x; axis: text, types: texts) -> y...",
+    .doc =
+        "The whole of a flat tensor x @F(axis) on every rank of the axis, as one result for each "
+        "entry of `types` (\"bf16[768,256]\"), in flat order. Each rank converts its own part to "
+        "the dtype of the results before it is sent.",
+    .traits = kCollective,
+    .infer = infer_all_gather,
+    .cost = cost_of_results,
+};
+
+constinit const OpDef kReduceScatter{
+    .signature = "reduce_scatter(g...; axis: text) -> y",
+    .doc =
+        "The sum of g @P(axis) over the ranks of the axis, as one flat tensor @F(axis) that holds "
+        "the operands in order, its padding zero.",
+    .traits = kCollective,
+    .infer = infer_reduce_scatter,
+    .cost = cost_of_operands,
+};
+
+constinit const OpDef kAllReduce{
+    .signature = "all_reduce(x...; axis: text) -> y...",
+    .doc =
+        "The sum of each x @P(axis) over the ranks of the axis, on all of them, in place; exact "
+        "for i64.",
+    .traits = kCollective,
+    .overwrites = "y<-x",
+    .infer = infer_all_reduce,
+    .cost = cost_of_both,
+};
+
+constinit const OpDef kAllGatherStart{
+    .signature = "all_gather_start(x; axis: text, types: texts) -> y...",
+    .doc = "Starts an all_gather; only wait gives its results.",
+    .traits = kCollective,
+    .infer = [](const Call& call) { return as_futures(infer_all_gather(call)); },
+    .cost = cost_of_results,
+};
+
+constinit const OpDef kReduceScatterStart{
+    .signature = "reduce_scatter_start(g...; axis: text) -> y",
+    .doc = "Starts a reduce_scatter; only wait gives its result.",
+    .traits = kCollective,
+    .infer = [](const Call& call) { return as_futures(infer_reduce_scatter(call)); },
+    .cost = cost_of_operands,
+};
+
+constinit const OpDef kAllReduceStart{
+    .signature = "all_reduce_start(x...; axis: text) -> y...",
+    .doc = "Starts an all_reduce; only wait gives its results.",
+    .traits = kCollective,
+    .overwrites = "y<-x",
+    .infer = [](const Call& call) { return as_futures(infer_all_reduce(call)); },
+    .cost = cost_of_both,
+};
+
+constinit const OpDef kWait{
+    .signature = "wait(f...) -> y...",
+    .doc = "The tensors that f are to become, where they lie, once the collective is done.",
+    .traits = kCollective,
+    .overwrites = "y<-f",
+    .infer = infer_wait,
+    .cost = [](const Call&) { return Cost{.bytes = 0}; },
+};
+
+}  // namespace weft

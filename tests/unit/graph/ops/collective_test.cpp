@@ -1,0 +1,157 @@
+// Collectives: text that reads back, placements that infer gives, and what it refuses.
+#include <gtest/gtest.h>
+
+#include "graph/builder.h"
+#include "graph/ops/ops.h"
+#include "graph/text.h"
+#include "graph/verify.h"
+#include "support/user_error.h"
+
+namespace weft {
+namespace {
+
+std::vector<TensorType> types_of(const std::vector<std::string>& texts) {
+  std::vector<TensorType> types;
+  for (const std::string& text : texts) types.push_back(parse_type(text));
+  return types;
+}
+
+// The result types of a call, as text.
+std::vector<std::string> infer(const OpDef& op, const std::vector<std::string>& operands,
+                               Attrs attrs) {
+  const Call call{
+      .op = &op, .operands = types_of(operands), .results = {}, .attrs = std::move(attrs)};
+  std::vector<std::string> texts;
+  for (const TensorType& type : op.infer(call)) texts.push_back(to_string(type));
+  return texts;
+}
+
+using Texts = std::vector<std::string>;
+const Attrs kShard = {std::string("dp_shard")};
+
+Attrs gather(Texts types) {
+  return {std::string("dp_shard"), std::move(types)};
+}
+
+void expect_refusal(const std::string& message, const OpDef& op, const Texts& operands,
+                    const Attrs& attrs) {
+  expect_user_error(ExitCode::Config, message, [&] { infer(op, operands, attrs); });
+}
+
+TEST(Collective, TextRoundTrips) {
+  const std::string text = R"text(graph step(mesh dp_replicate=2, dp_shard=4) {
+  %b = bucket ["layers.0.w","layers.0.b"] : f32[7168] @F(dp_shard)
+  %w, %w.b = all_gather(%b; axis="dp_shard", types=["bf16[6,1000]","bf16[7]"]) : bf16[6,1000], bf16[7]
+  %f, %f.b = all_gather_start(%b; axis="dp_shard", types=["f32[6,1000]","f32[7]"]) : future<f32[6,1000]>, future<f32[7]>
+  %g, %g.b = wait(%f, %f.b) : f32[6,1000], f32[7]
+  %d = input "d" : f32[6,1000] @P(dp_replicate) @P(dp_shard)
+  %d2 = input "d2" : f32[7] @P(dp_replicate) @P(dp_shard)
+  %s = reduce_scatter(%d, %d2; axis="dp_shard") : f32[7168] @P(dp_replicate) @F(dp_shard)
+  %a = all_reduce_start(%s; axis="dp_replicate") : future<f32[7168] @F(dp_shard)>
+  %r = wait(%a) : f32[7168] @F(dp_shard)
+  return w=%w, w.b=%w.b, g=%g, g.b=%g.b, r=%r
+}
+)text";
+  const Graph graph = parse_graph(text);
+  verify(graph);
+  EXPECT_EQ(print_graph(graph), text);
+}
+
+TEST(Collective, AllGatherDropsTheFlatPlacement) {
+  EXPECT_EQ(infer(kAllGather, {"f32[2048] @P(dp_replicate) @F(dp_shard)"},
+                  gather({"bf16[3,5]", "f32[]"})),
+            (Texts{"bf16[3,5] @P(dp_replicate)", "f32[] @P(dp_replicate)"}));
+  EXPECT_EQ(infer(kAllGatherStart, {"f32[1024] @F(dp_shard)"}, gather({"f32[9]"})),
+            (Texts{"future<f32[9]>"}));
+  expect_refusal("all_gather: x is f32[1024], expected @F(dp_shard)", kAllGather, {"f32[1024]"},
+                 gather({"f32[9]"}));
+  expect_refusal("all_gather: x is f32[1024] @F(tp), expected @F(dp_shard)", kAllGather,
+                 {"f32[1024] @F(tp)"}, gather({"f32[9]"}));
+  expect_refusal(
+      "all_gather: x is f32[1024] @F(dp_shard), expected [2048], the flat size of its members",
+      kAllGather, {"f32[1024] @F(dp_shard)"}, gather({"f32[9]", "f32[1]"}));
+  expect_refusal("all_gather: types has \"i64[9]\", expected a dtype that f32 converts to",
+                 kAllGather, {"f32[1024] @F(dp_shard)"}, gather({"i64[9]"}));
+  expect_refusal("all_gather: types has \"f32[9] @P(tp)\", expected a dtype and a shape",
+                 kAllGather, {"f32[1024] @F(dp_shard)"}, gather({"f32[9] @P(tp)"}));
+}
+
+TEST(Collective, ReduceScatterTurnsPartialIntoFlat) {
+  EXPECT_EQ(
+      infer(kReduceScatter,
+            {"f32[3,700] @P(dp_replicate) @P(dp_shard)", "f32[] @P(dp_replicate) @P(dp_shard)"},
+            kShard),
+      (Texts{"f32[4096] @P(dp_replicate) @F(dp_shard)"}));
+  expect_refusal("reduce_scatter: g is f32[3], expected @P(dp_shard)", kReduceScatter, {"f32[3]"},
+                 kShard);
+  expect_refusal("reduce_scatter: g is bf16[3] @P(dp_shard), expected f32", kReduceScatter,
+                 {"bf16[3] @P(dp_shard)"}, kShard);
+  expect_refusal(
+      "reduce_scatter: g is f32[4] @P(dp_replicate) @P(dp_shard), expected the placement of "
+      "f32[3] @P(dp_shard)",
+      kReduceScatter, {"f32[3] @P(dp_shard)", "f32[4] @P(dp_replicate) @P(dp_shard)"}, kShard);
+  expect_refusal(
+      "reduce_scatter: g is f32[4] @S(0:dp_replicate) @P(dp_shard), expected @P(axis) alone",
+      kReduceScatter, {"f32[4] @S(0:dp_replicate) @P(dp_shard)"}, kShard);
+  expect_refusal("reduce_scatter: no operands, expected one or more", kReduceScatter, {}, kShard);
+}
+
+TEST(Collective, AllReduceRemovesPartial) {
+  EXPECT_EQ(infer(kAllReduce, {"f32[2048] @F(tp) @P(dp_shard)", "f32[] @P(dp_shard)"}, kShard),
+            (Texts{"f32[2048] @F(tp)", "f32[]"}));
+  EXPECT_EQ(infer(kAllReduce, {"i64[12] @P(dp_shard)"}, kShard), (Texts{"i64[12]"}));
+  expect_refusal("all_reduce: x is f32[2] @F(dp_shard), expected @P(dp_shard)", kAllReduce,
+                 {"f32[2] @F(dp_shard)"}, kShard);
+  expect_refusal(
+      "all_reduce: x is bf16[2] @P(dp_shard), expected f32 or i64, one dtype for all operands",
+      kAllReduce, {"bf16[2] @P(dp_shard)"}, kShard);
+}
+
+TEST(Collective, OnlyWaitTakesFutures) {
+  EXPECT_EQ(infer(kWait, {"future<f32[2] @F(dp)>"}, {}), (Texts{"f32[2] @F(dp)"}));
+  expect_refusal("wait: f is f32[2], expected a future", kWait, {"f32[2]"}, {});
+  expect_refusal(
+      "all_reduce: x is future<f32[2] @P(dp_shard)>, expected a tensor; wait for it first",
+      kAllReduce, {"future<f32[2] @P(dp_shard)>"}, kShard);
+}
+
+TEST(Collective, VerifyFindsAFutureThatIsReadUnwaited) {
+  Graph graph("g");
+  Value* x = graph.insert_source(nullptr, kInput, "x", parse_type("f32[2] @P(dp)"), {.name = "x"})
+                 ->result();
+  Builder builder(graph);
+  Value* f = builder.add(kAllReduceStart, {x}, {{"axis", std::string("dp")}}, "f")->result();
+  builder.add(kGelu, {f}, {}, "y");
+  EXPECT_THROW(verify(graph), InternalError);
+}
+
+TEST(Collective, TextMustGiveThePlacementThatInferGives) {
+  expect_user_error(ExitCode::Config,
+                    "line 3: %y is f32[2] @P(dp) in the text, but all_reduce gives f32[2]", [] {
+                      parse_graph(
+                          "graph g {\n  %x = input \"x\" : f32[2] @P(dp)\n"
+                          "  %y = all_reduce(%x; axis=\"dp\") : f32[2] @P(dp)\n  return\n}\n");
+                    });
+}
+
+TEST(Collective, VariadicResultsAreCounted) {
+  Graph graph("g");
+  const TensorType type = parse_type("f32[2048] @F(dp)");
+  Value* b =
+      graph.insert_source(nullptr, kBucket, std::vector<std::string>{"w"}, type, {.name = "b"})
+          ->result();
+  Builder builder(graph);
+  const Node* node = builder.add(
+      kAllGather, {b},
+      {{"axis", std::string("dp")}, {"types", std::vector<std::string>{"f32[3]", "f32[4]"}}}, "w");
+  EXPECT_EQ(node->result(0)->name, "w");
+  EXPECT_EQ(node->result(1)->name, "w.1");
+  expect_user_error(ExitCode::Config, "line 3: all_gather gives 1 results, found 2 names", [] {
+    parse_graph(
+        "graph g {\n  %b = bucket [\"w\"] : f32[1024] @F(dp)\n"
+        "  %x, %y = all_gather(%b; axis=\"dp\", types=[\"f32[2]\"]) : f32[2], f32[2]\n}\n");
+  });
+}
+
+}  // namespace
+}  // namespace weft
