@@ -1,0 +1,307 @@
+// What the ranks say when one of them fails, leaves, falls silent or does something else.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "base/error.h"
+#include "ranks/ranks.h"
+#include "tools/launcher.h"
+
+namespace weft {
+namespace {
+
+const Mesh kFour = make_mesh({{"dp", 4}});
+const Mesh kTwo = make_mesh({{"dp", 2}});
+
+void sleep_ms(int64_t milliseconds) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+}
+
+// A sum that needs no arena.
+float sum_of(Communicator& comm, std::string_view axis, float value, int64_t channel = 0) {
+  const Tensor tensor{&value, DType::F32, {}};
+  comm.all_reduce({axis, channel}, {&tensor, 1});
+  return value;
+}
+
+bool contains(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(RankFailures, AbortWakesEverybody) {
+  for (const int64_t waiting_ms : {0, 1, 200}) {
+    const auto errors = run_ranks(kFour, {}, [&](Communicator& comm, Device&) {
+      require(sum_of(comm, "dp", 1) == 4, "wrong sum");
+      if (comm.rank() != 2) {
+        sum_of(comm, "dp", 1);
+        return;
+      }
+      sleep_ms(waiting_ms);
+      require(!comm.poll_error().has_value(), "aborted too early");
+      comm.abort("cannot go on");
+      require(comm.poll_error() == "rank 2: cannot go on", "no error to poll");
+    });
+    for (const size_t rank : {0, 1, 3}) EXPECT_EQ(errors[rank], "rank 2: cannot go on");
+    EXPECT_EQ(errors[2], "");
+  }
+}
+
+TEST(RankFailures, AnExceptionEndsTheOthersToo) {
+  const auto errors = run_ranks(kFour, {}, [&](Communicator& comm, Device& device) {
+    auto* memory = static_cast<float*>(comm.allocate(1 << 20, device));
+    const Tensor tensor{memory, DType::F32, {1 << 18}};
+    std::memset(memory, 0, 1 << 20);
+    try {
+      for (int i = 0; i < 100; ++i) {
+        if (comm.rank() == 1 && i == 20) comm.abort("broken");
+        comm.all_reduce({"dp", 0}, {&tensor, 1});
+      }
+    } catch (...) {
+      comm.release(memory, device);
+      throw;
+    }
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "rank 1: broken");
+}
+
+TEST(RankFailures, ARankThatLeavesIsMissed) {
+  const auto errors = run_ranks(kTwo, {}, [](Communicator& comm, Device&) {
+    if (comm.rank() == 0) return;
+    comm.start_step(3);
+    comm.mark(0, "step step 4 all_reduce (bwd)");
+    sum_of(comm, "dp", 1);
+  });
+  EXPECT_EQ(errors[1],
+            "rank 0 ended while rank 1 waits for it at training step 3, in step step 4 all_reduce "
+            "(bwd)");
+}
+
+TEST(RankFailures, RanksThatDisagreeFindOut) {
+  for (const Transport transport : {Transport::Threads, Transport::Shm}) {
+    const auto errors =
+        run_ranks(kTwo, {.transport = transport}, [](Communicator& comm, Device& device) {
+          void* memory = comm.allocate(1 << 16, device);
+          const Tensor tensor{memory, DType::F32, {comm.rank() == 0 ? 4096 : 8192}};
+          comm.all_reduce({"dp", 0}, {&tensor, 1});
+        });
+    EXPECT_TRUE(contains(errors[0], "ranks disagree: rank ")) << errors[0];
+    EXPECT_TRUE(contains(errors[0], "all_reduce of 4096 elements")) << errors[0];
+    EXPECT_TRUE(contains(errors[0], "all_reduce of 8192 elements")) << errors[0];
+  }
+}
+
+TEST(RankFailures, AHungRankIsNamedWithWhatItAndTheOthersDo) {
+  RanksOptions options;
+  options.comm.timeout_seconds = 0.3;
+  const auto errors = run_ranks(kFour, options, [](Communicator& comm, Device&) {
+    comm.start_step(7);
+    if (comm.rank() == 1) {
+      comm.mark(0, "step step 2 matmul (layers.0 fwd)");
+      sleep_ms(1500);
+      require(comm.poll_error().has_value(), "nobody missed this rank");
+      return;
+    }
+    comm.mark(1, "step step 5 reduce_scatter (bwd)");
+    sum_of(comm, "dp", 1, 1);
+  });
+  for (const size_t rank : {0, 2, 3}) {
+    EXPECT_TRUE(contains(errors[rank], "rank 1 hangs: no sign of life for 0.")) << errors[rank];
+    EXPECT_TRUE(contains(errors[rank],
+                         "at training step 7, in step step 2 matmul (layers.0 fwd), while rank "))
+        << errors[rank];
+    EXPECT_TRUE(
+        contains(errors[rank], " waits at training step 7, in step step 5 reduce_scatter (bwd); "))
+        << errors[rank];
+    EXPECT_EQ(errors[rank], errors[0]);
+  }
+  EXPECT_EQ(errors[1], "");
+}
+
+// Rank 0 waits for 1 along one axis, and 1 for 3 along the other: 3 is to blame.
+TEST(RankFailures, BlameGoesThroughThoseWhoOnlyWait) {
+  RanksOptions options;
+  options.comm.timeout_seconds = 0.3;
+  const Mesh mesh = make_mesh({{"a", 2}, {"b", 2}});
+  const auto errors = run_ranks(mesh, options, [](Communicator& comm, Device&) {
+    if (comm.rank() == 3) return sleep_ms(1500);
+    sum_of(comm, comm.rank() == 0 ? "b" : "a", 1);
+    if (comm.rank() == 1) sum_of(comm, "b", 1);
+  });
+  EXPECT_TRUE(contains(errors[0], "rank 3 hangs")) << errors[0];
+  EXPECT_TRUE(contains(errors[1], "rank 3 hangs")) << errors[1];
+}
+
+TEST(RankFailures, WorkThatShowsSignsOfLifeIsNotAHang) {
+  RanksOptions options;
+  options.comm.timeout_seconds = 0.3;
+  const auto errors = run_ranks(kTwo, options, [](Communicator& comm, Device&) {
+    for (int i = 0; comm.rank() == 1 && i < 20; ++i) {
+      comm.mark(0, cat("loading part ", i));
+      sleep_ms(50);
+    }
+    sum_of(comm, "dp", 1);
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
+TEST(RankFailures, RanksThatWaitForEachOtherAreFound) {
+  RanksOptions options;
+  options.comm.timeout_seconds = 0.3;
+  const auto errors = run_ranks(
+      kTwo, options, [](Communicator& comm, Device&) { sum_of(comm, "dp", 1, comm.rank()); });
+  for (const std::string& error : errors) {
+    EXPECT_TRUE(contains(error, "the ranks wait for each other")) << error;
+  }
+}
+
+TEST(RankFailures, ASlowLinkTakesItsTime) {
+  RanksOptions options;
+  options.comm.delay = {.bytes_per_second = 1e6, .latency_seconds = 0.01};
+  const auto errors = run_ranks(kTwo, options, [](Communicator& comm, Device& device) {
+    void* memory = comm.allocate(200000, device);
+    std::memset(memory, 0, 200000);
+    const Tensor tensor{memory, DType::F32, {25000}};
+    const auto start = std::chrono::steady_clock::now();
+    comm.all_reduce({"dp", 0}, {&tensor, 1});
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    comm.release(memory, device);
+    // 100,000 bytes each way half of it, twice: 0.1 s, and the latency.
+    require(took.count() >= 0.11 && took.count() < 0.5, cat("took ", took.count(), " s"));
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
+// Runs over processes and gives the messages and the exit code.
+struct Outcome {
+  int code = 0;
+  std::vector<std::string> messages;
+};
+
+Outcome launch(int64_t ranks, const std::function<int(Communicator&)>& body,
+               double timeout_seconds = 10) {
+  Outcome outcome;
+  LaunchOptions options;
+  options.ranks = ranks;
+  options.grace_seconds = 0.5;
+  options.report = [&](const std::string& message) { outcome.messages.push_back(message); };
+  const Mesh mesh = make_mesh({{"dp", ranks}});
+  outcome.code = launch_ranks(options, [&](int64_t rank, ShmJob& job) {
+    const auto comm = job.join({mesh, rank}, {.timeout_seconds = timeout_seconds, .delay = {}});
+    return body(*comm);
+  });
+  return outcome;
+}
+
+TEST(Launcher, NamesAKilledRankAndWhatItDid) {
+  const Outcome outcome = launch(4, [](Communicator& comm) {
+    comm.start_step(12);
+    sum_of(comm, "dp", 1);
+    comm.mark(0, "step step 3 matmul (layers.1 fwd)");
+    if (comm.rank() == 2) ::raise(SIGKILL);
+    sum_of(comm, "dp", 1);
+    return 0;
+  });
+  EXPECT_EQ(outcome.code, 76);
+  ASSERT_EQ(outcome.messages.size(), 2u);
+  EXPECT_TRUE(outcome.messages[0].starts_with("rank 2 (pid ")) << outcome.messages[0];
+  EXPECT_TRUE(outcome.messages[0].ends_with(
+      ") was killed by signal 9 (SIGKILL) at training step 12, in step step 3 matmul (layers.1 "
+      "fwd)"))
+      << outcome.messages[0];
+  EXPECT_EQ(outcome.messages[1], "the other 3 ranks stopped");
+}
+
+TEST(Launcher, NamesAStoppedRankInsideACollective) {
+  const auto start = std::chrono::steady_clock::now();
+  const Outcome outcome = launch(
+      3,
+      [](Communicator& comm) {
+        comm.mark(1, "step step 8 all_reduce (bwd)");
+        for (int i = 0; i < 1000000; ++i) {
+          if (comm.rank() == 1 && i == 100) ::raise(SIGSTOP);
+          sum_of(comm, "dp", 1, 1);
+        }
+        return 0;
+      },
+      0.5);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  EXPECT_EQ(outcome.code, 79);
+  ASSERT_EQ(outcome.messages.size(), 2u);
+  EXPECT_TRUE(outcome.messages[0].starts_with("rank 1 hangs: ")) << outcome.messages[0];
+  EXPECT_EQ(outcome.messages[1], "the other 2 ranks stopped; killed after 0.5 s: 1");
+  EXPECT_LT(took.count(), 5.0);
+}
+
+TEST(Launcher, ShowsTheFirstErrorAndCollapsesTheRest) {
+  const Outcome outcome = launch(4, [](Communicator& comm) {
+    if (comm.rank() == 3) throw UserError(ExitCode::InputFile, "train.bin: too short");
+    while (true) sum_of(comm, "dp", 1);
+    return 0;
+  });
+  EXPECT_EQ(outcome.code, 65);
+  const std::vector<std::string> expected = {"rank 3: train.bin: too short",
+                                             "the other 3 ranks stopped"};
+  EXPECT_EQ(outcome.messages, expected);
+}
+
+TEST(Launcher, SaysOnceWhatEveryRankSays) {
+  const Outcome outcome = launch(3, [](Communicator& comm) -> int {
+    comm.barrier();
+    throw UserError(ExitCode::Config, "model.dim: found 7, expected a multiple of 8");
+  });
+  EXPECT_EQ(outcome.code, 64);
+  ASSERT_FALSE(outcome.messages.empty());
+  EXPECT_TRUE(contains(outcome.messages[0], "model.dim: found 7, expected a multiple of 8"));
+}
+
+TEST(Launcher, PassesOnTheCodeAllRanksReturn) {
+  const Outcome outcome = launch(2, [](Communicator& comm) {
+    comm.barrier();
+    return 75;
+  });
+  EXPECT_EQ(outcome.code, 75);
+  EXPECT_TRUE(outcome.messages.empty());
+}
+
+// Names behind the descriptors of this process.
+std::vector<std::string> open_files() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code error;
+    names.push_back(std::filesystem::read_symlink(entry.path(), error).string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+TEST(Launcher, ClosesAndUnmapsEverything) {
+  const std::vector<std::string> before = open_files();
+  launch(2, [](Communicator& comm) {
+    comm.barrier();
+    return 0;
+  });
+  EXPECT_EQ(open_files(), before);
+  std::ifstream maps("/proc/self/maps");
+  const std::string text{std::istreambuf_iterator<char>(maps), {}};
+  EXPECT_FALSE(contains(text, "memfd:weft"));
+}
+
+TEST(Launcher, NoticesARankThatExitsOnItsOwn) {
+  const Outcome outcome = launch(2, [](Communicator& comm) {
+    if (comm.rank() == 0) ::_exit(3);
+    sum_of(comm, "dp", 1);
+    return 0;
+  });
+  EXPECT_EQ(outcome.code, 76);
+  EXPECT_TRUE(contains(outcome.messages.at(0), "left with exit code 3")) << outcome.messages[0];
+}
+
+}  // namespace
+}  // namespace weft
