@@ -1,7 +1,8 @@
 // Lowering in three parts: which nodes each program keeps, which buffers are bound from outside
 // (the same in all programs), and a walk of each program that gives every other value a transient
 // buffer. A result that overwrites an operand, or an elementwise result whose operand dies with it,
-// takes that operand's buffer.
+// takes that operand's buffer; values of one collective lie in one buffer (homes.h). A collective
+// that was split runs on a stream of its own, and its wait becomes events.
 #include "plan/lower.h"
 
 #include <algorithm>
@@ -12,12 +13,17 @@
 #include "graph/cost.h"
 #include "graph/ops/ops.h"
 #include "plan/check.h"
+#include "plan/homes.h"
 #include "plan/memory.h"
 
 namespace weft {
 namespace {
 
 using Nodes = std::vector<const Node*>;
+
+constexpr int64_t kComputeStream = 0;
+constexpr int64_t kGatherStream = 1;
+constexpr int64_t kReduceStream = 2;
 
 TensorType local_type(const Value& value, const Mesh& mesh) {
   return {value.type.dtype, local_shape(value.type, mesh), {}};
@@ -43,29 +49,22 @@ Nodes kept_nodes(const ProgramSource& source) {
   return live;
 }
 
-// The value whose buffer a value lies in: itself, or the one it is written over, and so on.
-using Roots = std::unordered_map<const Value*, const Value*>;
-
-Roots find_roots(const Nodes& nodes) {
-  Roots roots;
-  for (const Node* node : nodes) {
-    const std::vector<int> overwritten = node->op->overwrites.empty()
-                                             ? std::vector<int>(node->results.size(), -1)
-                                             : overwritten_operands(node->call());
-    for (size_t i = 0; i < node->results.size(); ++i) {
-      const Value* result = node->result(i);
-      roots[result] = overwritten[i] < 0 ? result : roots.at(node->operands.at(overwritten[i]));
-    }
-  }
-  return roots;
-}
-
 // One graph on its way to a program.
 struct Program {
+  explicit Program(const ProgramSource& source)
+      : kind(source.kind), graph(source.graph), nodes(kept_nodes(source)), homes(*source.graph) {
+    for (const Node* node : nodes) {
+      for (const auto& result : node->results) computed.insert(result.get());
+    }
+  }
+
+  bool computes(const Value* value) const { return computed.contains(value); }
+
   ProgramKind kind;
   const Graph* graph = nullptr;
   Nodes nodes;
-  Roots roots;
+  std::unordered_set<const Value*> computed;
+  Homes homes;
   std::unordered_map<const Value*, int64_t> buffers;  // by root
 };
 
@@ -78,14 +77,15 @@ class Bindings {
   void add_sources(Program& program, const OpDef& op) {
     for (const Node* node : program.nodes) {
       if (node->op != &op) continue;
-      const std::string& name = std::get<std::string>(node->attr("name"));
       const Value* value = node->result();
-      if (&op == &kParam) {
-        program.buffers[value] = bind(plan_.params, name, value, BufferKind::Param);
+      if (&op == &kBucket) {
+        bind_bucket(program, *node);
+      } else if (&op == &kParam) {
+        bind(plan_.params, source_name(*node), value, BufferKind::Param, program);
       } else if (&op == &kState) {
-        program.buffers[value] = bind(plan_.states, name, value, BufferKind::Optimizer);
+        bind(plan_.states, source_name(*node), value, BufferKind::Optimizer, program);
       } else {
-        program.buffers[value] = bind(plan_.inputs, name, value, BufferKind::Input);
+        bind(plan_.inputs, source_name(*node), value, BufferKind::Input, program);
       }
     }
   }
@@ -93,37 +93,71 @@ class Bindings {
   // After the sources of all programs: an output may be a source, or written over one.
   void add_outputs(Program& program) {
     for (const Graph::Output& output : program.graph->outputs()) {
-      const auto found = program.roots.find(output.value);
-      if (found == program.roots.end()) continue;  // not computed by this program
-      const Value* root = found->second;
-      const auto bound = program.buffers.find(root);
-      const int64_t existing = bound == program.buffers.end() ? -1 : bound->second;
-      program.buffers[root] =
-          bind(plan_.outputs, output.name, output.value, BufferKind::Output, existing);
+      if (!program.computes(output.value)) continue;
+      bind(plan_.outputs, output.name, output.value, BufferKind::Output, program);
     }
   }
 
  private:
-  // The buffer of that name; a new binding to `existing`, or to a new buffer, if there is none.
-  int64_t bind(std::vector<Binding>& list, const std::string& name, const Value* value,
-               BufferKind kind, int64_t existing = -1) {
+  static const std::string& source_name(const Node& node) {
+    return std::get<std::string>(node.attr("name"));
+  }
+
+  // The flat storage of parameters, with the parameters it holds.
+  void bind_bucket(Program& program, const Node& node) {
+    const auto& names = std::get<std::vector<std::string>>(node.attr("members"));
+    const size_t known = plan_.params.size();
+    bind(plan_.params, bucket_name(names), node.result(), BufferKind::Param, program);
+    if (plan_.params.size() == known) return;
+    Binding& binding = plan_.params.back();
+    for (const AxisPlacement& placement : node.result()->type.placement) {
+      if (placement.kind == PlacementKind::Flat) binding.axis = placement.axis;
+    }
+    const std::vector<Shape> shapes = gathered_shapes(node);
+    CHECK(shapes.size() == names.size(), "a bucket of ", names.size(), " is gathered as ",
+          shapes.size());
+    for (size_t i = 0; i < names.size(); ++i) binding.members.push_back({names[i], shapes[i]});
+  }
+
+  static std::vector<Shape> gathered_shapes(const Node& bucket) {
+    std::vector<Shape> shapes;
+    for (const Node* user : bucket.result()->users) {
+      if (!is_all_gather(*user)) continue;
+      for (const auto& result : user->results) shapes.push_back(result->type.shape);
+      break;
+    }
+    return shapes;
+  }
+
+  // Binds a name to its value's home; the buffer is that of the name in another program, that of
+  // the home in this one, or a new one.
+  void bind(std::vector<Binding>& list, const std::string& name, const Value* value,
+            BufferKind kind, Program& program) {
     const TensorType type = local_type(*value, plan_.mesh);
-    const auto [it, added] =
-        by_name_.try_emplace(name, TensorRef{existing, type.dtype, type.shape});
-    TensorRef& ref = it->second;
-    if (!added) {
-      CHECK(ref.dtype == type.dtype && ref.shape == type.shape, name, " is ", to_string(type),
-            " in one program, ", to_string(TensorType{ref.dtype, ref.shape, {}}), " in another");
-      CHECK(existing == -1 || existing == ref.buffer, name, " lies in two buffers");
-      return ref.buffer;
+    const Home home = program.homes.at(value);
+    const auto bound = program.buffers.find(home.root);
+    int64_t buffer = bound == program.buffers.end() ? -1 : bound->second;
+    const auto known = by_name_.find(name);
+    if (known != by_name_.end()) {
+      const TensorRef& ref = known->second;
+      CHECK(ref.dtype == type.dtype && ref.shape == type.shape && ref.offset == home.offset, name,
+            " is ", to_string(type), " in one program, ",
+            to_string(TensorType{ref.dtype, ref.shape, {}}), " in another");
+      CHECK(buffer == -1 || buffer == ref.buffer, name, " lies in two buffers");
+      program.buffers[home.root] = ref.buffer;
+      return;
     }
-    if (existing == -1) {
-      ref.buffer = static_cast<int64_t>(plan_.buffers.size());
-      plan_.buffers.push_back(
-          {.name = name, .kind = kind, .bytes = tensor_bytes(ref), .persistent = true});
+    if (buffer == -1) {
+      buffer = static_cast<int64_t>(plan_.buffers.size());
+      plan_.buffers.push_back({.name = name,
+                               .kind = kind,
+                               .bytes = program.homes.bytes(home.root, type.bytes()),
+                               .persistent = true});
     }
+    program.buffers[home.root] = buffer;
+    const TensorRef ref{buffer, type.dtype, type.shape, home.offset};
+    by_name_.emplace(name, ref);
     list.push_back({name, ref});
-    return ref.buffer;
   }
 
   Plan& plan_;
@@ -134,7 +168,8 @@ class Bindings {
 bool is_gradient(const Value& value) {
   if (value.def->phase != Phase::Backward) return false;
   return std::any_of(value.users.begin(), value.users.end(), [](const Node* user) {
-    return user->phase == Phase::Optimizer || !user->op->overwrites.empty();
+    return user->phase == Phase::Optimizer || !user->op->overwrites.empty() ||
+           user->op->traits.collective;
   });
 }
 
@@ -142,40 +177,59 @@ bool is_gradient(const Value& value) {
 class Emitter {
  public:
   Emitter(Plan& plan, Program& program, const LowerOptions& options)
-      : plan_(plan), program_(program), options_(options) {
+      : plan_(plan), program_(program), options_(options), pending_(plan.streams.size()) {
     int64_t index = 0;
     for (const Node* node : program.nodes) {
       if (node->op->traits.source) continue;
-      for (const Value* operand : node->operands) last_use_[program.roots.at(operand)] = index;
-      for (const auto& result : node->results) last_use_[program.roots.at(result.get())] = index;
-      ++index;
+      if (node->op == &kWait) {
+        // Until here the other stream may use what the collective reads and writes.
+        for (const Value* future : node->operands) use(*future->def, index - 1);
+        continue;
+      }
+      use(*node, index++);
     }
   }
 
   void run() {
     for (const Node* node : program_.nodes) {
-      if (!node->op->traits.source) emit(*node);
+      if (node->op->traits.source) continue;
+      if (node->op == &kWait) {
+        wait(*node);
+      } else {
+        emit(*node);
+      }
     }
   }
 
  private:
   std::vector<Step>& steps() { return plan_.programs[static_cast<size_t>(program_.kind)]; }
 
+  void use(const Node& node, int64_t index) {
+    const auto extend = [&](const Value* value) {
+      auto [last, added] = last_use_.try_emplace(program_.homes.at(value).root, index);
+      if (!added) last->second = std::max(last->second, index);
+    };
+    for (const Value* operand : node.operands) extend(operand);
+    for (const auto& result : node.results) extend(result.get());
+  }
+
   void emit(const Node& node) {
     const int64_t index = static_cast<int64_t>(steps().size());
-    Call call{node.op, {}, {}, node.attrs};
+    const std::string op_name = collective_name(node);
+    Call call{find_op(op_name), {}, {}, node.attrs};
     Step step;
-    step.op = std::string(node.op->name());
+    step.op = op_name;
     step.attrs = node.attrs;
     for (const Value* operand : node.operands) {
       call.operands.push_back(local_type(*operand, plan_.mesh));
-      step.operands.push_back(ref(buffer_of(*operand), call.operands.back()));
+      step.operands.push_back(ref(*operand, call.operands.back()));
     }
     for (const auto& result : node.results) {
       call.results.push_back(local_type(*result, plan_.mesh));
     }
     for (size_t i = 0; i < node.results.size(); ++i) {
-      step.results.push_back(ref(result_buffer(*node.result(i), call, index), call.results[i]));
+      give_buffer(*node.result(i), call, index);
+      step.results.push_back(ref(*node.result(i), call.results[i]));
     }
     const Kernel& kernel =
         choose_kernel(options_.kernels, call, options_.backend, node.result()->name);
@@ -190,15 +244,48 @@ class Emitter {
     step.recomputed = node.recomputed;
     step.flops = cost_of(call).flops;
     step.seconds = predicted_seconds(call, options_.device);
+    order(step, node);
     steps().push_back(std::move(step));
   }
 
-  static TensorRef ref(int64_t buffer, const TensorType& type) {
-    return {buffer, type.dtype, type.shape};
+  // Puts the step on its stream, after everything that stands before it in the graph and matters: a
+  // collective starts when the computation has come this far.
+  void order(Step& step, const Node& node) {
+    if (is_start(node)) {
+      step.stream = collective_name(node) == "all_gather" ? kGatherStream : kReduceStream;
+    }
+    std::vector<int64_t>& pending = pending_[static_cast<size_t>(step.stream)];
+    step.waits.swap(pending);
+    if (step.stream == kComputeStream) {
+      last_compute_ = static_cast<int64_t>(steps().size());
+      return;
+    }
+    if (last_compute_ >= 0) {
+      Step& before = steps()[static_cast<size_t>(last_compute_)];
+      if (before.signal == -1) before.signal = plan_.num_events++;
+      step.waits.push_back(before.signal);
+    }
+    step.signal = plan_.num_events++;
+    for (const auto& result : node.results) event_of_[result.get()] = {step.signal, step.stream};
   }
 
-  int64_t buffer_of(const Value& value) const {
-    return program_.buffers.at(program_.roots.at(&value));
+  // Every other stream waits for the collective before its next step.
+  void wait(const Node& node) {
+    for (const Value* future : node.operands) {
+      const Signal& done = event_of_.at(future);
+      for (size_t stream = 0; stream < pending_.size(); ++stream) {
+        std::vector<int64_t>& pending = pending_[stream];
+        if (static_cast<int64_t>(stream) == done.stream) continue;
+        if (std::find(pending.begin(), pending.end(), done.event) == pending.end()) {
+          pending.push_back(done.event);
+        }
+      }
+    }
+  }
+
+  TensorRef ref(const Value& value, const TensorType& type) const {
+    const Home& home = program_.homes.at(&value);
+    return {program_.buffers.at(home.root), type.dtype, type.shape, home.offset};
   }
 
   int64_t add_buffer(std::string name, BufferKind kind, int64_t bytes, int64_t first,
@@ -212,14 +299,17 @@ class Emitter {
     return static_cast<int64_t>(plan_.buffers.size()) - 1;
   }
 
-  int64_t result_buffer(const Value& value, const Call& call, int64_t index) {
-    const Value* root = program_.roots.at(&value);
+  // Makes sure that the value's root has a buffer, and that it lives long enough.
+  void give_buffer(const Value& value, const Call& call, int64_t index) {
+    const Value* root = program_.homes.at(&value).root;
     const int64_t last = last_use_.at(root);
     const auto known = program_.buffers.find(root);
     int64_t buffer = known == program_.buffers.end() ? -1 : known->second;
-    if (buffer == -1 && value.index == 0) buffer = dying_operand(*value.def, call, index);
+    if (buffer == -1 && value.index == 0 && !program_.homes.is_group(root)) {
+      buffer = dying_operand(*value.def, call, index);
+    }
     if (buffer == -1) {
-      const int64_t bytes = call.results[value.index].bytes();
+      const int64_t bytes = program_.homes.bytes(root, call.results[value.index].bytes());
       buffer = add_buffer(value.name, BufferKind::Activation, bytes, index, last);
     }
     program_.buffers[root] = buffer;
@@ -228,26 +318,44 @@ class Emitter {
     const bool accumulator =
         root->def->op == &kState && root != &value && value.def->phase == Phase::Backward;
     if (accumulator || (!held.persistent && is_gradient(value))) held.kind = BufferKind::Gradient;
-    return buffer;
+    if (!held.persistent && is_all_gather(*value.def)) held.kind = BufferKind::Gathered;
   }
 
   // The transient buffer of an operand that ends here and may hold the first result, or -1.
   int64_t dying_operand(const Node& node, const Call& call, int64_t index) const {
     for (size_t i = 0; i < node.operands.size(); ++i) {
-      const int64_t buffer = buffer_of(*node.operands[i]);
-      if (!plan_.buffers[buffer].persistent && may_share_memory(call, i) &&
-          last_use_.at(program_.roots.at(node.operands[i])) == index) {
+      const Value* root = program_.homes.at(node.operands[i]).root;
+      const int64_t buffer = program_.buffers.at(root);
+      if (!plan_.buffers[buffer].persistent && !program_.homes.is_group(root) &&
+          may_share_memory(call, i) && last_use_.at(root) == index) {
         return buffer;
       }
     }
     return -1;
   }
 
+  struct Signal {
+    int64_t event = -1;
+    int64_t stream = 0;
+  };
+
   Plan& plan_;
   Program& program_;
   const LowerOptions& options_;
+  std::vector<std::vector<int64_t>> pending_;           // by stream: events before its next step
+  std::unordered_map<const Value*, Signal> event_of_;   // by future
   std::unordered_map<const Value*, int64_t> last_use_;  // by root: the last step that touches it
+  int64_t last_compute_ = -1;
 };
+
+bool has_starts(std::span<const ProgramSource> sources) {
+  for (const ProgramSource& source : sources) {
+    for (const auto& node : source.graph->order()) {
+      if (is_start(*node)) return true;
+    }
+  }
+  return false;
+}
 
 }  // namespace
 
@@ -258,16 +366,15 @@ Plan lower(std::span<const ProgramSource> sources, const LowerOptions& options) 
   plan.backend = std::string(options.backend);
   plan.mesh = sources.front().graph->mesh();
   plan.streams = {"compute"};
+  if (has_starts(sources)) plan.streams = {"compute", "gather", "reduce"};
 
   std::vector<Program> programs;
   for (const ProgramSource& source : sources) {
     CHECK(source.graph->mesh() == plan.mesh, "programs on different meshes");
-    Nodes nodes = kept_nodes(source);
-    Roots roots = find_roots(nodes);
-    programs.push_back({source.kind, source.graph, std::move(nodes), std::move(roots), {}});
+    programs.emplace_back(source);
   }
   Bindings bindings(plan);
-  for (const OpDef* op : {&kParam, &kState, &kInput}) {
+  for (const OpDef* op : {&kParam, &kBucket, &kState, &kInput}) {
     for (Program& program : programs) bindings.add_sources(program, *op);
   }
   for (Program& program : programs) bindings.add_outputs(program);

@@ -13,6 +13,8 @@ std::string_view buffer_kind_name(BufferKind kind) {
       return "optimizer";
     case BufferKind::Activation:
       return "activation";
+    case BufferKind::Gathered:
+      return "gathered";
     case BufferKind::Input:
       return "input";
     case BufferKind::Output:

@@ -15,8 +15,17 @@
 
 namespace weft {
 
-enum class BufferKind { Param, Gradient, Optimizer, Activation, Input, Output, Workspace };
-inline constexpr int kBufferKinds = 7;
+enum class BufferKind {
+  Param,
+  Gradient,
+  Optimizer,
+  Activation,
+  Gathered,
+  Input,
+  Output,
+  Workspace
+};
+inline constexpr int kBufferKinds = 8;
 std::string_view buffer_kind_name(BufferKind kind);  // "param", "gradient", ...
 
 enum class ProgramKind { Micro, Last, Eval };
@@ -71,8 +80,8 @@ struct FlatMember {
   bool operator==(const FlatMember&) const = default;
 };
 
-// A named tensor the host writes or reads: inputs, parameters, optimizer state, outputs. One that is
-// cut over a mesh axis is flat: each rank holds its cut of the members laid one after the other.
+// A named tensor the host writes or reads: inputs, parameters, optimizer state, outputs. One that
+// is cut over a mesh axis is flat: each rank holds its cut of the members laid one after the other.
 struct Binding {
   std::string name;
   TensorRef tensor;
