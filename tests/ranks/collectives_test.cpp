@@ -238,6 +238,30 @@ TEST_P(Collectives, MatchTheOracle) {
   run(check_everything);
 }
 
+TEST_P(Collectives, GatherIntoACommonBlock) {
+  run([](Communicator& comm, Device& device) {
+    const std::string axis = comm.info().mesh.axes.back().name;
+    const std::vector<int64_t> group = comm.info().group(axis);
+    Flat flat(kSizes, DType::BF16, DType::F32, comm.size(axis), comm, device);
+    const int64_t cut = flat.shard.elements();
+    auto* common =
+        static_cast<char*>(comm.allocate_common(axis, cut * comm.size(axis) * 2, device));
+    for (size_t m = 0; m < kSizes.size(); ++m) flat.members[m].data = common + flat.starts[m] * 2;
+    for (int round = 0; round < 5; ++round) {
+      fill(flat.shard, comm.rank(), round);
+      comm.all_gather({axis, 0}, flat.shard, flat.members);
+      for (size_t m = 0; m < kSizes.size(); ++m) {
+        for (int64_t i = 0; i < kSizes[m]; ++i) {
+          const int64_t at = flat.starts[m] + i;
+          const float value = element(group[static_cast<size_t>(at / cut)], round, at % cut);
+          require(read_bits(flat.members[m], i) == encode(DType::BF16, value), "it differs");
+        }
+      }
+    }
+    comm.release(common, device);
+  });
+}
+
 // The streams of a plan run beside each other and may meet over one axis or over several.
 TEST_P(Collectives, ChannelsDoNotDisturbEachOther) {
   run([](Communicator& comm, Device& device) {

@@ -61,6 +61,10 @@ class Communicator {
   // order. Every tensor of a collective lies at the same place of such a block on every rank,
   // except all_reduce of at most 512 bytes. Release is not collective.
   virtual void* allocate(int64_t bytes, Device& device) = 0;
+  // One block that the ranks along the axis have in common: results of all_gather over that axis
+  // may lie there, and nothing else. Each rank writes its part and all read the whole, so that a
+  // gather moves no more than that. All ranks call it, as allocate; the same release.
+  virtual void* allocate_common(std::string_view axis, int64_t bytes, Device& device) = 0;
   virtual void release(void* memory, Device& device) = 0;
 
   // In the three collectives a flat is given as its members: they lie in it one after the other,

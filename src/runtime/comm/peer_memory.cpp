@@ -201,9 +201,23 @@ const PeerMemory::Group& PeerMemory::group(std::string_view axis) const {
 }
 
 void* PeerMemory::allocate(int64_t bytes, Device& device) {
-  Block block{.bytes = std::max<int64_t>(bytes, 1), .bases = {}};
+  Block block;
+  block.bytes = std::max<int64_t>(bytes, 1);
   block.bases.resize(static_cast<size_t>(ranks()));
   open_block(block, device);
+  return keep(std::move(block));
+}
+
+void* PeerMemory::allocate_common(std::string_view axis, int64_t bytes, Device&) {
+  Block block;
+  block.bytes = std::max<int64_t>(bytes, 1);
+  block.bases.resize(static_cast<size_t>(ranks()));
+  block.leader = group(axis).ranks[0];
+  open_common(block);
+  return keep(std::move(block));
+}
+
+void* PeerMemory::keep(Block block) {
   const std::lock_guard lock(mutex_);
   blocks_.push_back(std::move(block));
   return blocks_.back().bases[static_cast<size_t>(rank())];
@@ -239,6 +253,15 @@ const void* PeerMemory::peer(int64_t rank, const void* own) const {
   throw InternalError("internal error: a tensor of a collective lies outside the shared memory");
 }
 
+bool PeerMemory::is_common(const void* data) const {
+  const char* at = static_cast<const char*>(data);
+  const std::lock_guard lock(mutex_);
+  return std::any_of(blocks_.begin(), blocks_.end(), [&](const Block& block) {
+    const char* base = block.bases[static_cast<size_t>(info_.rank)];
+    return block.leader >= 0 && at >= base && at < base + block.bytes;
+  });
+}
+
 std::vector<const void*> PeerMemory::peers(const Group& group, const void* own) const {
   std::vector<const void*> places;
   for (const int64_t rank : group.ranks) places.push_back(peer(rank, own));
@@ -260,6 +283,12 @@ void PeerMemory::all_gather(const CollectiveSite& site, const Tensor& shard,
               {shifted(members[piece.member].data, dtype, piece.offset), dtype});
     }
   };
+  if (is_common(members[0].data)) {
+    meeting.sync(tag_of(Kind::AllGather, dtype, cut));  // nobody reads what lay there before
+    place_own();
+    meeting.sync(tag_of(Kind::Done, dtype, cut));
+    return delay((size - 1) * cut * dtype_bytes(dtype));
+  }
   // Without conversion peers read the shard itself, while this rank still copies its own part.
   const bool direct = shard.dtype == dtype;
   if (!direct) place_own();

@@ -20,6 +20,7 @@ class PeerMemory : public Communicator {
 
   const RankInfo& info() const override { return info_; }
   void* allocate(int64_t bytes, Device& device) override;
+  void* allocate_common(std::string_view axis, int64_t bytes, Device& device) override;
   void release(void* memory, Device& device) override;
   void all_gather(const CollectiveSite& site, const Tensor& shard,
                   std::span<const Tensor> members) override;
@@ -38,6 +39,8 @@ class PeerMemory : public Communicator {
   struct Block {
     int64_t bytes = 0;
     std::vector<char*> bases;
+    int64_t leader = -1;           // of a common block: the rank whose memory it is
+    std::shared_ptr<void> shared;  // keeps a common block of threads
   };
 
   const Control& control() const { return control_; }
@@ -45,6 +48,8 @@ class PeerMemory : public Communicator {
   virtual bool launcher_alive() { return true; }
   // Makes this rank's block, lets the peers see it, and fills in their bases.
   virtual void open_block(Block& block, Device& device) = 0;
+  // As open_block; every base is the leader's memory.
+  virtual void open_common(Block& block) = 0;
   virtual void close_block(Block& block, Device& device) = 0;
 
  private:
@@ -60,6 +65,8 @@ class PeerMemory : public Communicator {
   // The same place in the block of each rank of the group.
   std::vector<const void*> peers(const Group& group, const void* own) const;
   const void* peer(int64_t rank, const void* own) const;
+  bool is_common(const void* data) const;
+  void* keep(Block block);
   void all_reduce_inline(Meeting& meeting, std::span<const Tensor> tensors);
   void all_reduce_shared(Meeting& meeting, std::span<const Tensor> tensors);
   // Makes the collective last as long as the artificial link takes for these bytes.

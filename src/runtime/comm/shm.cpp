@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -47,11 +48,44 @@ class ShmRank : public PeerMemory {
 
   // Blocks lie one after the other in each rank's file, at the same place for all.
   void open_block(Block& block, Device&) override {
+    reserve(block, rank());
+    for (int64_t i = 0; i < ranks(); ++i) {
+      block.bases[static_cast<size_t>(i)] = map_shared(job_.arena(i), end_, block.bytes);
+    }
+    note(block);
+  }
+
+  // The other ranks' files keep a hole there.
+  void open_common(Block& block) override {
+    reserve(block, block.leader);
+    block.bases.assign(block.bases.size(), map_shared(job_.arena(block.leader), end_, block.bytes));
+    note(block);
+  }
+
+  void close_block(Block& block, Device&) override {
+    char* own = block.bases[static_cast<size_t>(rank())];
+    if (block.leader >= 0) {
+      // Peers may still read, so the pages stay until the file is gone.
+      ::munmap(own, static_cast<size_t>(block.bytes));
+      return;
+    }
+    for (char* base : block.bases) ::munmap(base, static_cast<size_t>(block.bytes));
+    const auto at = std::find_if(offsets_.begin(), offsets_.end(),
+                                 [&](const auto& entry) { return entry.first == own; });
+    CHECK(at != offsets_.end(), "a block without a place");
+    // Gives the pages back; the file keeps its length.
+    ::fallocate(job_.arena(rank()), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                static_cast<off_t>(at->second), static_cast<off_t>(block.bytes));
+    offsets_.erase(at);
+  }
+
+  // Takes the memory if it is this rank's to take, and returns when every rank has.
+  void reserve(Block& block, int64_t owner) {
     block.bytes = (block.bytes + kPage - 1) / kPage * kPage;
-    if (::posix_fallocate(job_.arena(rank()), static_cast<off_t>(end_),
-                          static_cast<off_t>(block.bytes)) != 0) {
-      errno = ENOMEM;
-      throw no_memory("allocate", block.bytes);
+    if (owner == rank()) {
+      errno = ::posix_fallocate(job_.arena(rank()), static_cast<off_t>(end_),
+                                static_cast<off_t>(block.bytes));
+      if (errno != 0) throw no_memory("allocate", block.bytes);
     }
     std::vector<int64_t> sizes(static_cast<size_t>(ranks()));
     exchange({reinterpret_cast<const char*>(&block.bytes), sizeof block.bytes},
@@ -60,24 +94,11 @@ class ShmRank : public PeerMemory {
       CHECK(sizes[static_cast<size_t>(i)] == block.bytes, "rank ", i, " allocates ",
             sizes[static_cast<size_t>(i)], " bytes, rank ", rank(), " ", block.bytes);
     }
-    for (int64_t i = 0; i < ranks(); ++i) {
-      block.bases[static_cast<size_t>(i)] = map_shared(job_.arena(i), end_, block.bytes);
-    }
-    offsets_.push_back({block.bases[static_cast<size_t>(rank())], end_});
-    end_ += block.bytes;
   }
 
-  void close_block(Block& block, Device&) override {
-    const char* own = block.bases[static_cast<size_t>(rank())];
-    for (char* base : block.bases) ::munmap(base, static_cast<size_t>(block.bytes));
-    for (auto at = offsets_.begin(); at != offsets_.end(); ++at) {
-      if (at->first != own) continue;
-      // Gives the pages back; the file keeps its length.
-      ::fallocate(job_.arena(rank()), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                  static_cast<off_t>(at->second), static_cast<off_t>(block.bytes));
-      offsets_.erase(at);
-      return;
-    }
+  void note(const Block& block) {
+    offsets_.push_back({block.bases[static_cast<size_t>(rank())], end_});
+    end_ += block.bytes;
   }
 
   ShmJob& job_;

@@ -26,7 +26,25 @@ class ThreadRank : public PeerMemory {
     }
   }
 
+  // All hold the block, as a peer may still read when the leader has left.
+  void open_common(Block& block) override {
+    std::shared_ptr<void> own;
+    if (rank() == block.leader) {
+      const auto bytes = static_cast<size_t>((block.bytes + 63) / 64 * 64);
+      own.reset(std::aligned_alloc(64, bytes), std::free);
+      if (!own) throw std::bad_alloc();
+    }
+    const std::shared_ptr<void>* holder = &own;
+    std::vector<const std::shared_ptr<void>*> holders(static_cast<size_t>(ranks()));
+    exchange({reinterpret_cast<const char*>(&holder), sizeof holder},
+             {reinterpret_cast<char*>(holders.data()), holders.size() * sizeof holder});
+    block.shared = *holders[static_cast<size_t>(block.leader)];
+    block.bases.assign(block.bases.size(), static_cast<char*>(block.shared.get()));
+    barrier();  // until then the leader's holder is read
+  }
+
   void close_block(Block& block, Device& device) override {
+    if (block.leader >= 0) return block.shared.reset();
     device.release(block.bases[static_cast<size_t>(rank())]);
   }
 };
