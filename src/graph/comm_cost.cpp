@@ -1,0 +1,69 @@
+// Which bytes count for which collective, and the group that an axis makes.
+#include "graph/comm_cost.h"
+
+#include "graph/cost.h"
+#include "graph/ops/ops.h"
+
+namespace weft {
+
+namespace {
+
+double bytes_of(const std::vector<TensorType>& types, const Mesh& mesh) {
+  double bytes = 0;
+  for (const TensorType& type : types) bytes += static_cast<double>(local_bytes(type, mesh));
+  return bytes;
+}
+
+bool is_all_reduce(const OpDef& op) {
+  return &op == &kAllReduce || &op == &kAllReduceStart;
+}
+
+// The call as one rank runs it.
+Call localized(Call call, const Mesh& mesh) {
+  for (auto* types : {&call.operands, &call.results}) {
+    for (TensorType& type : *types) {
+      type.shape = local_shape(type, mesh);
+      type.placement.clear();
+    }
+  }
+  return call;
+}
+
+}  // namespace
+
+bool is_gather(const OpDef& op) {
+  return &op == &kAllGather || &op == &kAllGatherStart;
+}
+
+bool is_reduction(const OpDef& op) {
+  return &op == &kReduceScatter || &op == &kReduceScatterStart || is_all_reduce(op);
+}
+
+int64_t local_bytes(const TensorType& type, const Mesh& mesh) {
+  return count(local_shape(type, mesh)) * dtype_bytes(type.dtype);
+}
+
+double collective_bytes(const Call& call, const Mesh& mesh) {
+  return bytes_of(is_gather(*call.op) ? call.results : call.operands, mesh);
+}
+
+Link axis_link(const Mesh& mesh, std::string_view axis, const DeviceSpec& device) {
+  int64_t stride = 1;
+  for (size_t i = mesh.axes.size(); i-- > 0 && mesh.axes[i].name != axis;) {
+    stride *= mesh.axes[i].size;
+  }
+  return find_link(device, mesh.axis_size(axis), stride);
+}
+
+double local_seconds(const Call& call, const Mesh& mesh, const DeviceSpec& device) {
+  if (call.op->traits.source || call.op == &kWait) return 0;
+  if (!is_gather(*call.op) && !is_reduction(*call.op)) {
+    return predicted_seconds(localized(call, mesh), device);
+  }
+  const Link link = axis_link(mesh, call.text_attr("axis"), device);
+  const double bytes = collective_bytes(call, mesh);
+  return is_all_reduce(*call.op) ? link.sum_latency + bytes / link.sum_bandwidth
+                                 : link.gather_latency + bytes / link.gather_bandwidth;
+}
+
+}  // namespace weft

@@ -1,0 +1,26 @@
+// Time of collectives from the links of a device spec: latency plus bytes over bandwidth of the
+// group of ranks that an axis of the mesh makes.
+#pragma once
+
+#include "config/device_spec.h"
+#include "graph/graph.h"
+
+namespace weft {
+
+// Whether the op is a collective itself, as one call or its start; wait is not.
+bool is_gather(const OpDef& op);
+bool is_reduction(const OpDef& op);
+
+// Bytes that one rank holds of a value.
+int64_t local_bytes(const TensorType& type, const Mesh& mesh);
+
+// Bytes of the whole tensors that a collective gathers, scatters or sums, as links count them.
+double collective_bytes(const Call& call, const Mesh& mesh);
+
+// The link over which the ranks of the axis exchange.
+Link axis_link(const Mesh& mesh, std::string_view axis, const DeviceSpec& device);
+
+// Predicted time of a collective, or of any other call on one rank.
+double local_seconds(const Call& call, const Mesh& mesh, const DeviceSpec& device);
+
+}  // namespace weft

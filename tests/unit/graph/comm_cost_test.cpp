@@ -1,0 +1,50 @@
+#include "graph/comm_cost.h"
+
+#include <gtest/gtest.h>
+
+#include "graph/text.h"
+
+namespace weft {
+namespace {
+
+// Round numbers: a gather costs a second and a byte a second, a sum the double.
+DeviceSpec slow_links() {
+  DeviceSpec device;
+  device.memory_bandwidth = 8;
+  device.ranks_per_host = 4;
+  device.links = {{1, 4, 1, 1, 2, 0.5}, {2, 1, 10, 1, 20, 0.5}};
+  return device;
+}
+
+double seconds_of(const std::string& lines) {
+  const Graph graph =
+      parse_graph("graph g(mesh dp_replicate=2, dp_shard=4) {\n" + lines + "\n  return\n}\n");
+  return local_seconds(graph.nodes().back()->call(), graph.mesh(), slow_links());
+}
+
+TEST(CommCost, AGatherCountsWhatItGivesInItsType) {
+  EXPECT_EQ(seconds_of(R"(  %b = bucket ["w"] : f32[1024] @F(dp_shard)
+  %w = all_gather(%b; axis="dp_shard", types=["bf16[8,8]"]) : bf16[8,8])"),
+            1 + 2 * 64);
+}
+
+TEST(CommCost, AReduceScatterCountsWhatItTakes) {
+  EXPECT_EQ(seconds_of(R"(  %g = input "g" : f32[8,8] @P(dp_replicate) @P(dp_shard)
+  %s = reduce_scatter(%g; axis="dp_shard") : f32[1024] @P(dp_replicate) @F(dp_shard))"),
+            1 + 4 * 64);
+}
+
+TEST(CommCost, AnAllReduceAcrossHostsCountsTheCutOfEachRank) {
+  EXPECT_EQ(seconds_of(R"(  %s = input "s" : f32[8192] @P(dp_replicate) @F(dp_shard)
+  %r = all_reduce(%s; axis="dp_replicate") : f32[8192] @F(dp_shard))"),
+            20 + 4 * 2048 / 0.5);
+}
+
+TEST(CommCost, ComputationCountsThePartOfARank) {
+  const double part = seconds_of(R"(  %x = input "x" : f32[8,4] @S(0:dp_shard)
+  %y = gelu(%x) : f32[8,4] @S(0:dp_shard))");
+  EXPECT_EQ(part, 2 * (8 / 4) * 4 * 4 / 8.0);  // read and written at 8 bytes per second
+}
+
+}  // namespace
+}  // namespace weft
