@@ -1,6 +1,7 @@
 // Signatures, attribute literals and what can be derived from an op definition.
 #include "graph/op.h"
 
+#include <algorithm>
 #include <map>
 
 #include "base/text.h"
@@ -238,10 +239,20 @@ std::vector<int> overwritten_operands(const Call& call) {
       const size_t operand = operand_index(signature, pair.substr(arrow + 2));
       const bool variadic = signature.results[i].kind == OperandKind::Variadic;
       const size_t last = variadic ? overwritten.size() : i + 1;
-      for (size_t j = i; j < last; ++j) overwritten.at(j) = static_cast<int>(operand + j - i);
+      for (size_t j = i; j < last; ++j) {
+        const size_t index = operand + j - i;
+        const bool absent = variadic && index >= call.operands.size();
+        if (!absent) overwritten.at(j) = static_cast<int>(index);
+      }
     }
   }
   return overwritten;
+}
+
+bool has_effect(const Call& call) {
+  if (call.op->traits.effect) return true;
+  const std::vector<int> overwritten = overwritten_operands(call);
+  return std::any_of(overwritten.begin(), overwritten.end(), [](int index) { return index >= 0; });
 }
 
 }  // namespace weft

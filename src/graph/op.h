@@ -147,4 +147,7 @@ bool is_inferred(const OpDef& op, const TensorType& type, const TensorType& infe
 // For each result of the call: the operand index it overwrites, or -1.
 std::vector<int> overwritten_operands(const Call& call);
 
+// Whether the call must stay when nothing reads its results: it has an effect or overwrites.
+bool has_effect(const Call& call);
+
 }  // namespace weft

@@ -26,8 +26,10 @@ bool contains(const std::vector<std::string>& names, std::string_view name) {
 }
 
 // Facts that a graph shows by itself, so that passes can run on dumped graphs one at a time.
-std::set<Fact> facts_of(const Graph& graph) {
+std::set<Fact> facts_of(const Graph& graph, const Mesh& mesh) {
   std::set<Fact> facts;
+  if (graph.mesh() == mesh) facts.insert(Fact::Placed);
+  if (mesh.axes.empty()) facts.insert(Fact::Sharded);
   for (const auto& node : graph.order()) {
     if (node->phase == Phase::Backward) facts.insert(Fact::Differentiated);
     if (node->phase == Phase::Optimizer) facts.insert(Fact::Updated);
@@ -83,7 +85,7 @@ void check_updated(const Graph& graph) {
     }
   }
   for (const auto& node : graph.order()) {
-    if (node->op != &kParam) continue;
+    if (node->op != &kParam && node->op != &kBucket) continue;
     CHECK(updates[node->result()] == 1, "parameter %", node->result()->name, " is updated ",
           updates[node->result()], " times");
   }
@@ -102,7 +104,11 @@ void check_graph(const Graph& graph, const std::set<Fact>& given) {
 class Runner {
  public:
   Runner(Graph& graph, std::span<const Pass* const> passes, const RunOptions& options)
-      : graph_(graph), passes_(passes), options_(options), facts_(facts_of(graph)) {}
+      : graph_(graph),
+        passes_(passes),
+        options_(options),
+        mesh_(options.mesh.axes.empty() ? graph.mesh() : options.mesh),
+        facts_(facts_of(graph, mesh_)) {}
 
   std::vector<PassReport> run(const Config& config, const DeviceSpec& device) {
     check_disabled_names(options_.disable);
@@ -120,7 +126,7 @@ class Runner {
       check_needs(pass, facts_, passes_, options_);
       char dump_name[64];
       std::snprintf(dump_name, sizeof dump_name, "%02zu-%s", i + 1, std::string(pass.name).c_str());
-      PassContext context{.config = config, .device = device, .goal = options_.goal};
+      PassContext context{.config = config, .device = device, .mesh = mesh_, .goal = options_.goal};
       reports.push_back(run_one(pass, dump_name, context));
     }
     return reports;
@@ -145,7 +151,8 @@ class Runner {
   void check_result(const Pass& pass, bool changed) {
     for (Fact fact : pass.gives) {
       facts_.insert(fact);
-      if (options_.goal == Goal::Train) given_.insert(fact);
+      const bool of_training = fact == Fact::Differentiated || fact == Fact::Updated;
+      if (options_.goal == Goal::Train || !of_training) given_.insert(fact);
     }
     const uint64_t after = hash(graph_);
     if (changed != (after != hash_)) {
@@ -165,6 +172,7 @@ class Runner {
   Graph& graph_;
   std::span<const Pass* const> passes_;
   const RunOptions& options_;
+  const Mesh mesh_;
   std::set<Fact> facts_;  // shown by the graph or given so far
   std::set<Fact> given_;  // given by passes of this run
   uint64_t hash_ = 0;
@@ -173,7 +181,17 @@ class Runner {
 }  // namespace
 
 std::string_view fact_name(Fact fact) {
-  return fact == Fact::Differentiated ? "differentiated" : "updated";
+  switch (fact) {
+    case Fact::Differentiated:
+      return "differentiated";
+    case Fact::Updated:
+      return "updated";
+    case Fact::Placed:
+      return "placed";
+    case Fact::Sharded:
+      return "sharded";
+  }
+  throw InternalError("unknown fact");
 }
 
 std::vector<PassReport> run_passes(Graph& graph, std::span<const Pass* const> passes,

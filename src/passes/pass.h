@@ -15,12 +15,13 @@
 
 namespace weft {
 
-// What holds of a graph from some pass on; for a training step the runner checks it after every
-// later pass. Differentiated: each parameter has a gradient. Updated: each parameter is overwritten
-// exactly once.
-enum class Fact { Differentiated, Updated };
+// What holds of a graph from some pass on; the runner checks it after every later pass.
+// Differentiated: each parameter has a gradient; Updated: each parameter is overwritten exactly
+// once (both for a training step only). Placed: every value says how it lies on the mesh. Sharded:
+// a partial sum goes nowhere but through linear ops into a reduction.
+enum class Fact { Differentiated, Updated, Placed, Sharded };
 
-std::string_view fact_name(Fact fact);  // "differentiated", "updated"
+std::string_view fact_name(Fact fact);  // "differentiated", "updated", "placed", "sharded"
 
 // What the graph is for: passes that only concern training have nothing to do otherwise.
 enum class Goal { Train, Evaluate };
@@ -29,6 +30,7 @@ enum class Goal { Train, Evaluate };
 struct PassContext {
   const Config& config;
   const DeviceSpec& device;
+  Mesh mesh = {};  // the ranks to compile for; no axes: one process
   Goal goal = Goal::Train;
   std::string note = {};  // one line for the report: what was done, or why there was nothing to do
 };
@@ -42,7 +44,8 @@ struct Pass {
 };
 
 // Passes in the order of docs/passes.md.
-extern const Pass mixed_precision, autodiff, optimizer, simplify, recompute, fuse;
+extern const Pass mixed_precision, autodiff, optimizer, simplify, place, shard_params, recompute,
+    bucket, overlap, fuse;
 
 std::span<const Pass* const> all_passes();
 const Pass* find_pass(std::string_view name);
@@ -64,6 +67,7 @@ struct PassReport {
 
 struct RunOptions {
   Goal goal = Goal::Train;
+  Mesh mesh = {};  // no axes: that of the graph
   // Pass names to skip; refused when a later pass needs its facts.
   std::vector<std::string> disable = {};
   // Called with "07-fuse" and the graph before and after each pass; empty: no dumps.

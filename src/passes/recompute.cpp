@@ -1,6 +1,8 @@
 // Computes forward values again in the backward instead of keeping them. The policy gives the nodes
 // not to keep; here each is cloned once, right before the first backward node that reads it, with
 // whatever of its chain is not kept either. Randomness is counter-based, so the bits are the same.
+// Dropping a weight after the forward and gathering it again is the same edit: the one gather in
+// the backward serves recomputed nodes and gradients alike.
 //
 //   %u = matmul(%x, %w1) : f32[4,8]  # layers.0.feed_forward fwd
 //   %g = gelu(%u) : f32[4,8]  # layers.0.feed_forward fwd
@@ -73,16 +75,27 @@ class Recomputer {
   std::unordered_map<const Node*, Node*> clones_;
 };
 
-// "12 values, 3.5 MiB": what the forward leaves for the backward.
+// What the forward leaves for the backward: "12 values, 3.5 MiB", and where weights are gathered
+// "12 values, 3.5 MiB, and 3 gathered weights, 1.2 MiB".
 std::string kept_text(const Graph& graph) {
-  size_t values = 0;
-  int64_t bytes = 0;
+  struct Kept {
+    size_t values = 0;
+    int64_t bytes = 0;
+  };
+  Kept activations;
+  Kept weights;
+  bool has_gathers = false;
   for (const auto& node : graph.order()) {
     if (node->phase != Phase::Forward || node->op->traits.source) continue;
-    for (const auto& value : node->results) values += is_read_backward(*value) ? 1 : 0;
-    bytes += kept_bytes(*node, graph.mesh());
+    has_gathers |= is_gathered_weight(*node);
+    Kept& kept = is_gathered_weight(*node) ? weights : activations;
+    for (const auto& value : node->results) kept.values += is_read_backward(*value) ? 1 : 0;
+    kept.bytes += kept_bytes(*node, graph.mesh());
   }
-  return cat(values, " values, ", human_bytes(static_cast<double>(bytes)));
+  const auto bytes = [](const Kept& kept) { return human_bytes(static_cast<double>(kept.bytes)); };
+  std::string text = cat(activations.values, " values, ", bytes(activations));
+  if (has_gathers) text += cat(", and ", weights.values, " gathered weights, ", bytes(weights));
+  return text;
 }
 
 bool run(Graph& graph, PassContext& context) {
@@ -106,7 +119,9 @@ constexpr Pass recompute{
     .doc =
         "Computes values of the forward again in the backward instead of keeping them: all "
         "inside each block, some blocks, all but the results of some ops, or those that save "
-        "the most bytes per second until a memory budget is met. The bits do not change.",
+        "the most bytes per second until a memory budget is met. Gathered weights are dropped and "
+        "gathered again unless parallelism.fsdp_reshard_after_forward is never. The bits do not "
+        "change.",
     .needs = {},
     .gives = {},
     .run = run,

@@ -1,4 +1,4 @@
-// Modes none, full, selective and memory_budget as sets of nodes.
+// Modes none, full, selective and memory_budget as sets of nodes, gathered weights beside them.
 #include "passes/recompute_policy.h"
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "config/derived.h"
 #include "graph/cost.h"
+#include "graph/ops/ops.h"
 
 namespace weft {
 
@@ -34,7 +35,7 @@ std::vector<const Node*> recomputable(const Graph& graph) {
   for (const auto& node : graph.order()) {
     const OpDef& op = *node->op;
     if (node->phase != Phase::Forward || op.traits.source || op.traits.effect) continue;
-    if (!op.overwrites.empty()) continue;
+    if (op.traits.collective || !op.overwrites.empty()) continue;
     const int64_t block = block_of(node->path);
     if (block < 0 || leaves_block(*node, block)) continue;
     list.push_back(node.get());
@@ -130,6 +131,24 @@ NodeSet select_by_budget(const Graph& graph, const PassContext& context) {
   return dropped;
 }
 
+NodeSet select_by_mode(const Graph& graph, const PassContext& context) {
+  const Config& config = context.config;
+  switch (config.activation_checkpoint.mode) {
+    case RecomputeMode::None:
+      return {};
+    case RecomputeMode::Full:
+      return select(graph, [](const Node&) { return true; });
+    case RecomputeMode::Selective: {
+      const SelectiveOption option = selective_option(config);
+      return option.kind == SelectiveOption::Kind::ByOp ? select_by_op(graph, config)
+                                                        : select_blocks(graph, config, option);
+    }
+    case RecomputeMode::MemoryBudget:
+      return select_by_budget(graph, context);
+  }
+  throw InternalError("unknown recompute mode");
+}
+
 }  // namespace
 
 int64_t block_of(std::string_view path) {
@@ -153,22 +172,17 @@ int64_t kept_bytes(const Node& node, const Mesh& mesh) {
   return bytes;
 }
 
+bool is_gathered_weight(const Node& node) {
+  return node.op == &kAllGather && node.phase == Phase::Forward && !has_effect(node.call());
+}
+
 std::unordered_set<const Node*> nodes_to_recompute(const Graph& graph, const PassContext& context) {
-  const Config& config = context.config;
-  switch (config.activation_checkpoint.mode) {
-    case RecomputeMode::None:
-      return {};
-    case RecomputeMode::Full:
-      return select(graph, [](const Node&) { return true; });
-    case RecomputeMode::Selective: {
-      const SelectiveOption option = selective_option(config);
-      return option.kind == SelectiveOption::Kind::ByOp ? select_by_op(graph, config)
-                                                        : select_blocks(graph, config, option);
-    }
-    case RecomputeMode::MemoryBudget:
-      return select_by_budget(graph, context);
+  NodeSet set = select_by_mode(graph, context);
+  if (context.config.parallelism.fsdp_reshard_after_forward == ReshardPolicy::Never) return set;
+  for (const auto& node : graph.order()) {
+    if (is_gathered_weight(*node)) set.insert(node.get());
   }
-  throw InternalError("unknown recompute mode");
+  return set;
 }
 
 }  // namespace weft

@@ -27,10 +27,6 @@ bool is_exact(DType from, DType to) {
   return to == DType::F32 && (from == DType::BF16 || from == DType::F16);
 }
 
-bool has_effect(const OpDef& op) {
-  return op.traits.effect || !op.overwrites.empty();
-}
-
 // Everything that decides the value of a node. A recomputed node must stay apart from its original.
 std::string identity(const Node& node) {
   std::string text = cat(node.op->name(), node.recomputed ? "!" : "");
@@ -71,7 +67,7 @@ class Simplifier {
   }
 
   void merge(Node* node) {
-    if (has_effect(*node->op)) return;
+    if (has_effect(node->call())) return;
     auto [first, is_new] = first_.emplace(identity(*node), node);
     if (is_new) return;
     for (size_t i = 0; i < node->results.size(); ++i) {
@@ -87,7 +83,7 @@ class Simplifier {
     for (const auto& output : graph_.outputs()) outputs_.insert(output.value);
     std::vector<Node*> nodes = graph_.nodes();
     for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
-      if ((*node)->op->traits.source || has_effect(*(*node)->op) || is_used(**node)) continue;
+      if ((*node)->op->traits.source || has_effect((*node)->call()) || is_used(**node)) continue;
       graph_.erase(*node);
       ++erased_;
     }

@@ -33,16 +33,25 @@ DeviceSpec golden_device() {
   return device;
 }
 
+// "dp_replicate=2, dp_shard=2" as a mesh.
+Mesh parse_mesh(std::string_view text) {
+  return parse_graph(cat("graph g(mesh ", text, ") {\n  return\n}")).mesh();
+}
+
 // The settings of one pass as a config; lists are written [a,b].
-Config config_of(const GoldenPass& pass, Goal& goal) {
+Config config_of(const GoldenPass& pass, RunOptions& options) {
   std::vector<std::string> overrides;
   for (std::string setting : pass.settings) {
     if (setting.starts_with("goal=")) {
       if (setting != "goal=evaluate") reject(setting + ": only goal=evaluate can be set");
-      goal = Goal::Evaluate;
+      options.goal = Goal::Evaluate;
       continue;
     }
     std::erase_if(setting, [](char c) { return c == '[' || c == ']'; });
+    if (setting.starts_with("mesh=")) {
+      options.mesh = parse_mesh(setting.substr(5));
+      continue;
+    }
     overrides.push_back("--" + setting);
   }
   return parse_config("", "golden", overrides);
@@ -55,7 +64,7 @@ bool run_list(Graph& graph, const std::vector<GoldenPass>& list) {
     const Pass* pass = find_pass(item.name);
     if (pass == nullptr) reject(cat("run: no pass \"", item.name, "\""));
     RunOptions options;
-    const Config config = config_of(item, options.goal);
+    const Config config = config_of(item, options);
     const DeviceSpec device = golden_device();
     for (const auto& report : run_passes(graph, {&pass, 1}, config, device, options)) {
       changed |= report.changed;

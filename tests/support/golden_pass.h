@@ -15,7 +15,8 @@
 
 namespace weft {
 
-// One pass of the "run:" line with its settings, "section.key=value" or "goal=evaluate".
+// One pass of the "run:" line with its settings, "section.key=value", "goal=evaluate" or
+// "mesh=[dp_replicate=2, dp_shard=2]".
 struct GoldenPass {
   std::string name;
   std::vector<std::string> settings;

@@ -65,6 +65,13 @@ Types infer_all_gather(const Call& call) {
   const int64_t size = flat_size(shapes_of(results));
   call.require(x.shape == Shape{size}, "x is ", to_string(x), ", expected [", size,
                "], the flat size of its members");
+  call.require(call.operands.size() == 1 || call.operands.size() == results.size() + 1, "found ",
+               call.operands.size() - 1, " tensors to write over, expected none or ",
+               results.size());
+  for (size_t i = 1; i < call.operands.size(); ++i) {
+    call.require(call.type(i) == results[i - 1], "into is ", to_string(call.type(i)), ", expected ",
+                 to_string(results[i - 1]));
+  }
   return results;
 }
 
@@ -139,12 +146,13 @@ constexpr OpTraits kCollective{.differentiable = false, .collective = true};
 }  // namespace
 
 constinit const OpDef kAllGather{
-    .signature = "all_gather(x; axis: text, types: texts) -> y...",
+    .signature = "all_gather(x, into...; axis: text, types: texts) -> y...",
     .doc =
         "The whole of a flat tensor x @F(axis) on every rank of the axis, as one result for each "
-        "entry of `types` (\"bf16[768,256]\"), in flat order. Each rank converts its own part to "
-        "the dtype of the results before it is sent.",
+        "entry of `types` (\"bf16[768,256]\"), in flat order, written over `into` where that is "
+        "given. Each rank converts its own part to the dtype of the results before it is sent.",
     .traits = kCollective,
+    .overwrites = "y<-into",
     .infer = infer_all_gather,
     .cost = cost_of_results,
 };
@@ -171,9 +179,10 @@ constinit const OpDef kAllReduce{
 };
 
 constinit const OpDef kAllGatherStart{
-    .signature = "all_gather_start(x; axis: text, types: texts) -> y...",
+    .signature = "all_gather_start(x, into...; axis: text, types: texts) -> y...",
     .doc = "Starts an all_gather; only wait gives its results.",
     .traits = kCollective,
+    .overwrites = "y<-into",
     .infer = [](const Call& call) { return as_futures(infer_all_gather(call)); },
     .cost = cost_of_results,
 };

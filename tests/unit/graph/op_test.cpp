@@ -16,7 +16,7 @@ TEST(Op, SignaturesParse) {
   ASSERT_EQ(matmul.operands.size(), 3U);
   EXPECT_EQ(matmul.operands[2].kind, OperandKind::Optional);
   EXPECT_EQ(matmul.attrs[matmul.attr_index("ta")].default_value, Attr(false));
-  EXPECT_EQ(kGradNorm.parsed().operands[0].kind, OperandKind::Variadic);
+  EXPECT_EQ(kSquareSum.parsed().operands[0].kind, OperandKind::Variadic);
   EXPECT_TRUE(kCast.parsed().attrs[0].required);
   EXPECT_THROW(matmul.attr_index("nothing"), InternalError);
 }
@@ -52,7 +52,20 @@ TEST(Op, OverwrittenOperandsAreFoundByName) {
   Call call{.op = &kAdamw, .operands = {}, .results = std::vector<TensorType>(3), .attrs = {}};
   EXPECT_EQ(overwritten_operands(call), (std::vector<int>{0, 2, 3}));
   call.op = &kAllReduce;
+  call.operands.resize(3);
   EXPECT_EQ(overwritten_operands(call), (std::vector<int>{0, 1, 2}));
+}
+
+TEST(Op, AGatherOverwritesOnlyWhatItIsGiven) {
+  Call call{.op = &kAllGather,
+            .operands = std::vector<TensorType>(1),
+            .results = std::vector<TensorType>(2),
+            .attrs = {}};
+  EXPECT_EQ(overwritten_operands(call), (std::vector<int>{-1, -1}));
+  EXPECT_FALSE(has_effect(call));
+  call.operands.resize(3);
+  EXPECT_EQ(overwritten_operands(call), (std::vector<int>{1, 2}));
+  EXPECT_TRUE(has_effect(call));
 }
 
 }  // namespace
