@@ -71,6 +71,7 @@ struct TrainingConfig {
   int64_t steps = 1000;
   Precision mixed_precision_param = Precision::Float32;
   Precision mixed_precision_reduce = Precision::Float32;
+  bool reduce_every_micro_batch = true;
   NonFinitePolicy nonfinite = NonFinitePolicy::Skip;
   int64_t nonfinite_limit = 3;
 };

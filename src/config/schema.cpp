@@ -1,5 +1,7 @@
 #include "config/schema.h"
 
+#include "config/derived.h"
+
 namespace weft {
 namespace {
 
@@ -30,6 +32,11 @@ const Condition kDecays{
     "lr_scheduler.decay_type other than \"constant\"",
     [](const Config& c, int64_t) { return c.lr_scheduler.decay_type != DecayType::Constant; }};
 const Condition kManyRanks{"more than one rank", [](const Config&, int64_t r) { return r > 1; }};
+const Condition kReducesOften{
+    "more than one rank, several micro-batches a step and no parallelism.zero_stage",
+    [](const Config& c, int64_t r) {
+      return r > 1 && accumulation_steps(c, r) > 1 && !c.parallelism.zero_stage;
+    }};
 const Condition kBucketsBySize{
     "compile.bucketing = \"size\" and more than one rank",
     [](const Config& c, int64_t r) { return r > 1 && c.compile.bucketing == BucketingMode::Size; }};
@@ -172,6 +179,10 @@ void add_training(Keys& keys) {
          .choices = {"float32", "bfloat16"}});
   s.add("mixed_precision_reduce", &C::mixed_precision_reduce,
         {.doc = "Type that gradients are accumulated and reduced in.", .choices = {"float32"}});
+  s.add("reduce_every_micro_batch", &C::reduce_every_micro_batch,
+        {.doc = "Whether gradients are reduced over the ranks after every micro-batch, or added up "
+                "whole on each rank and reduced once a step: less traffic, more memory.",
+         .effective_when = &kReducesOften});
   s.add(
       "nonfinite", &C::nonfinite,
       {.doc = "On a loss or gradient that is not finite: leave out the update and go on, or stop. "
