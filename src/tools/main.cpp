@@ -93,6 +93,7 @@ int run(int argc, char** argv) {
   add_plan_command(app, finish);
   add_opt_command(app, finish);
   add_verify_command(app, finish);
+  add_bench_command(app, finish);
   check_commands(&app, argc, argv);
   try {
     app.parse(argc, argv);

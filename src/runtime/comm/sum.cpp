@@ -19,6 +19,30 @@ constexpr int64_t kBlock = 1024;
 // What is larger does not stay in a core's own caches.
 constexpr int64_t kStreamBytes = 4 << 20;
 
+// Copies past the caches: what is written is not read soon, and lines need not be fetched first.
+void stream_bytes(void* to, const void* from, int64_t bytes) {
+  char* at = static_cast<char*>(to);
+  const char* source = static_cast<const char*>(from);
+  int64_t i = 0;
+#if defined(__SSE2__)
+  const auto head = static_cast<int64_t>(-reinterpret_cast<uintptr_t>(to) & 63);
+  i = std::min(head, bytes);
+  std::memcpy(at, source, static_cast<size_t>(i));
+  for (; i + 64 <= bytes; i += 64) {
+    const auto* in = reinterpret_cast<const __m128i*>(source + i);
+    auto* out = reinterpret_cast<__m128i*>(at + i);
+    const __m128i a = _mm_loadu_si128(in), b = _mm_loadu_si128(in + 1);
+    const __m128i c = _mm_loadu_si128(in + 2), d = _mm_loadu_si128(in + 3);
+    _mm_stream_si128(out, a);
+    _mm_stream_si128(out + 1, b);
+    _mm_stream_si128(out + 2, c);
+    _mm_stream_si128(out + 3, d);
+  }
+  _mm_sfence();  // before anybody is told that it is there
+#endif
+  std::memcpy(at + i, source + i, static_cast<size_t>(bytes - i));
+}
+
 WEFT_CLONES void sum2(const float* a, const float* b, int64_t n, float* to) {
   WEFT_VECTORIZE
   for (int64_t i = 0; i < n; ++i) to[i] = a[i] + b[i];
@@ -76,12 +100,17 @@ void tree_sum(std::span<const void* const> sources, DType dtype, int64_t n, cons
     return sum_integers(sources, n, static_cast<int64_t*>(to.data));
   }
   const Tensor result{to.data, to.dtype, {}};
-  float buffer[kBlock];
+  alignas(64) float buffer[kBlock];
+  const bool streams = to.dtype == DType::F32 && n * 4 >= kStreamBytes;
   for (int64_t offset = 0; offset < n; offset += kBlock) {
     const int64_t length = std::min(kBlock, n - offset);
-    float* sums = place(result, offset, buffer);
+    float* sums = streams ? buffer : place(result, offset, buffer);
     sum_block(sources, dtype, offset, length, sums);
-    store(result, offset, length, sums);
+    if (streams) {
+      stream_bytes(result.as<float>() + offset, sums, length * 4);
+    } else {
+      store(result, offset, length, sums);
+    }
   }
 }
 
@@ -92,28 +121,7 @@ void convert(const Run& from, int64_t n, const Run& to) {
 }
 
 void copy_bytes(void* to, const void* from, int64_t bytes) {
-#if defined(__SSE2__)
-  if (bytes >= kStreamBytes) {
-    char* at = static_cast<char*>(to);
-    const char* source = static_cast<const char*>(from);
-    const auto head = static_cast<int64_t>(-reinterpret_cast<uintptr_t>(to) & 63);
-    std::memcpy(at, source, static_cast<size_t>(head));
-    int64_t i = head;
-    for (; i + 64 <= bytes; i += 64) {
-      const auto* in = reinterpret_cast<const __m128i*>(source + i);
-      auto* out = reinterpret_cast<__m128i*>(at + i);
-      const __m128i a = _mm_loadu_si128(in), b = _mm_loadu_si128(in + 1);
-      const __m128i c = _mm_loadu_si128(in + 2), d = _mm_loadu_si128(in + 3);
-      _mm_stream_si128(out, a);
-      _mm_stream_si128(out + 1, b);
-      _mm_stream_si128(out + 2, c);
-      _mm_stream_si128(out + 3, d);
-    }
-    _mm_sfence();
-    std::memcpy(at + i, source + i, static_cast<size_t>(bytes - i));
-    return;
-  }
-#endif
+  if (bytes >= kStreamBytes) return stream_bytes(to, from, bytes);
   std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 

@@ -1,0 +1,106 @@
+// weft bench comm: collectives between processes of this machine, beside as many plain copies of
+// the same bytes that run at once. Ratios are what counts; both sides alternate in one run.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "runtime/cpu/device.h"
+#include "tools/commands.h"
+#include "tools/launcher.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t kMiB = 1 << 20;
+
+struct CommBench {
+  std::vector<int64_t> ranks = {2, 4};
+  std::vector<int64_t> mebibytes = {1, 16, 128};
+  int64_t repeats = 20;
+};
+
+// Best seconds from barrier to barrier of two actions that take turns.
+template <class First, class Second>
+std::pair<double, double> best_seconds(Communicator& comm, int64_t repeats, const First& first,
+                                       const Second& second) {
+  const auto timed = [&](const auto& action) {
+    comm.barrier();
+    const int64_t start = monotonic_ns();
+    action();
+    comm.barrier();
+    return static_cast<double>(monotonic_ns() - start) * 1e-9;
+  };
+  std::pair<double, double> best{timed(first), timed(second)};
+  for (int64_t i = 0; i < repeats; ++i) {
+    best.first = std::min(best.first, timed(first));
+    best.second = std::min(best.second, timed(second));
+  }
+  return best;
+}
+
+// One rank's part; rank 0 prints a line per collective.
+void measure(Communicator& comm, int64_t bytes, int64_t repeats) {
+  HostDevice device(1);
+  const int64_t n = comm.ranks(), elements = bytes / 4;
+  const int64_t cut = (elements / n + kFlatBlock - 1) / kFlatBlock * kFlatBlock;
+  auto* memory = static_cast<float*>(comm.allocate((elements + cut) * 4, device));
+  auto* common = static_cast<float*>(comm.allocate_common("dp", cut * n * 4, device));
+  std::memset(memory, 0, static_cast<size_t>(elements + cut) * 4);
+  const Tensor full{memory, DType::F32, {elements}};
+  const Tensor together{common, DType::F32, {elements}};
+  const Tensor shard{memory + elements, DType::F32, {cut}};
+  const auto received = static_cast<size_t>(bytes / n * (n - 1));
+  std::vector<char> from(received, 1), to(received, 1);
+  const auto report = [&](const char* name, const auto& action) {
+    const auto [plain, taken] = best_seconds(
+        comm, repeats, [&] { std::memcpy(to.data(), from.data(), received); }, action);
+    if (comm.rank() != 0) return;
+    std::printf("%-22s %2lld ranks %4lld MiB  %9.3f ms  %6.2f GB/s per rank  %4.2f of memcpy\n",
+                name, static_cast<long long>(n), static_cast<long long>(bytes / kMiB), taken * 1e3,
+                static_cast<double>(received) / taken * 1e-9, plain / taken);
+    std::fflush(stdout);
+  };
+  report("all_gather", [&] { comm.all_gather({"dp", 0}, shard, {&full, 1}); });
+  report("all_gather in common", [&] { comm.all_gather({"dp", 0}, shard, {&together, 1}); });
+  report("reduce_scatter", [&] { comm.reduce_scatter({"dp", 0}, {&full, 1}, shard); });
+  comm.release(common, device);
+  comm.release(memory, device);
+}
+
+ExitCode run_comm(const CommBench& bench) {
+  for (const int64_t ranks : bench.ranks) {
+    USER_CHECK(ranks >= 2, "command line: --ranks has ", ranks, ", expected 2 or more");
+    const int code = launch_ranks({.ranks = ranks, .report = {}}, [&](int64_t rank, ShmJob& job) {
+      Mesh mesh;
+      mesh.axes = {{"dp", ranks}};
+      const auto comm = job.join({mesh, rank});
+      for (const int64_t size : bench.mebibytes) measure(*comm, size * kMiB, bench.repeats);
+      return 0;
+    });
+    if (code != 0) return static_cast<ExitCode>(code);
+  }
+  return ExitCode::Done;
+}
+
+}  // namespace
+
+void add_bench_command(CLI::App& app, const Finish& finish) {
+  CLI::App* command = app.add_subcommand("bench", "measure parts of Weft on this machine");
+  command->require_subcommand(1);
+  auto bench = std::make_shared<CommBench>();
+  CLI::App* comm = command->add_subcommand(
+      "comm", "collectives between processes against plain copies of the same bytes");
+  comm->add_option("--ranks", bench->ranks, "numbers of ranks")->delimiter(',');
+  comm->add_option("--mib", bench->mebibytes, "sizes of the whole tensor in MiB")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1 << 16));
+  comm->add_option("--repeats", bench->repeats, "runs of which the best counts")
+      ->check(CLI::Range(1, 10000));
+  comm->callback([=] { finish(run_comm(*bench)); });
+}
+
+}  // namespace weft

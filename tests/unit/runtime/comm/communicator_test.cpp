@@ -1,0 +1,37 @@
+#include "runtime/comm/communicator.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace weft {
+namespace {
+
+RankInfo place(int64_t rank) {
+  Mesh mesh;
+  mesh.axes = {{"a", 2}, {"b", 3}, {"c", 2}};
+  return {mesh, rank};
+}
+
+TEST(RankInfo, RanksAreRowMajorOverTheAxes) {
+  const RankInfo info = place(9);  // 1, 1, 1
+  EXPECT_EQ(info.coordinate("a"), 1);
+  EXPECT_EQ(info.coordinate("b"), 1);
+  EXPECT_EQ(info.coordinate("c"), 1);
+  EXPECT_EQ(info.group("a"), (std::vector<int64_t>{3, 9}));
+  EXPECT_EQ(info.group("b"), (std::vector<int64_t>{7, 9, 11}));
+  EXPECT_EQ(info.group("c"), (std::vector<int64_t>{8, 9}));
+}
+
+TEST(RankInfo, RefusesAnUnknownAxis) {
+  EXPECT_THROW(place(0).coordinate("d"), UserError);
+  EXPECT_THROW(place(0).group("d"), UserError);
+}
+
+TEST(TreeSplit, IsTheLargestPowerOfTwoBelow) {
+  const std::vector<int64_t> expected = {1, 2, 2, 4, 4, 4, 4, 8};
+  for (int64_t n = 2; n <= 9; ++n) EXPECT_EQ(tree_split(n), expected[static_cast<size_t>(n - 2)]);
+}
+
+}  // namespace
+}  // namespace weft
