@@ -32,7 +32,10 @@ class Fuser {
  public:
   explicit Fuser(Graph& graph) : graph_(graph), position_(positions(graph)) {
     for (const auto& output : graph.outputs()) outputs_.insert(output.value);
+    int64_t waits = 0;
     for (const auto& node : graph.order()) {
+      waits += node->op == &kWait ? 1 : 0;
+      waits_before_[node.get()] = waits;
       if (node->op->overwrites.empty()) continue;
       for (int operand : overwritten_operands(node->call())) {
         if (operand < 0) continue;
@@ -63,6 +66,8 @@ class Fuser {
     if (!is_candidate(def) || def.phase != root.phase) return false;
     if (value->users.size() != 1 || outputs_.contains(value)) return false;
     if (value->type.shape != root.result()->type.shape) return false;
+    // What could be computed while a collective runs is not put off until after its wait.
+    if (waits_before_.at(&def) != waits_before_.at(&root)) return false;
     for (const Value* operand : def.operands) {
       auto found = overwriter_.find(operand);
       if (found != overwriter_.end() && position_.at(found->second) < position_.at(&root)) {
@@ -82,7 +87,11 @@ class Fuser {
         root, kFused, tree.operands, {Attr(print_fused_body(tree.body))},
         {.name = root->result()->name + ".fused", .path = root->path, .phase = root->phase});
     joined->recomputed = root->recomputed;
+    TensorType type = joined->result()->type;
+    type.placement = root->result()->type.placement;
+    graph_.set_type(joined->result(), std::move(type));
     position_[joined] = position_.at(root);
+    waits_before_[joined] = waits_before_.at(root);
     graph_.replace_uses(root->result(), joined->result());
     if (outputs_.erase(root->result()) > 0) outputs_.insert(joined->result());
     erase_tree(root, tree);
@@ -154,6 +163,7 @@ class Fuser {
 
   Graph& graph_;
   std::unordered_map<const Node*, int64_t> position_;
+  std::unordered_map<const Node*, int64_t> waits_before_;
   std::unordered_set<const Value*> outputs_;
   std::unordered_map<const Value*, const Node*> overwriter_;
   std::unordered_set<const Node*> taken_;  // erased: not to be looked into

@@ -7,7 +7,7 @@ namespace weft {
 namespace {
 
 constexpr const Pass* kAllPasses[] = {
-    &mixed_precision, &autodiff, &optimizer, &simplify, &recompute, &fuse,
+    &mixed_precision, &autodiff, &optimizer, &simplify, &recompute, &bucket, &overlap, &fuse,
 };
 
 constexpr const Pass* kPipeline[] = {
@@ -18,6 +18,9 @@ constexpr const Pass* kPipeline[] = {
     &simplify,         // before recompute, which must not count values that are dead or double
     // Memory.
     &recompute,  // before fuse: what is kept is decided per op
+    // Communication.
+    &bucket,   // after recompute, which decides what is gathered twice
+    &overlap,  // orders whole buckets
     // Speed.
     &fuse,  // last: no later pass has to look into a fused node
 };

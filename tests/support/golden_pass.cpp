@@ -47,7 +47,11 @@ Config config_of(const GoldenPass& pass, RunOptions& options) {
       options.goal = Goal::Evaluate;
       continue;
     }
-    std::erase_if(setting, [](char c) { return c == '[' || c == ']'; });
+    const size_t open = setting.find("=[");
+    if (open != std::string::npos && setting.ends_with(']')) {
+      setting.pop_back();
+      setting.erase(open + 1, 1);
+    }
     if (setting.starts_with("mesh=")) {
       options.mesh = parse_mesh(setting.substr(5));
       continue;

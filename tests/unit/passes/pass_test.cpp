@@ -159,7 +159,7 @@ TEST(Runner, AnUnknownPassCannotBeDisabled) {
   options.disable = {"fuze"};
   expect_user_error(ExitCode::Config,
                     "compile.disable_passes: no pass \"fuze\", there are mixed_precision, "
-                    "autodiff, optimizer, simplify, recompute, fuse; did you mean \"fuse\"?",
+                    "autodiff, optimizer, simplify, recompute, bucket, overlap, fuse; did you mean \"fuse\"?",
                     [&] { run(graph, whole_pipeline(), options); });
 }
 

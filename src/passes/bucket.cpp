@@ -1,0 +1,69 @@
+// Merges collectives, so that each moves enough bytes to be worth its latency: the parameters of a
+// group become one flat buffer, gathered, reduced, accumulated and updated by one node each. Bits
+// do not change, because every sum over ranks is element by element.
+//
+//   %a = bucket ["layers.0.a"] : f32[1024] @F(dp_shard)
+//   %a.full = all_gather(%a; axis="dp_shard", types=["bf16[8,8]"]) : bf16[8,8]  # layers.0 fwd
+//   %b = bucket ["layers.0.b"] : f32[1024] @F(dp_shard)
+//   %b.full = all_gather(%b; axis="dp_shard", types=["bf16[8,4]"]) : bf16[8,4]  # layers.0 fwd
+// becomes
+//   %a = bucket ["layers.0.a", "layers.0.b"] : f32[2048] @F(dp_shard)
+//   %a.full, %b.full = all_gather(%a; axis="dp_shard", types=["bf16[8,8]", "bf16[8,4]"]) : ...
+#include "base/error.h"
+#include "base/text.h"
+#include "passes/bucket_auto.h"
+#include "passes/bucket_merge.h"
+#include "passes/pass.h"
+
+namespace weft {
+
+namespace {
+
+BucketPlan make_plan(const Graph& graph, const std::vector<Lane>& lanes,
+                     const PassContext& context) {
+  std::vector<BucketItem> items;
+  for (const Lane& lane : lanes) items.push_back(lane.item);
+  const CompileConfig& compile = context.config.compile;
+  switch (compile.bucketing) {
+    case BucketingMode::None:
+      return plan_each_alone(items);
+    case BucketingMode::TransformerBlock:
+      return plan_by_block(items);
+    case BucketingMode::Size:
+      return plan_by_size(items, compile.bucket_min_parameters);
+    case BucketingMode::Manual:
+      return plan_by_hand(items, context.config);
+    case BucketingMode::Auto:
+      return plan_automatically(graph, lanes, context);
+  }
+  throw InternalError("unknown bucketing mode");
+}
+
+bool run(Graph& graph, PassContext& context) {
+  const std::vector<Lane> lanes = find_lanes(graph);
+  if (lanes.empty()) {
+    context.note = "no parameter is communicated";
+    return false;
+  }
+  const BucketPlan plan = make_plan(graph, lanes, context);
+  const MergeSummary summary = merge_lanes(graph, lanes, plan);
+  context.note = cat(lanes.size(), " parameters in ", summary.buckets, " buckets, the largest of ",
+                     human_count(static_cast<double>(summary.largest)), " from ",
+                     summary.largest_name, plan.note.empty() ? "" : "; ", plan.note);
+  return summary.merged > 0;
+}
+
+}  // namespace
+
+constexpr Pass bucket{
+    .name = "bucket",
+    .doc =
+        "Merges collectives: the parameters of a group, by compile.bucketing, are gathered, "
+        "reduced, accumulated and updated together. A parameter is never split, and members lie "
+        "in order of registration. The bits do not change.",
+    .needs = {},
+    .gives = {},
+    .run = run,
+};
+
+}  // namespace weft

@@ -1,0 +1,19 @@
+// The mode "auto" of the bucket pass: a greedy plan from estimated times, compared with the simple
+// plans by what the whole step would take.
+#pragma once
+
+#include "passes/bucket_lane.h"
+#include "passes/pass.h"
+
+namespace weft {
+
+// Closes a bucket when its gather would outlast the computation before it, when memory is short, or
+// when it holds a fifth of all parameters.
+BucketPlan plan_greedily(const Graph& graph, const std::vector<Lane>& lanes,
+                         const DeviceSpec& device);
+
+// The fastest of the greedy, block, size and one-by-one plans that fits the device.
+BucketPlan plan_automatically(const Graph& graph, const std::vector<Lane>& lanes,
+                              const PassContext& context);
+
+}  // namespace weft

@@ -1,0 +1,45 @@
+// Which parameters share a bucket, by compile.bucketing, from their names and sizes alone. The mode
+// "auto" is not here: it compares whole plans (bucket_auto).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/config.h"
+
+namespace weft {
+
+// A parameter, in order of registration.
+struct BucketItem {
+  std::string name;
+  int64_t elements = 0;
+};
+
+// Every item is in one group; members in order of registration, groups in order of first members.
+struct BucketPlan {
+  std::vector<std::vector<size_t>> groups;
+  std::string note = {};  // what the user should know of it; may be empty
+};
+
+BucketPlan plan_each_alone(std::span<const BucketItem> items);
+// One bucket per "layers.N", one for what is registered before the first block, one for the rest.
+BucketPlan plan_by_block(std::span<const BucketItem> items);
+// Closes a bucket as soon as it has `least` elements; a smaller rest joins the last one.
+BucketPlan plan_by_size(std::span<const BucketItem> items, int64_t least);
+// By compile.buckets. Throws UserError for an entry without a match or an item without an entry.
+BucketPlan plan_by_hand(std::span<const BucketItem> items, const Config& config);
+
+// The part of a dotted name that the pattern covers, segment by segment from the start.
+struct ModuleMatch {
+  std::string path;      // "layers.3.attention"
+  std::string wildcard;  // the segments that matched a wildcard: "3"
+};
+
+// Matches "layers.*", "layers.[0-11].attention" or "out?ut" against the beginning of `name`.
+std::optional<ModuleMatch> match_module(std::string_view pattern, std::string_view name);
+
+}  // namespace weft

@@ -1,0 +1,387 @@
+// Every node that moves gets a slot, the index of the node before which it will stand. Gathers are
+// placed first, by the waits before them; then one walk in order places reductions and what depends
+// on them.
+#include "passes/overlap_schedule.h"
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "config/derived.h"
+#include "graph/comm_cost.h"
+#include "graph/ops/ops.h"
+#include "graph/timeline.h"
+#include "passes/bucket_plan.h"
+
+namespace weft {
+
+namespace {
+
+constexpr int64_t kMostAutomatic = 4;
+// A deeper prefetch has to pay by more than the estimate is worth.
+constexpr double kWorthwhile = 0.999;
+
+const OpDef* start_of(const OpDef& op) {
+  if (&op == &kAllGather) return &kAllGatherStart;
+  if (&op == &kReduceScatter) return &kReduceScatterStart;
+  if (&op == &kAllReduce) return &kAllReduceStart;
+  return nullptr;
+}
+
+bool is_start(const Node& node) {
+  return node.op == &kAllGatherStart || node.op == &kReduceScatterStart ||
+         node.op == &kAllReduceStart;
+}
+
+bool is_under(std::string_view path, std::string_view module) {
+  return match_module(module, path).has_value();
+}
+
+// An entry of compile.overlap_with.
+struct Request {
+  std::string bucket;
+  std::string module;
+};
+
+// Names of the parameters that a collective serves.
+std::vector<std::string> members_of(const Node& start) {
+  const Node* node = &start;
+  if (is_gather(*start.op)) {
+    node = start.operands[0]->def;
+    if (node->op == &kAdamw) node = node->operands.at(0)->def;
+  } else {
+    // Forward through what only passes the value on, to the update.
+    while (node != nullptr && node->op != &kAdamw) {
+      const Node* next = nullptr;
+      for (const auto& result : node->results) {
+        for (const Node* user : result->users) {
+          if (user->op == &kAdamw || user->op->traits.collective || user->op == &kAccumulate) {
+            next = user;
+          }
+        }
+      }
+      node = next;
+    }
+    if (node == nullptr) return {};
+    node = node->operands.at(0)->def;
+  }
+  if (node->op == &kBucket) return std::get<std::vector<std::string>>(node->attrs.at(0));
+  if (node->op == &kParam) return {std::get<std::string>(node->attrs.at(0))};
+  return {};
+}
+
+class Scheduler {
+ public:
+  Scheduler(const Graph& graph, const Config& config) : graph_(graph), nodes_(graph.nodes()) {
+    for (size_t k = 0; k < nodes_.size(); ++k) {
+      index_.emplace(nodes_[k], static_cast<int64_t>(k));
+      if (nodes_[k]->phase != Phase::Optimizer) end_of_backward_ = static_cast<int64_t>(k) + 1;
+      if (!is_start(*nodes_[k])) continue;
+      auto& list = is_prefetchable(*nodes_[k]) ? gathers_ : others_;
+      list[stream_of(*nodes_[k])].push_back(nodes_[k]);
+    }
+    for (const auto& output : graph.outputs()) outputs_.push_back(output.value);
+    read_requests(config);
+  }
+
+  // The most buckets that can be gathered ahead.
+  int64_t most() const {
+    size_t most = 0;
+    for (const auto& [stream, list] : gathers_) most = std::max(most, list.size());
+    return static_cast<int64_t>(most);
+  }
+
+  std::vector<Node*> order(int64_t prefetch) {
+    prefetch_ = prefetch;
+    slot_.assign(nodes_.size(), kStays);
+    urgency_.assign(nodes_.size(), 2);
+    last_start_.clear();
+    for (const auto& [stream, list] : gathers_) place_gathers(list);
+    for (int64_t k = 0; k < size(); ++k) visit(k);
+    return emit();
+  }
+
+ private:
+  static constexpr int64_t kStays = -1;
+
+  int64_t size() const { return static_cast<int64_t>(nodes_.size()); }
+  int64_t& slot(const Node* node) { return slot_[static_cast<size_t>(index_.at(node))]; }
+
+  // Only storage is there before the step; what an update gathers is not.
+  static bool is_prefetchable(const Node& start) {
+    return is_gather(*start.op) && start.operands[0]->def->op->traits.source;
+  }
+
+  static std::string stream_of(const Node& start) {
+    return cat(start.op->name(), " ", std::get<std::string>(start.attr("axis")));
+  }
+
+  static Node* wait_of(const Node& start) { return start.result()->users.at(0); }
+
+  void read_requests(const Config& config) {
+    for (const std::string& entry : config.compile.overlap_with) {
+      const size_t equals = entry.find('=');
+      const Request request{std::string(trim(std::string_view(entry).substr(0, equals))),
+                            std::string(trim(std::string_view(entry).substr(equals + 1)))};
+      const std::string where = cat(describe_key(config, "compile.overlap_with"), ": ");
+      bool has_bucket = false;
+      bool has_module = false;
+      for (const Node* node : nodes_) {
+        if (!node->op->traits.collective) has_module |= is_under(node->path, request.module);
+        if (!is_start(*node) || !serves(*node, request)) continue;
+        has_bucket = true;
+        requests_[node] = request;
+      }
+      USER_CHECK(has_bucket, where, "no bucket holds parameters of \"", request.bucket, "\"");
+      USER_CHECK(has_module, where, "there is no module \"", request.module, "\"");
+    }
+  }
+
+  static bool serves(const Node& start, const Request& request) {
+    const std::vector<std::string> members = members_of(start);
+    return std::any_of(members.begin(), members.end(),
+                       [&](const std::string& member) { return is_under(member, request.bucket); });
+  }
+
+  // Index of the first and one past the last computation of the module in this phase.
+  std::pair<int64_t, int64_t> range_of(const std::string& module, Phase phase) const {
+    std::pair<int64_t, int64_t> range = {size(), 0};
+    for (int64_t k = 0; k < size(); ++k) {
+      const Node& node = *nodes_[static_cast<size_t>(k)];
+      const bool counts = !node.op->traits.collective && !node.op->traits.source;
+      if (!counts || node.phase != phase || !is_under(node.path, module)) continue;
+      range.first = std::min(range.first, k);
+      range.second = k + 1;
+    }
+    return range;
+  }
+
+  int64_t first_use(const Node& node) const {
+    int64_t first = size();
+    for (const auto& result : node.results) {
+      for (const Node* user : result->users) first = std::min(first, index_.at(user));
+    }
+    return first == size() ? index_.at(&node) : first;
+  }
+
+  // Each start goes where the gather `prefetch_` before it stood: before the computation that the
+  // other is for.
+  void place_gathers(const std::vector<Node*>& starts) {
+    std::vector<int64_t> uses;
+    std::vector<int64_t> places;
+    for (size_t i = 0; i < starts.size(); ++i) {
+      const Node* start = starts[i];
+      uses.push_back(first_use(*wait_of(*start)));
+      const int64_t ahead = std::min(prefetch_, static_cast<int64_t>(i));
+      int64_t place = index_.at(starts[i - static_cast<size_t>(ahead)]);
+      const auto request = requests_.find(start);
+      if (request != requests_.end()) {
+        const int64_t begin = range_of(request->second.module, start->phase).first;
+        if (begin < uses.back()) place = begin;
+      }
+      places.push_back(place);
+    }
+    for (size_t i = places.size(); i-- > 1;) places[i - 1] = std::min(places[i - 1], places[i]);
+    for (size_t i = 0; i < starts.size(); ++i) {
+      place(starts[i], places[i], 0);
+      place(wait_of(*starts[i]), uses[i], 2);
+      Node* storage = starts[i]->operands[0]->def;
+      if (index_.at(storage) >= places[i]) {
+        place(storage, slot(storage) == kStays ? places[i] : std::min(slot(storage), places[i]), 0);
+      }
+    }
+  }
+
+  void place(const Node* node, int64_t at, int urgency) {
+    slot(node) = at;
+    urgency_[static_cast<size_t>(index_.at(node))] = urgency;
+  }
+
+  void visit(int64_t k) {
+    Node* node = nodes_[static_cast<size_t>(k)];
+    if (slot(node) != kStays) return;
+    int64_t ready = 0;
+    bool is_late = false;  // an operand has moved down
+    for (const Value* operand : node->operands) {
+      const int64_t moved = slot(operand->def);
+      is_late |= moved > index_.at(operand->def);
+      ready = std::max(ready, moved == kStays ? index_.at(operand->def) + 1 : moved);
+    }
+    if (is_start(*node)) {
+      place_start(node, ready, is_late);
+    } else if (node->op == &kWait) {
+      place(node, wait_slot(*node, is_late), 2);
+    } else if (ready > k) {
+      place(node, ready, 2);
+    }
+  }
+
+  void place_start(Node* node, int64_t ready, bool is_late) {
+    for (int operand : overwritten_operands(node->call())) {
+      if (operand < 0) continue;
+      for (const Node* user : node->operands[static_cast<size_t>(operand)]->users) {
+        if (user != node) ready = std::max(ready, index_.at(user) + 1);
+      }
+    }
+    int64_t& last = last_start_[stream_of(*node)];
+    last = std::max(last, ready);
+    place(node, last, is_late ? 2 : 1);
+  }
+
+  int64_t wait_slot(const Node& wait, bool start_is_late) {
+    const Node* start = wait.operands.at(0)->def;
+    int64_t latest = size();
+    bool passes_on = false;
+    find_latest(wait, latest, passes_on);
+    const bool frees = start->op == &kReduceScatterStart || passes_on;
+    int64_t target = latest;
+    const auto request = requests_.find(start);
+    if (request != requests_.end()) {
+      const int64_t end = range_of(request->second.module, start->phase).second;
+      if (end > slot(start)) target = end;
+    } else if (frees) {
+      // What is reduced is free after the wait, so only a few may be under way.
+      const auto& list = others_.at(stream_of(*start));
+      const auto at = std::find(list.begin(), list.end(), start) - list.begin();
+      const int64_t ahead = std::max<int64_t>(1, prefetch_) * (start_is_late ? 2 : 1);
+      const auto next = static_cast<size_t>(at + ahead);
+      if (next < list.size()) target = index_.at(list[next]);
+    }
+    return std::max(slot(start), std::min(target, latest));
+  }
+
+  // Index of the first node that needs the results and cannot be moved down.
+  void find_latest(const Node& node, int64_t& latest, bool& passes_on) const {
+    bool is_used = false;
+    for (const auto& result : node.results) {
+      for (const Node* user : result->users) {
+        is_used = true;
+        if (user->op->traits.collective || user->op == &kAccumulate) {
+          passes_on |= user->op == &kAccumulate;
+          find_latest(*user, latest, passes_on);
+        } else {
+          latest = std::min(latest, index_.at(user));
+        }
+      }
+      if (std::find(outputs_.begin(), outputs_.end(), result.get()) != outputs_.end()) {
+        latest = std::min(latest, end_of_backward_);
+        is_used = true;
+      }
+    }
+    if (!is_used) latest = std::min(latest, std::max(end_of_backward_, index_.at(&node)));
+  }
+
+  std::vector<Node*> emit() const {
+    std::vector<std::vector<int64_t>> at(nodes_.size() + 1);
+    for (size_t k = 0; k < nodes_.size(); ++k) {
+      if (slot_[k] != kStays) at[static_cast<size_t>(slot_[k])].push_back(static_cast<int64_t>(k));
+    }
+    std::vector<Node*> order;
+    for (size_t k = 0; k <= nodes_.size(); ++k) {
+      std::stable_sort(at[k].begin(), at[k].end(), [&](int64_t a, int64_t b) {
+        return urgency_[static_cast<size_t>(a)] < urgency_[static_cast<size_t>(b)];
+      });
+      for (int64_t moved : at[k]) order.push_back(nodes_[static_cast<size_t>(moved)]);
+      if (k < nodes_.size() && slot_[k] == kStays) order.push_back(nodes_[k]);
+    }
+    return order;
+  }
+
+  const Graph& graph_;
+  const std::vector<Node*> nodes_;
+  std::unordered_map<const Node*, int64_t> index_;
+  std::vector<const Value*> outputs_;
+  int64_t end_of_backward_ = 0;
+  std::map<std::string, std::vector<Node*>> gathers_;  // starts by stream, in order
+  std::map<std::string, std::vector<Node*>> others_;
+  std::unordered_map<const Node*, Request> requests_;
+  int64_t prefetch_ = 0;
+  std::vector<int64_t> slot_;
+  std::vector<int> urgency_;  // order within a slot: starts before waits
+  std::map<std::string, int64_t> last_start_;
+};
+
+struct Trial {
+  Schedule schedule;
+  double seconds = 0;
+  bool fits = true;
+};
+
+class Chooser {
+ public:
+  Chooser(const Graph& graph, const PassContext& context)
+      : graph_(graph), context_(context), scheduler_(graph, context.config) {}
+
+  Schedule choose() {
+    const int64_t wanted = context_.config.compile.prefetch;
+    if (wanted < 0) return choose_by_time();
+    int64_t prefetch = std::min(wanted, std::max<int64_t>(1, scheduler_.most()));
+    if (context_.device.memory_bytes == 0) return {scheduler_.order(prefetch), prefetch};
+    const int64_t asked = prefetch;
+    Trial best = trial(prefetch);
+    while (!best.fits && prefetch > 0) best = trial(--prefetch);
+    best.schedule.is_limited = prefetch < asked;
+    return best.schedule;
+  }
+
+ private:
+  Trial trial(int64_t prefetch) {
+    Trial result;
+    result.schedule = {scheduler_.order(prefetch), prefetch};
+    const StepEstimate estimate = estimate_step(graph_, result.schedule.order, context_.device);
+    const int64_t limit = context_.device.memory_bytes;
+    result.seconds = estimate.seconds;
+    result.fits = limit == 0 || estimate.persistent_bytes + estimate.peak_bytes <= limit;
+    return result;
+  }
+
+  Schedule choose_by_time() {
+    Trial best = trial(0);
+    const int64_t most = std::min(kMostAutomatic, scheduler_.most());
+    for (int64_t prefetch = 1; prefetch <= std::max<int64_t>(1, most); ++prefetch) {
+      Trial next = trial(prefetch);
+      if (!next.fits) break;
+      if (!best.fits || next.seconds < kWorthwhile * best.seconds) best = std::move(next);
+    }
+    return best.schedule;
+  }
+
+  const Graph& graph_;
+  const PassContext& context_;
+  Scheduler scheduler_;
+};
+
+}  // namespace
+
+size_t split_collectives(Graph& graph) {
+  size_t count = 0;
+  for (Node* node : graph.nodes()) {
+    const OpDef* start_op = start_of(*node->op);
+    if (start_op == nullptr) continue;
+    NodeOptions options{.name = {}, .path = node->path, .phase = node->phase};
+    std::vector<std::string> names;
+    for (const auto& result : node->results) {
+      names.push_back(result->name);
+      options.result_names.push_back(result->name + ".start");
+    }
+    Node* start = graph.insert(node, *start_op, node->operands, node->attrs, options);
+    std::vector<Value*> futures;
+    for (const auto& result : start->results) futures.push_back(result.get());
+    for (std::string& name : options.result_names) name += ".wait";
+    Node* wait = graph.insert(node, kWait, std::move(futures), {}, options);
+    start->recomputed = wait->recomputed = node->recomputed;
+    for (size_t i = 0; i < names.size(); ++i) graph.replace_uses(node->result(i), wait->result(i));
+    graph.erase(node);
+    for (size_t i = 0; i < names.size(); ++i) graph.rename(wait->result(i), names[i]);
+    ++count;
+  }
+  return count;
+}
+
+Schedule choose_schedule(const Graph& graph, const PassContext& context) {
+  return Chooser(graph, context).choose();
+}
+
+}  // namespace weft
