@@ -1,6 +1,7 @@
 // Merges collectives, so that each moves enough bytes to be worth its latency: the parameters of a
 // group become one flat buffer, gathered, reduced, accumulated and updated by one node each. Bits
-// do not change, because every sum over ranks is element by element.
+// do not change, because every sum over ranks is element by element. A bucket that the backward
+// would gather again right after its last use is kept instead.
 //
 //   %a = bucket ["layers.0.a"] : f32[1024] @F(dp_shard)
 //   %a.full = all_gather(%a; axis="dp_shard", types=["bf16[8,8]"]) : bf16[8,8]  # layers.0 fwd
@@ -47,10 +48,14 @@ bool run(Graph& graph, PassContext& context) {
   }
   const BucketPlan plan = make_plan(graph, lanes, context);
   const MergeSummary summary = merge_lanes(graph, lanes, plan);
+  const bool may_keep =
+      context.config.parallelism.fsdp_reshard_after_forward == ReshardPolicy::Default;
+  const size_t kept = may_keep ? reuse_fresh_gathers(graph) : 0;
   context.note = cat(lanes.size(), " parameters in ", summary.buckets, " buckets, the largest of ",
                      human_count(static_cast<double>(summary.largest)), " from ",
                      summary.largest_name, plan.note.empty() ? "" : "; ", plan.note);
-  return summary.merged > 0;
+  if (kept > 0) context.note += cat("; ", kept, " kept for the backward that follows");
+  return summary.merged > 0 || kept > 0;
 }
 
 }  // namespace
@@ -60,7 +65,8 @@ constexpr Pass bucket{
     .doc =
         "Merges collectives: the parameters of a group, by compile.bucketing, are gathered, "
         "reduced, accumulated and updated together. A parameter is never split, and members lie "
-        "in order of registration. The bits do not change.",
+        "in order of registration. What the backward would gather again at once is kept, unless "
+        "parallelism.fsdp_reshard_after_forward is always. The bits do not change.",
     .needs = {},
     .gives = {},
     .run = run,

@@ -97,6 +97,9 @@ struct Candidate {
 void evaluate(Candidate& candidate, const Graph& graph, const PassContext& context) {
   Graph copy = parse_graph(print_graph(graph));
   merge_lanes(copy, find_lanes(copy), candidate.plan);
+  if (context.config.parallelism.fsdp_reshard_after_forward == ReshardPolicy::Default) {
+    reuse_fresh_gathers(copy);
+  }
   std::vector<Node*> order;
   if (context.config.compile.overlap) {
     split_collectives(copy);

@@ -385,4 +385,35 @@ MergeSummary merge_lanes(Graph& graph, const std::vector<Lane>& lanes, const Buc
   return summary;
 }
 
+size_t reuse_fresh_gathers(Graph& graph) {
+  const Positions position = positions(graph);
+  std::map<std::pair<const Value*, std::string>, Node*> forward;
+  int64_t last_gather = -1;  // of those that stay
+  size_t gone = 0;
+  for (Node* node : graph.nodes()) {
+    if (node->op != &kAllGather || !node->operands[0]->def->op->traits.source) continue;
+    const std::pair key = {node->operands[0], to_string(node->attr("types"))};
+    const auto first = forward.find(key);
+    if (node->recomputed && first != forward.end()) {
+      int64_t last_use = position.at(first->second);
+      for (const auto& result : first->second->results) {
+        for (const Node* user : result->users) {
+          if (user->phase == Phase::Forward) last_use = std::max(last_use, position.at(user));
+        }
+      }
+      if (last_gather < last_use) {
+        for (size_t i = 0; i < node->results.size(); ++i) {
+          graph.replace_uses(node->result(i), first->second->result(i));
+        }
+        graph.erase(node);
+        ++gone;
+        continue;
+      }
+    }
+    if (node->phase == Phase::Forward) forward.emplace(key, node);
+    last_gather = position.at(node);
+  }
+  return gone;
+}
+
 }  // namespace weft

@@ -17,4 +17,9 @@ struct MergeSummary {
 // Merges the lanes of each group as far as their shapes are equal.
 MergeSummary merge_lanes(Graph& graph, const std::vector<Lane>& lanes, const BucketPlan& plan);
 
+// Lets the backward read the forward's gather where nothing else is gathered between its last use
+// in the forward and the second gather: dropping it there saves no memory that is needed. Gives the
+// number of second gathers that are gone.
+size_t reuse_fresh_gathers(Graph& graph);
+
 }  // namespace weft
