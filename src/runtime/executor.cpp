@@ -5,6 +5,7 @@
 #include <exception>
 
 #include "base/error.h"
+#include "runtime/comm/communicator.h"
 
 namespace weft {
 namespace {
@@ -32,6 +33,7 @@ struct PlacedLaunch : Launch {
 
 void launch_with_place(const Launch& launch) {
   const auto& placed = static_cast<const PlacedLaunch&>(launch);
+  if (placed.comm != nullptr) placed.comm->mark(placed.channel, placed.where);
   with_place(placed.where, [&] { placed.kernel->launch(launch); });
 }
 
@@ -56,22 +58,32 @@ struct Executor::PreparedStep {
 
 // The one block of device memory.
 struct Executor::Arena {
-  Arena(Device& device_, int64_t bytes)
-      : device(device_), base(static_cast<char*>(device_.allocate(bytes))) {}
-  ~Arena() { device.release(base); }
+  Arena(Device& device_, Communicator* comm_, int64_t bytes) : device(device_), comm(comm_) {
+    base = static_cast<char*>(comm != nullptr ? comm->allocate(bytes, device)
+                                              : device.allocate(bytes));
+  }
+  ~Arena() {
+    if (comm != nullptr) {
+      comm->release(base, device);
+    } else {
+      device.release(base);
+    }
+  }
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
   Device& device;
-  char* base;
+  Communicator* comm;
+  char* base = nullptr;
 };
 
-Executor::Executor(const Plan& plan, Device& device, std::span<const Kernel> kernels)
-    : plan_(plan), device_(device) {
+Executor::Executor(const Plan& plan, Device& device, std::span<const Kernel> kernels,
+                   Communicator* comm)
+    : plan_(plan), device_(device), comm_(comm) {
   for (const std::string& name : plan.streams) streams_.push_back(device.make_stream(name));
   for (int64_t i = 0; i < plan.num_events; ++i) events_.push_back(device.make_event());
   CHECK(!streams_.empty(), "a plan without streams");
-  arena_ = std::make_unique<Arena>(device_, plan.arena_bytes);
+  arena_ = std::make_unique<Arena>(device_, comm_, plan.arena_bytes);
   allocated_bytes_ = plan.arena_bytes;
   for (int i = 0; i < kPrograms; ++i) prepare(static_cast<ProgramKind>(i), kernels);
   streams_.front()->zero(arena_->base, plan.persistent_bytes);
@@ -105,6 +117,8 @@ std::unique_ptr<Executor::PreparedStep> Executor::prepare_step(ProgramKind progr
   }
   launch.stream = streams_.at(step.stream).get();
   launch.seconds = step.seconds;
+  launch.comm = comm_;
+  launch.channel = step.stream;
   prepared->kernel = *launch.kernel;
   prepared->kernel.launch = launch_with_place;
   for (const int64_t event : step.waits) prepared->waits.push_back(events_.at(event).get());
@@ -137,6 +151,18 @@ void Executor::read(std::string_view name, void* data, int64_t bytes) const {
   CHECK(bytes == tensor_bytes(ref), name, " is ", tensor_bytes(ref), " bytes, given ", bytes);
   streams_.front()->copy_out(data, tensor(ref).data, bytes);
   streams_.front()->synchronize();
+}
+
+void Executor::write_part(std::string_view name, int64_t offset, const void* data, int64_t bytes) {
+  const TensorRef& ref = find(name);
+  CHECK(offset >= 0 && offset + bytes <= tensor_bytes(ref), name, " is ", tensor_bytes(ref),
+        " bytes, given ", bytes, " at ", offset);
+  streams_.front()->copy_in(static_cast<char*>(tensor(ref).data) + offset, data, bytes);
+  streams_.front()->synchronize();
+}
+
+Tensor Executor::bound(std::string_view name) const {
+  return tensor(find(name));
 }
 
 void Executor::run(ProgramKind program) {

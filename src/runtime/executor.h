@@ -17,7 +17,10 @@ class Executor {
  public:
   // Allocates the arena, zeroes the persistent part and resolves every step's kernel by name;
   // throws UserError if the table lacks one. `plan`, `device` and `kernels` outlive the executor.
-  Executor(const Plan& plan, Device& device, std::span<const Kernel> kernels);
+  // With several ranks `comm` gives the arena and runs the collectives; it outlives the executor
+  // too.
+  Executor(const Plan& plan, Device& device, std::span<const Kernel> kernels,
+           Communicator* comm = nullptr);
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
@@ -25,6 +28,10 @@ class Executor {
   // Copies a bound tensor in or out by name; `bytes` must be the tensor's size. Both block.
   void write(std::string_view name, const void* data, int64_t bytes);
   void read(std::string_view name, void* data, int64_t bytes) const;
+  // Copies a part in: `bytes` from byte `offset` of the tensor on.
+  void write_part(std::string_view name, int64_t offset, const void* data, int64_t bytes);
+  // Where a bound tensor lies on the device.
+  Tensor bound(std::string_view name) const;
 
   // Queues all steps of a program and waits for them. An error names the step it comes from, as far
   // as the device can tell.
@@ -46,6 +53,7 @@ class Executor {
 
   const Plan& plan_;
   Device& device_;
+  Communicator* comm_ = nullptr;
   int64_t allocated_bytes_ = 0;
   // Destroyed in reverse: streams end before what their work uses.
   std::unique_ptr<Arena> arena_;

@@ -19,6 +19,7 @@ namespace {
 struct PlanArguments {
   std::string config;
   std::string text_file;
+  int64_t ranks = 1;
   bool passes = false;
 };
 
@@ -30,8 +31,9 @@ int64_t data_vocabulary(const Config& config) {
 
 ExitCode run_plan(const PlanArguments& arguments, const std::vector<std::string>& overrides) {
   Config config = load_config(arguments.config, overrides);
-  validate(config, 1);
-  Compiled compiled = compile(config, data_vocabulary(config));
+  validate(config, arguments.ranks);
+  Compiled compiled =
+      compile(config, {.data_vocab = data_vocabulary(config), .ranks = arguments.ranks});
   if (arguments.passes) log_line(to_string(compiled.reports));
   if (!arguments.text_file.empty()) write_text_file(arguments.text_file, print_plan(compiled.plan));
   log_line(cat("model         ", compiled.spec.model, " ", compiled.spec.flavor, ", ",
@@ -52,6 +54,9 @@ void add_plan_command(CLI::App& app, const Finish& finish) {
   CLI::App* command = app.add_subcommand(
       "plan", "compile only: steps, FLOPs, peak memory and where; allocates nothing");
   command->add_option("CONFIG", arguments->config, "config file, as for train")->required();
+  command->add_option("--ranks", arguments->ranks, "plan for one of so many ranks")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   command->add_flag("--passes", arguments->passes, "also report what each pass did");
   command->add_option("--text", arguments->text_file, "write the whole plan to this file");
   command->allow_extras();

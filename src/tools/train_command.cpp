@@ -1,12 +1,19 @@
-// weft train CONFIG [--section.key=value ...]
+// weft train CONFIG [--ranks N] [--section.key=value ...]
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <memory>
+#include <mutex>
+#include <thread>
 
 #include "base/log.h"
 #include "config/load.h"
+#include "config/validate.h"
+#include "runtime/comm/threads.h"
 #include "tools/commands.h"
+#include "tools/launcher.h"
+#include "train/compile.h"
 #include "train/trainer.h"
 
 namespace weft {
@@ -20,11 +27,13 @@ void request_stop(int) {
   g_stop.store(true);
 }
 
-ExitCode run_train(const std::string& path, const std::vector<std::string>& overrides) {
-  Config config = load_config(path, overrides);
-  std::signal(SIGINT, request_stop);
-  std::signal(SIGTERM, request_stop);
-  TrainResult result = train(config, g_stop);
+struct TrainArguments {
+  std::string config;
+  int64_t ranks = 1;
+  std::string transport = "shm";
+};
+
+ExitCode report(const Config& config, const TrainResult& result) {
   if (result.interrupted) {
     log_line(cat("stopped after step ", result.steps, " as asked"));
   }
@@ -35,15 +44,84 @@ ExitCode run_train(const std::string& path, const std::vector<std::string>& over
   return result.interrupted ? ExitCode::Interrupted : ExitCode::Done;
 }
 
+void catch_signals() {
+  std::signal(SIGINT, request_stop);
+  std::signal(SIGTERM, request_stop);
+}
+
+// One rank of several: trains, and speaks if it is the first.
+ExitCode train_rank(const Config& config, Communicator& comm) {
+  catch_signals();
+  TrainResult result = train(config, g_stop, &comm);
+  if (comm.rank() == 0) return report(config, result);
+  return result.interrupted ? ExitCode::Interrupted : ExitCode::Done;
+}
+
+// Ranks as threads of this process; the first error ends them all and is the one that is thrown.
+ExitCode train_threads(const Config& config, const Mesh& mesh, int64_t ranks) {
+  ThreadsJob job(ranks);
+  std::vector<std::thread> threads;
+  std::vector<ExitCode> codes(static_cast<size_t>(ranks), ExitCode::Done);
+  std::mutex mutex;
+  std::exception_ptr first_error;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      std::unique_ptr<Communicator> comm = job.join({mesh, rank});
+      try {
+        codes[static_cast<size_t>(rank)] = train_rank(config, *comm);
+      } catch (const std::exception& error) {
+        std::lock_guard lock(mutex);
+        if (!first_error) first_error = std::current_exception();
+        comm->abort(error.what());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (first_error) std::rethrow_exception(first_error);
+  return codes[0];
+}
+
+ExitCode run_train(const TrainArguments& arguments, const std::vector<std::string>& overrides) {
+  Config config = load_config(arguments.config, overrides);
+  if (arguments.ranks == 1) {
+    catch_signals();
+    return report(config, train(config, g_stop));
+  }
+  validate(config, arguments.ranks);
+  const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
+  if (config.device.threads == 0) {
+    config.device.threads = std::max<int64_t>(1, cores / arguments.ranks);
+  }
+  if (arguments.ranks > cores) {
+    log_line(cat(arguments.ranks, " ranks on ", cores, " cores: they take turns"));
+  }
+  const Mesh mesh = data_parallel_mesh(config, arguments.ranks);
+  if (arguments.transport == "threads") return train_threads(config, mesh, arguments.ranks);
+  int code = launch_ranks({.ranks = arguments.ranks, .report = {}}, [&](int64_t rank, ShmJob& job) {
+    std::unique_ptr<Communicator> comm = job.join({mesh, rank});
+    return static_cast<int>(train_rank(config, *comm));
+  });
+  return static_cast<ExitCode>(code);
+}
+
 }  // namespace
 
 void add_train_command(CLI::App& app, const Finish& finish) {
-  auto path = std::make_shared<std::string>();
+  auto arguments = std::make_shared<TrainArguments>();
   CLI::App* command = app.add_subcommand(
       "train", "train a model as a TOML file says; any key can be set: --section.key=value");
-  command->add_option("CONFIG", *path, "config file; docs/config.md lists every key")->required();
+  command->add_option("CONFIG", arguments->config, "config file; docs/config.md lists every key")
+      ->required();
+  command->add_option("--ranks", arguments->ranks, "ranks to start on this machine")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command
+      ->add_option("--transport", arguments->transport,
+                   "shm: a process per rank; threads: all in one process")
+      ->check(CLI::IsMember({"shm", "threads"}))
+      ->capture_default_str();
   command->allow_extras();
-  command->callback([=] { finish(run_train(*path, config_overrides(*command))); });
+  command->callback([=] { finish(run_train(*arguments, config_overrides(*command))); });
 }
 
 }  // namespace weft

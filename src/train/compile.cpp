@@ -29,9 +29,11 @@ void check_dump_passes(const Config& config) {
 }
 
 // Writes "<folder>/<graph>-07-fuse.before.txt" and ".after.txt" for the passes asked for.
-RunOptions run_options(const Config& config, Goal goal, const std::string& graph_name) {
+RunOptions run_options(const Config& config, Goal goal, const Mesh& mesh,
+                       const std::string& graph_name) {
   RunOptions options;
   options.goal = goal;
+  options.mesh = mesh;
   options.disable = config.compile.disable_passes;
   const std::string folder = config.compile.dump_folder;
   if (folder.empty()) return options;
@@ -63,29 +65,40 @@ Plan make_plan(const std::vector<ProgramSource>& sources, const Config& config,
 
 }  // namespace
 
-Compiled compile(const Config& config, int64_t data_vocab) {
-  return compile(config, resolve_model(config.model, data_vocab));
+Mesh data_parallel_mesh(const Config& config, int64_t ranks) {
+  const DataParallelDegrees degrees = data_parallel_degrees(config, ranks);
+  Mesh mesh;
+  if (degrees.replicate > 1) mesh.axes.push_back({"dp_replicate", degrees.replicate});
+  const bool asked_for = config.parallelism.data_parallel_shard_degree == 1 && ranks == 1;
+  if (degrees.shard > 1 || asked_for) mesh.axes.push_back({"dp_shard", degrees.shard});
+  return mesh;
 }
 
-Compiled compile(const Config& config, const ModelSpec& spec) {
+Compiled compile(const Config& config, const CompileOptions& options) {
+  return compile(config, resolve_model(config.model, options.data_vocab), options.ranks);
+}
+
+Compiled compile(const Config& config, const ModelSpec& spec, int64_t ranks) {
   auto start = std::chrono::steady_clock::now();
   Compiled compiled;
   compiled.spec = spec;
   compiled.device = load_device_spec(config);
-  BuildOptions build{.batch = config.training.local_batch_size, .seq_len = config.training.seq_len};
+  const Mesh mesh = data_parallel_mesh(config, ranks);
+  BuildOptions build{.batch = config.training.local_batch_size * ranks,
+                     .seq_len = config.training.seq_len};
   BuiltModel step = build_model(spec, build);
   compiled.params = step.params;
   compiled.reports = run_passes(step.graph, pipeline(), config, compiled.device,
-                                run_options(config, Goal::Train, "train"));
+                                run_options(config, Goal::Train, mesh, "train"));
 
   std::vector<ProgramSource> sources;
-  if (accumulation_steps(config, 1) > 1) sources.push_back({ProgramKind::Micro, &step.graph});
+  if (accumulation_steps(config, ranks) > 1) sources.push_back({ProgramKind::Micro, &step.graph});
   sources.push_back({ProgramKind::Last, &step.graph});
   build.mode = BuildMode::Eval;
   BuiltModel eval = build_model(spec, build);
   if (config.validation.enable) {
     run_passes(eval.graph, pipeline(), config, compiled.device,
-               run_options(config, Goal::Evaluate, "eval"));
+               run_options(config, Goal::Evaluate, mesh, "eval"));
     sources.push_back({ProgramKind::Eval, &eval.graph});
   }
   compiled.plan = make_plan(sources, config, compiled.device);
@@ -101,7 +114,7 @@ Compiled compile_decode(const Config& config, const ModelSpec& spec, int64_t seq
   BuiltModel model = build_model(spec, {.batch = 1, .seq_len = seq_len, .mode = BuildMode::Decode});
   compiled.params = model.params;
   compiled.reports = run_passes(model.graph, pipeline(), config, compiled.device,
-                                run_options(config, Goal::Evaluate, "decode"));
+                                run_options(config, Goal::Evaluate, {}, "decode"));
   compiled.plan = make_plan({{ProgramKind::Eval, &model.graph}}, config, compiled.device);
   return compiled;
 }

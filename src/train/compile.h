@@ -24,12 +24,21 @@ struct Compiled {
   double milliseconds = 0;
 };
 
+struct CompileOptions {
+  int64_t data_vocab = 0;  // answers model.vocab_size = -1; 0: there is no data
+  int64_t ranks = 1;
+};
+
 // Resolves the model and compiles the training step, and the evaluation if validation is on.
-// `data_vocab` answers model.vocab_size = -1; 0 when there is no data. Throws UserError.
-Compiled compile(const Config& config, int64_t data_vocab = 0);
+// The plan is the same for every one of the ranks. Throws UserError.
+Compiled compile(const Config& config, const CompileOptions& options = {});
 
 // The same for a model whose sizes are known, from a config.json say.
-Compiled compile(const Config& config, const ModelSpec& spec);
+Compiled compile(const Config& config, const ModelSpec& spec, int64_t ranks = 1);
+
+// The mesh that the config makes of so many ranks: dp_replicate outside, dp_shard inside. One rank
+// has no axes, unless the config asks for a shard degree of 1.
+Mesh data_parallel_mesh(const Config& config, int64_t ranks);
 
 // A forward-only plan whose `eval` program gives the logits of one sequence.
 Compiled compile_decode(const Config& config, const ModelSpec& spec, int64_t seq_len);

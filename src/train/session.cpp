@@ -2,10 +2,10 @@
 #include "train/session.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/error.h"
 #include "config/derived.h"
-#include "train/init.h"
 
 namespace weft {
 
@@ -22,31 +22,25 @@ int64_t bytes_of(std::span<const int32_t> values) {
 
 }  // namespace
 
-Session::Session(const Config& config, Compiled compiled)
-    : config_(config), compiled_(std::move(compiled)) {
+Session::Session(const Config& config, Compiled compiled, Communicator* comm)
+    : config_(config), compiled_(std::move(compiled)), comm_(comm) {
   const Backend& backend = find_backend(config_.device.backend);
   device_ = backend.make_device({.threads = config_.device.threads});
-  executor_ = std::make_unique<Executor>(compiled_.plan, *device_, backend.kernels());
+  executor_ = std::make_unique<Executor>(compiled_.plan, *device_, backend.kernels(), comm_);
+  params_ = std::make_unique<ParamStore>(compiled_, *executor_, *device_, comm_);
+  write_coordinates();
 }
 
 void Session::initialize(uint64_t seed) {
-  std::vector<float> values;
-  for (size_t i = 0; i < compiled_.params.size(); ++i) {
-    const ParamInfo& param = compiled_.params[i];
-    values.resize(static_cast<size_t>(count(param.shape)));
-    init_param(param, seed, 0, values);
-    write_param(i, values);
-  }
+  params_->initialize(seed);
 }
 
 void Session::write_param(size_t param, std::span<const float> values) {
-  executor_->write(compiled_.params.at(param).name, values.data(),
-                   static_cast<int64_t>(values.size_bytes()));
+  params_->write(param, values);
 }
 
 void Session::read_param(size_t param, std::span<float> values) {
-  executor_->read(compiled_.params.at(param).name, values.data(),
-                  static_cast<int64_t>(values.size_bytes()));
+  params_->read(param, values);
 }
 
 StepResult Session::train_step(const StepScalars& scalars, const BatchFn& batch) {
@@ -61,22 +55,24 @@ void Session::forward_backward(const BatchFn& batch) {
 }
 
 float Session::run_micro_batches(const StepScalars& scalars, const BatchFn& batch) {
-  int64_t micro_batches = accumulation_steps(config_, 1);
+  int64_t micro_batches = accumulation_steps(config_, ranks());
+  int64_t batch_size = config_.training.local_batch_size;
+  const auto first_sample = [&](int64_t micro) { return (micro * ranks() + rank()) * batch_size; };
   // The loss is divided by the valid tokens of the whole step, so all micro-batches come first.
   std::vector<Batch> batches(static_cast<size_t>(micro_batches));
   int64_t valid = 0;
   for (int64_t micro = 0; micro < micro_batches; ++micro) {
     Batch& next = batches[static_cast<size_t>(micro)];
-    batch(micro, next);
+    batch(first_sample(micro), next);
     valid += valid_tokens(next);
   }
-  write_scalar("count", static_cast<float>(std::max<int64_t>(valid, 1)));
+  write_valid_tokens(valid);
   write_scalar("loss_scale", 1.0F);
   if (has_input("lr")) write_scalar("lr", static_cast<float>(scalars.lr));
 
   float loss = 0;
   for (int64_t micro = 0; micro < micro_batches; ++micro) {
-    if (has_input("rng")) write_rng(scalars, micro * config_.training.local_batch_size);
+    if (has_input("rng")) write_rng(scalars, first_sample(micro));
     if (has_input("micro")) write_int("micro", static_cast<int32_t>(micro));
     write_batch(batches[static_cast<size_t>(micro)]);
     executor_->run(micro + 1 < micro_batches ? ProgramKind::Micro : ProgramKind::Last);
@@ -93,7 +89,7 @@ void Session::write_rng(const StepScalars& scalars, int64_t first_sample) {
 }
 
 double Session::evaluate(const Batch& batch) {
-  write_scalar("count", static_cast<float>(std::max<int64_t>(valid_tokens(batch), 1)));
+  write_valid_tokens(valid_tokens(batch));
   write_batch(batch);
   executor_->run(ProgramKind::Eval);
   return read_scalar("loss");
@@ -105,6 +101,26 @@ std::vector<float> Session::logits(std::span<const int32_t> tokens) {
   std::vector<float> values(tokens.size() * static_cast<size_t>(compiled_.spec.vocab_size));
   executor_->read("logits", values.data(), static_cast<int64_t>(values.size() * sizeof(float)));
   return values;
+}
+
+// The valid tokens of all ranks: every rank divides its loss by the same number.
+void Session::write_valid_tokens(int64_t own) {
+  int64_t valid = own;
+  if (comm_ != nullptr) {
+    std::vector<int64_t> all(static_cast<size_t>(ranks()));
+    comm_->exchange(std::span(reinterpret_cast<const char*>(&own), sizeof own),
+                    std::span(reinterpret_cast<char*>(all.data()), all.size() * sizeof own));
+    valid = std::accumulate(all.begin(), all.end(), int64_t{0});
+  }
+  write_scalar("count", static_cast<float>(std::max<int64_t>(valid, 1)));
+}
+
+// The plan is the same on every rank; where this one stands on the mesh comes in as inputs.
+void Session::write_coordinates() {
+  for (const MeshAxis& axis : compiled_.plan.mesh.axes) {
+    const std::string input = "coordinate." + axis.name;
+    if (has_input(input)) write_int(input, static_cast<int32_t>(comm_->coordinate(axis.name)));
+  }
 }
 
 void Session::write_scalar(std::string_view name, float value) {

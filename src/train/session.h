@@ -12,6 +12,7 @@
 #include "runtime/device.h"
 #include "runtime/executor.h"
 #include "train/compile.h"
+#include "train/param_store.h"
 
 namespace weft {
 
@@ -21,8 +22,8 @@ struct Batch {
   std::vector<int32_t> targets;
 };
 
-// Fills micro-batch `micro` of the step.
-using BatchFn = std::function<void(int64_t micro, Batch& batch)>;
+// Fills a micro-batch: samples from `first_sample` of the step's global batch on.
+using BatchFn = std::function<void(int64_t first_sample, Batch& batch)>;
 
 struct StepScalars {
   int64_t step = 0;  // counts from 0; keys the randomness
@@ -37,15 +38,17 @@ struct StepResult {
 
 class Session {
  public:
-  // Makes the device and allocates exactly the plan's arena.
-  Session(const Config& config, Compiled compiled);
+  // Makes the device and allocates exactly the plan's arena. With several ranks, `comm` is this
+  // rank's way to the others; it outlives the session.
+  Session(const Config& config, Compiled compiled, Communicator* comm = nullptr);
 
   const Compiled& compiled() const { return compiled_; }
   Executor& executor() { return *executor_; }
 
   // Sets every parameter to its initial value: a pure function of (seed, name, element).
   void initialize(uint64_t seed);
-  // Copies parameter i, whole and in f32, to or from the device.
+  // Copies parameter i, whole and in f32, to or from the device. With several ranks all of them
+  // read the same parameters in the same order.
   void write_param(size_t param, std::span<const float> values);
   void read_param(size_t param, std::span<float> values);
 
@@ -53,7 +56,7 @@ class Session {
   StepResult train_step(const StepScalars& scalars, const BatchFn& batch);
   // The same without an update, for a plan made without the optimizer pass: gradients are outputs.
   void forward_backward(const BatchFn& batch);
-  // Mean loss of one batch through the `eval` program.
+  // Mean loss of one batch of every rank through the `eval` program.
   double evaluate(const Batch& batch);
   // Logits [seq_len, vocab] of one sequence through a decode plan.
   std::vector<float> logits(std::span<const int32_t> tokens);
@@ -67,10 +70,17 @@ class Session {
   void write_rng(const StepScalars& scalars, int64_t first_sample);
   float run_micro_batches(const StepScalars& scalars, const BatchFn& batch);
 
+  int64_t ranks() const { return comm_ == nullptr ? 1 : comm_->ranks(); }
+  int64_t rank() const { return comm_ == nullptr ? 0 : comm_->rank(); }
+  void write_valid_tokens(int64_t own);
+  void write_coordinates();
+
   Config config_;
   Compiled compiled_;
+  Communicator* comm_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Executor> executor_;
+  std::unique_ptr<ParamStore> params_;
 };
 
 }  // namespace weft

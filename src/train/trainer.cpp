@@ -15,6 +15,7 @@
 #include "config/validate.h"
 #include "data/loader.h"
 #include "plan/summary.h"
+#include "plan/text.h"
 #include "train/metrics.h"
 #include "train/session.h"
 #include "train/weights.h"
@@ -69,7 +70,11 @@ struct Run {
   const Config& config;
   Session& session;
   const TrainingData& data;
-  MetricsLog& log;
+  MetricsLog* log;  // rank 0 only
+  Communicator* comm;
+
+  int64_t ranks() const { return comm == nullptr ? 1 : comm->ranks(); }
+  int64_t rank() const { return comm == nullptr ? 0 : comm->rank(); }
 };
 
 void size_batch(const Config& config, Batch& batch) {
@@ -82,11 +87,11 @@ StepResult run_step(Run& run, int64_t step) {
   const Config& config = run.config;
   int64_t batch_size = config.training.local_batch_size;
   StepScalars scalars{.step = step, .seed = config.debug.seed, .lr = learning_rate(config, step)};
-  return run.session.train_step(scalars, [&](int64_t micro, Batch& batch) {
+  return run.session.train_step(scalars, [&](int64_t first_sample, Batch& batch) {
     size_batch(config, batch);
     run.data.train.batch({.seed = static_cast<uint64_t>(config.debug.seed),
                           .step = step,
-                          .first_sample = micro * batch_size,
+                          .first_sample = first_sample,
                           .count = batch_size,
                           .seq_len = config.training.seq_len},
                          batch.tokens.data(), batch.targets.data());
@@ -105,7 +110,9 @@ double run_validation(Run& run) {
     // Windows wrap around, so that a short file still fills the batches asked for.
     for (int64_t s = 0; s < batch_size; ++s) {
       run.data.validation->validation_batch(
-          {.first_window = (i * batch_size + s) % windows, .count = 1, .seq_len = seq_len},
+          {.first_window = ((i * run.ranks() + run.rank()) * batch_size + s) % windows,
+           .count = 1,
+           .seq_len = seq_len},
           batch.tokens.data() + s * seq_len, batch.targets.data() + s * seq_len);
     }
     sum += run.session.evaluate(batch);
@@ -147,8 +154,9 @@ class NonFiniteGuard {
 StepMetrics measure(const Run& run, int64_t step, const StepResult& result, double seconds) {
   const Config& config = run.config;
   const Compiled& compiled = run.session.compiled();
-  int64_t micro_batches = accumulation_steps(config, 1);
-  double tokens = static_cast<double>(global_batch_size(config, 1) * config.training.seq_len);
+  int64_t micro_batches = accumulation_steps(config, run.ranks());
+  double tokens =
+      static_cast<double>(global_batch_size(config, run.ranks()) * config.training.seq_len);
   double peak = config.training.mixed_precision_param == Precision::Bfloat16
                     ? compiled.device.matmul_flops_bf16
                     : compiled.device.matmul_flops_f32;
@@ -169,6 +177,15 @@ struct LoopResult : TrainResult {
   std::string failure;  // empty unless the run stayed non-finite
 };
 
+// A signal reaches the ranks at different steps, so they stop once any of them has seen it.
+bool agree_to_stop(const Run& run, bool own) {
+  if (run.comm == nullptr) return own;
+  const char flag = own ? 1 : 0;
+  std::vector<char> all(static_cast<size_t>(run.ranks()));
+  run.comm->exchange(std::span(&flag, 1), all);
+  return std::any_of(all.begin(), all.end(), [](char f) { return f != 0; });
+}
+
 LoopResult run_loop(Run& run, const std::atomic<bool>& stop) {
   const Config& config = run.config;
   LoopResult outcome;
@@ -176,6 +193,7 @@ LoopResult run_loop(Run& run, const std::atomic<bool>& stop) {
   double smoothed = 0;
   for (int64_t step = 0; step < config.training.steps; ++step) {
     auto start = Clock::now();
+    if (run.comm != nullptr) run.comm->start_step(step);
     StepResult result = run_step(run, step);
     double seconds = seconds_since(start);
     // Smoothed over about ten steps, so that the rates can be read.
@@ -183,7 +201,7 @@ LoopResult run_loop(Run& run, const std::atomic<bool>& stop) {
     guard.count(result);
     StepMetrics metrics = measure(run, step, result, smoothed);
     metrics.skipped = guard.skipping();
-    run.log.step(metrics);
+    if (run.log != nullptr) run.log->step(metrics);
     outcome.steps = step + 1;
     outcome.loss = result.loss;
     outcome.updates += guard.skipping() ? 0 : 1;
@@ -191,11 +209,11 @@ LoopResult run_loop(Run& run, const std::atomic<bool>& stop) {
       outcome.failure = guard.message(step + 1, result);
       return outcome;
     }
-    outcome.interrupted = stop.load() && step + 1 < config.training.steps;
+    outcome.interrupted = agree_to_stop(run, stop.load()) && step + 1 < config.training.steps;
     bool last = step + 1 == config.training.steps || outcome.interrupted;
     if (run.data.validation && (last || (step + 1) % config.validation.freq == 0)) {
       outcome.validation_loss = run_validation(run);
-      run.log.validation(step + 1, *outcome.validation_loss);
+      if (run.log != nullptr) run.log->validation(step + 1, *outcome.validation_loss);
     }
     if (outcome.interrupted) break;
   }
@@ -227,10 +245,21 @@ void read_finite(Session& session, size_t param, std::span<float> values) {
                       "optimizer.lr"));
 }
 
-std::string save(const Config& config, Session& session, const TrainingData& data) {
+// Rank 0 writes; the others only take part in gathering, parameter by parameter.
+std::string save(const Run& run) {
+  const Config& config = run.config;
+  Session& session = run.session;
   const Compiled& compiled = session.compiled();
   std::string folder = weights_folder(config);
-  const TokenFile* file = data.train.token_file();
+  if (run.rank() != 0) {
+    std::vector<float> values;
+    for (size_t i = 0; i < compiled.params.size(); ++i) {
+      values.resize(static_cast<size_t>(count(compiled.params[i].shape)));
+      session.read_param(i, values);
+    }
+    return folder;
+  }
+  const TokenFile* file = run.data.train.token_file();
   SaveOptions options{.dtype = config.checkpoint.export_dtype, .tokenizer_json = {}};
   if (file != nullptr && file->info()) {
     options.tokenizer_json = file->info()->tokenizer.to_json().dump(2);
@@ -277,38 +306,60 @@ void start_output(const Config& config, const Compiled& compiled) {
       cat(result.failure, saved, "; lower optimizer.lr or look at the data of this step"));
 }
 
+// Ranks that compiled different plans would wait for each other for ever.
+void check_same_plan(const Compiled& compiled, Communicator* comm) {
+  if (comm == nullptr) return;
+  const uint64_t own = hash(compiled.plan);
+  std::vector<uint64_t> all(static_cast<size_t>(comm->ranks()));
+  comm->exchange(std::span(reinterpret_cast<const char*>(&own), sizeof own),
+                 std::span(reinterpret_cast<char*>(all.data()), all.size() * sizeof own));
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    USER_CHECK(all[rank] == own, "rank ", comm->rank(), " compiled plan ", hex64(own), ", rank ",
+               rank, " plan ", hex64(all[rank]),
+               "; start every rank with the same config and build");
+  }
+}
+
+void announce(const Compiled& compiled, int64_t ranks) {
+  log_line(cat(compiled.spec.model, " ", compiled.spec.flavor, ": ",
+               human_count(parameter_count(compiled)), " parameters, ",
+               ranks == 1 ? "" : cat(ranks, " ranks, "),
+               compiled.plan.program(ProgramKind::Last).size(), " steps, arena ",
+               human_bytes(static_cast<double>(compiled.plan.arena_bytes)), ", compiled in ",
+               static_cast<int64_t>(compiled.milliseconds), " ms"));
+}
+
 }  // namespace
 
-TrainResult train(const Config& config, const std::atomic<bool>& stop) {
-  validate(config, 1);
+TrainResult train(const Config& config, const std::atomic<bool>& stop, Communicator* comm) {
+  const int64_t ranks = comm == nullptr ? 1 : comm->ranks();
+  const bool first = comm == nullptr || comm->rank() == 0;
+  validate(config, ranks);
   std::optional<TokenFile> file = open_training_file(config);
   int64_t data_vocab = file ? file->vocab_size().value_or(0) : 0;
-  Compiled compiled = compile(config, data_vocab);
+  Compiled compiled = compile(config, {.data_vocab = data_vocab, .ranks = ranks});
   check_fits(compiled);
+  check_same_plan(compiled, comm);
   TrainingData data = open_data(config, std::move(file), compiled.spec);
   const std::string& load_path = config.checkpoint.initial_load_path;
   if (!load_path.empty()) {
     check_weights(load_path, find_model(compiled.spec.model), compiled.params);
   }
 
-  start_output(config, compiled);
-  const std::string& folder = config.job.dump_folder;
-  std::string metrics_path = config.metrics.file.empty() ? "" : folder + "/" + config.metrics.file;
-  MetricsLog log(metrics_path, config.metrics.log_freq);
-  Session session(config, std::move(compiled));
+  std::optional<MetricsLog> log;
+  if (first) {
+    start_output(config, compiled);
+    const std::string& name = config.metrics.file;
+    log.emplace(name.empty() ? "" : config.job.dump_folder + "/" + name, config.metrics.log_freq);
+  }
+  Session session(config, std::move(compiled), comm);
   set_weights(config, session);
+  if (first) announce(session.compiled(), ranks);
 
-  const Compiled& used = session.compiled();
-  log_line(cat(used.spec.model, " ", used.spec.flavor, ": ", human_count(parameter_count(used)),
-               " parameters, ", used.plan.program(ProgramKind::Last).size(), " steps, arena ",
-               human_bytes(static_cast<double>(used.plan.arena_bytes)), ", compiled in ",
-               static_cast<int64_t>(used.milliseconds), " ms"));
-  Run run{config, session, data, log};
+  Run run{config, session, data, log ? &*log : nullptr, comm};
   LoopResult result = run_loop(run, stop);
   bool worth_saving = result.failure.empty() || result.updates > 0;
-  if (config.checkpoint.enable && worth_saving) {
-    result.weights_folder = save(config, session, data);
-  }
+  if (config.checkpoint.enable && worth_saving) result.weights_folder = save(run);
   if (!result.failure.empty()) fail_nonfinite(result);
   return result;
 }

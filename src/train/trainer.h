@@ -7,6 +7,7 @@
 #include <string>
 
 #include "config/config.h"
+#include "runtime/comm/communicator.h"
 
 namespace weft {
 
@@ -20,7 +21,9 @@ struct TrainResult {
 
 // Trains as the config says. `stop` is looked at after every step: once set, the run ends cleanly,
 // weights saved. Throws UserError for whatever the user can mend, before anything is allocated
-// where that can be known.
-TrainResult train(const Config& config, const std::atomic<bool>& stop);
+// where that can be known. With several ranks each calls it with its own `comm`, made for the mesh
+// of data_parallel_mesh; rank 0 speaks and writes for all.
+TrainResult train(const Config& config, const std::atomic<bool>& stop,
+                  Communicator* comm = nullptr);
 
 }  // namespace weft

@@ -20,12 +20,12 @@ ShortRun short_run(const std::vector<std::string>& overrides, int64_t steps) {
   run.arena_bytes = session.executor().allocated_bytes();
   for (int64_t step = 0; step < steps; ++step) {
     StepResult result = session.train_step(
-        {.step = step, .seed = 11, .lr = 1e-3}, [&](int64_t micro, Batch& batch) {
+        {.step = step, .seed = 11, .lr = 1e-3}, [&](int64_t first_sample, Batch& batch) {
           batch.tokens.resize(static_cast<size_t>(batch_size * seq_len));
           batch.targets.resize(batch.tokens.size());
           source.batch({.seed = 5,
                         .step = step,
-                        .first_sample = micro * batch_size,
+                        .first_sample = first_sample,
                         .count = batch_size,
                         .seq_len = seq_len},
                        batch.tokens.data(), batch.targets.data());

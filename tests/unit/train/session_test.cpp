@@ -114,10 +114,9 @@ TEST(Session, MicroBatchesAddUpToTheBatch) {
   split.initialize(1);
   const StepResult a = step(whole, 0, 1e-3);
   const StepResult b =
-      split.train_step({.step = 0, .seed = 3, .lr = 1e-3}, [](int64_t micro, Batch& batch) {
+      split.train_step({.step = 0, .seed = 3, .lr = 1e-3}, [](int64_t first, Batch& batch) {
         Batch all;
         count_up(all);
-        const int64_t first = micro * 8;
         batch.tokens.assign(all.tokens.begin() + first, all.tokens.begin() + first + 8);
         batch.targets.assign(all.targets.begin() + first, all.targets.begin() + first + 8);
       });

@@ -1,0 +1,118 @@
+// Whole parameters in and out of whatever layout the plan chose.
+#include "train/param_store.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "base/error.h"
+#include "graph/flat.h"
+#include "train/init.h"
+
+namespace weft {
+
+namespace {
+
+// Collectives of the host's thread use a channel that no stream of a plan has.
+constexpr int64_t kHostChannel = 3;
+
+constexpr int64_t kFloat = sizeof(float);
+
+std::vector<Shape> shapes_of(const Binding& binding) {
+  std::vector<Shape> shapes;
+  for (const FlatMember& member : binding.members) shapes.push_back(member.shape);
+  return shapes;
+}
+
+}  // namespace
+
+ParamStore::ParamStore(const Compiled& compiled, Executor& executor, Device& device,
+                       Communicator* comm)
+    : compiled_(compiled), executor_(executor), device_(device), comm_(comm) {
+  std::map<std::string, Location> by_name;
+  for (const Binding& binding : compiled.plan.params) {
+    if (binding.axis.empty()) {
+      by_name[binding.name] = {&binding, 0, 0};
+      continue;
+    }
+    const std::vector<int64_t> offsets = flat_offsets(shapes_of(binding));
+    for (size_t i = 0; i < binding.members.size(); ++i) {
+      by_name[binding.members[i].name] = {&binding, i, offsets[i]};
+    }
+  }
+  for (const ParamInfo& param : compiled.params) {
+    CHECK(by_name.contains(param.name), "the plan has no parameter ", param.name);
+    locations_.push_back(by_name.at(param.name));
+  }
+}
+
+ParamStore::~ParamStore() {
+  release_gathered();
+}
+
+ParamStore::Part ParamStore::own_part(const Location& location, int64_t elements) const {
+  const Binding& binding = *location.binding;
+  if (binding.axis.empty()) return {0, elements, 0};
+  CHECK(comm_ != nullptr, "a flat parameter in a run without ranks");
+  const int64_t cut = count(binding.tensor.shape);
+  const int64_t begin = comm_->coordinate(binding.axis) * cut;
+  const int64_t low = std::max(location.first, begin);
+  const int64_t high = std::min(location.first + elements, begin + cut);
+  return {low - location.first, std::max<int64_t>(high - low, 0), low - begin};
+}
+
+void ParamStore::initialize(uint64_t seed) {
+  std::vector<float> values;
+  for (size_t i = 0; i < locations_.size(); ++i) {
+    const ParamInfo& param = compiled_.params[i];
+    const Part part = own_part(locations_[i], count(param.shape));
+    if (part.elements == 0) continue;
+    values.resize(static_cast<size_t>(part.elements));
+    init_param(param, seed, part.from, values);
+    executor_.write_part(locations_[i].binding->name, part.at * kFloat, values.data(),
+                         part.elements * kFloat);
+  }
+}
+
+void ParamStore::write(size_t param, std::span<const float> values) {
+  const Location& location = locations_.at(param);
+  const Part part = own_part(location, static_cast<int64_t>(values.size()));
+  if (part.elements == 0) return;
+  executor_.write_part(location.binding->name, part.at * kFloat, values.data() + part.from,
+                       part.elements * kFloat);
+}
+
+void ParamStore::read(size_t param, std::span<float> values) {
+  const Location& location = locations_.at(param);
+  const auto bytes = static_cast<int64_t>(values.size_bytes());
+  if (location.binding->axis.empty()) {
+    executor_.read(location.binding->name, values.data(), bytes);
+    return;
+  }
+  if (gathered_ != location.binding) gather(*location.binding);
+  const Tensor& member = gathered_members_.at(location.member);
+  auto stream = device_.make_stream("read");
+  stream->copy_out(values.data(), member.data, bytes);
+  stream->synchronize();
+}
+
+void ParamStore::gather(const Binding& binding) {
+  release_gathered();
+  const std::vector<Shape> shapes = shapes_of(binding);
+  const std::vector<int64_t> offsets = flat_offsets(shapes);
+  gathered_memory_ = comm_->allocate(flat_size(shapes) * kFloat, device_);
+  gathered_ = &binding;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    gathered_members_.push_back(
+        {static_cast<char*>(gathered_memory_) + offsets[i] * kFloat, DType::F32, shapes[i]});
+  }
+  comm_->all_gather({binding.axis, kHostChannel}, executor_.bound(binding.name), gathered_members_);
+}
+
+void ParamStore::release_gathered() {
+  if (gathered_ != nullptr) comm_->release(gathered_memory_, device_);
+  gathered_ = nullptr;
+  gathered_members_.clear();
+}
+
+}  // namespace weft

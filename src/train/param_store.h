@@ -1,0 +1,60 @@
+// The parameters of a run wherever they live: whole on this rank, or cut over a mesh axis inside
+// flat tensors. Callers see whole parameters by number; who owns what is the plan's business.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "plan/plan.h"
+#include "runtime/comm/communicator.h"
+#include "runtime/executor.h"
+#include "train/compile.h"
+
+namespace weft {
+
+class ParamStore {
+ public:
+  // `comm` is null in a run of one process. Everything given outlives the store.
+  ParamStore(const Compiled& compiled, Executor& executor, Device& device, Communicator* comm);
+  ~ParamStore();
+  ParamStore(const ParamStore&) = delete;
+  ParamStore& operator=(const ParamStore&) = delete;
+
+  // Sets this rank's part of every parameter to its initial values; makes nothing else.
+  void initialize(uint64_t seed);
+  // Takes this rank's part of whole values.
+  void write(size_t param, std::span<const float> values);
+  // Gives whole values. With several ranks all of them read the same parameters in the same order.
+  void read(size_t param, std::span<float> values);
+
+ private:
+  // Where a parameter lies: in which binding and, if flat, from which element of the whole flat on.
+  struct Location {
+    const Binding* binding = nullptr;
+    size_t member = 0;
+    int64_t first = 0;
+  };
+  // The elements of a parameter that this rank holds, and where they begin in its cut.
+  struct Part {
+    int64_t from = 0;
+    int64_t elements = 0;
+    int64_t at = 0;
+  };
+
+  Part own_part(const Location& location, int64_t elements) const;
+  void gather(const Binding& binding);
+  void release_gathered();
+
+  const Compiled& compiled_;
+  Executor& executor_;
+  Device& device_;
+  Communicator* comm_;
+  std::vector<Location> locations_;  // by parameter
+  // The flat that was read last, whole: its parameters are mostly read one after the other.
+  const Binding* gathered_ = nullptr;
+  void* gathered_memory_ = nullptr;
+  std::vector<Tensor> gathered_members_;
+};
+
+}  // namespace weft
