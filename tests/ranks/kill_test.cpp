@@ -10,6 +10,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <thread>
 
@@ -41,7 +42,10 @@ int loop(int64_t rank, ShmJob& job, Board& board) {
   const auto comm = job.join({mesh, rank});
   HostDevice device(1);
   constexpr int64_t kElements = 64 * 1024;
-  auto* memory = static_cast<float*>(comm->allocate(kElements * 3 * 4, device));
+  const auto release = [&](float* block) { comm->release(block, device); };
+  const std::unique_ptr<float, decltype(release)> arena(
+      static_cast<float*>(comm->allocate(kElements * 3 * 4, device)), release);
+  float* memory = arena.get();
   std::memset(memory, 0, kElements * 3 * 4);
   const Tensor full{memory, DType::F32, {kElements}};
   const Tensor shard{memory + kElements, DType::F32, {kElements / 2}};

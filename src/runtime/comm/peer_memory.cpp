@@ -96,7 +96,7 @@ class PeerMemory::Meeting {
   Meeting(PeerMemory& comm, const Group& group, int64_t channel)
       : comm_(comm), group_(group), place_{group.axis, channel} {
     CHECK(channel >= 0 && channel < kMaxChannels, "channel ", channel);
-    // Counted before the check: see release.
+    // Counted before the check: see close_block of threads.
     comm_.control_.at(comm_.rank()).inside.fetch_add(1);
     try {
       comm_.control_.check_alive();
@@ -225,20 +225,17 @@ void* PeerMemory::keep(Block block) {
 }
 
 void PeerMemory::release(void* memory, Device& device) {
-  // After an abort a peer may still read; it leaves soon, as every wait of its ends.
-  for (int64_t i = 0; i < ranks() && control_.aborted(); ++i) {
-    while (control_.at(i).inside.load() != 0 && control_.state(i) == RankState::Running &&
-           launcher_alive()) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+  Block block;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::find_if(blocks_.begin(), blocks_.end(), [&](const Block& each) {
+      return each.bases[static_cast<size_t>(rank())] == memory;
+    });
+    CHECK(found != blocks_.end(), "memory that was not allocated here");
+    block = std::move(*found);
+    blocks_.erase(found);
   }
-  const std::lock_guard lock(mutex_);
-  const auto found = std::find_if(blocks_.begin(), blocks_.end(), [&](const Block& block) {
-    return block.bases[static_cast<size_t>(rank())] == memory;
-  });
-  CHECK(found != blocks_.end(), "memory that was not allocated here");
-  close_block(*found, device);
-  blocks_.erase(found);
+  close_block(block, device);
 }
 
 const void* PeerMemory::peer(int64_t rank, const void* own) const {

@@ -1,8 +1,10 @@
 #include "runtime/comm/threads.h"
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <thread>
 
 #include "runtime/comm/peer_memory.h"
 #include "runtime/device.h"
@@ -45,6 +47,12 @@ class ThreadRank : public PeerMemory {
 
   void close_block(Block& block, Device& device) override {
     if (block.leader >= 0) return block.shared.reset();
+    // After an abort a peer may still read; it leaves soon, as every wait of its ends.
+    for (int64_t i = 0; i < ranks() && control().aborted(); ++i) {
+      while (control().at(i).inside.load() != 0) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    }
     device.release(block.bases[static_cast<size_t>(rank())]);
   }
 };
