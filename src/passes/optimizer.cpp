@@ -6,7 +6,8 @@
 //   %grad.w = state "grad.w" : f32[8,8]  # bwd
 //   %grad.w.sum = accumulate(%grad.w, %d.w, %micro) : f32[8,8]  # bwd
 //   ...
-//   %grad_norm = grad_norm(%grad.w.sum) : f32[]  # opt
+//   %square_sum = square_sum(%grad.w.sum) : i64[12]  # opt
+//   %grad_norm = norm(%square_sum) : f32[]  # opt
 //   %clip, %clip.count2 = clip(%grad_norm, %adam.count; max_norm=1) : f32[], i32[]  # opt
 //   %w.new, %w.new.m2, %w.new.v2 = adamw(%w, %grad.w.sum, %m.w, %v.w, %lr, %clip, %clip.count2) ...
 //   return loss=%loss, grad_norm=%grad_norm
@@ -84,7 +85,8 @@ class Updater {
   void update(const std::vector<Trained>& params) {
     std::vector<Value*> grads;
     for (const Trained& trained : params) grads.push_back(trained.grad);
-    Value* norm = builder_.add(kGradNorm, std::move(grads), {}, "grad_norm")->result();
+    Value* squares = builder_.add(kSquareSum, std::move(grads), {}, "square_sum")->result();
+    Value* norm = builder_.add(kNorm, {squares}, {}, "grad_norm")->result();
     Value* count = source(kState, "adam.count", TensorType{DType::I32, {}, {}});
     clip_ = builder_.add(kClip, {norm, count}, {{"max_norm", config_.training.max_norm}}, "clip");
     lr_ = source(kInput, "lr", TensorType{DType::F32, {}, {}});
@@ -129,7 +131,7 @@ bool run(Graph& graph, PassContext& context) {
                "optimizer: the graph has an update already; run optimizer once");
   }
   std::vector<Trained> params = trained_params(graph);
-  const int64_t micro_batches = accumulation_steps(context.config, graph.mesh().ranks());
+  const int64_t micro_batches = accumulation_steps(context.config, context.mesh.ranks());
   if (micro_batches > 1) accumulate_gradients(graph, params);
   Updater(graph, context.config).update(params);
   context.note = cat(params.size(), " parameters, ", micro_batches,

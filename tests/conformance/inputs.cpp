@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 
+#include "base/exact_sum.h"
 #include "base/philox.h"
 #include "runtime/cpu/device.h"
 #include "runtime/reference/kernels.h"
@@ -26,8 +27,8 @@ int64_t index_limit(const Call& call, std::string_view operand) {
   return call.operands.back().shape.at(0);
 }
 
-// Element i of an operand, made from a standard normal number z; by operand name, and for `count`
-// by op too, since it is a number of tokens in one and of updates in another.
+// Element i of an operand, made from a standard normal number z; by operand name, and for `acc`
+// by op too, since it is a gradient in one and words of an integer in another.
 double element(const Call& call, const std::string& name, size_t i, double z, uint64_t round) {
   const int64_t kind = static_cast<int64_t>(std::fabs(z) * 1000);
   if (name == "rng") return std::vector<double>{17.0 + static_cast<double>(round), 3, 5, 2}.at(i);
@@ -36,6 +37,10 @@ double element(const Call& call, const std::string& name, size_t i, double z, ui
   if (name == "micro") return static_cast<double>(round % 2);
   if (name == "count") return 3 + static_cast<double>(round);
   if (name == "norm") return round == 2 ? std::numeric_limits<double>::infinity() : std::fabs(z);
+  if (name == "acc" && call.op->name() == "norm") {
+    return i + 1 < static_cast<size_t>(kExactSumWords) ? static_cast<double>(kind) * 1e9
+                                                       : round / 2;
+  }
   if (name == "lr") return 0.01;
   if (name == "coefficient") return round == 2 ? 0 : 0.75;
   if (name == "v") return z * z;

@@ -21,11 +21,13 @@ inline constexpr std::string_view kTinyStep = R"(graph tiny {
   %h = matmul(%x, %w) : f32[4,8]  # layers.0 fwd
   %g = gelu(%h) : f32[4,8]  # layers.0 fwd
   %y = add(%g, %x) : f32[4,8]  # layers.0 fwd
-  %loss = grad_norm(%y) : f32[]  # loss fwd
+  %squares = square_sum(%y) : i64[12]  # loss fwd
+  %loss = norm(%squares) : f32[]  # loss fwd
   %dh = gelu_grad(%y, %h) : f32[4,8]  # layers.0 bwd
   %dw = matmul(%x, %dh; ta=true) : f32[8,8]  # layers.0 bwd
   %sum = accumulate(%acc, %dw, %micro) : f32[8,8]  # layers.0 bwd
-  %norm = grad_norm(%sum) : f32[]  # opt
+  %square_sum = square_sum(%sum) : i64[12]  # opt
+  %norm = norm(%square_sum) : f32[]  # opt
   %c, %count2 = clip(%norm, %count; max_norm=1) : f32[], i32[]  # opt
   %w2, %m2, %v2 = adamw(%w, %sum, %m, %v, %lr, %c, %count2) : f32[8,8], f32[8,8], f32[8,8]  # opt
   return loss=%loss, grad_norm=%norm
@@ -38,7 +40,8 @@ inline constexpr std::string_view kTinyEval = R"(graph tiny {
   %h = matmul(%x, %w) : f32[4,8]  # layers.0 fwd
   %g = gelu(%h) : f32[4,8]  # layers.0 fwd
   %y = add(%g, %x) : f32[4,8]  # layers.0 fwd
-  %loss = grad_norm(%y) : f32[]  # loss fwd
+  %squares = square_sum(%y) : i64[12]  # loss fwd
+  %loss = norm(%squares) : f32[]  # loss fwd
   return loss=%loss
 }
 )";

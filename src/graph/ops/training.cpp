@@ -1,5 +1,6 @@
 // What stands around the layers in a training step: embedding, loss, accumulation, gradient norm,
 // clipping and the update.
+#include "base/exact_sum.h"
 #include "graph/ops/ops.h"
 #include "graph/ops/shapes.h"
 
@@ -213,17 +214,18 @@ constinit const OpDef kAccumulate{
         "acc: f32[41,1031], g: f32[41,1031], micro: i32[]",
 };
 
-constinit const OpDef kGradNorm{
-    .signature = "grad_norm(g...) -> norm",
+constinit const OpDef kSquareSum{
+    .signature = "square_sum(g...) -> acc",
     .doc =
-        "Euclidean norm of all operands together, f32. Each block of 1024 elements of a tensor is "
-        "one f32 tree sum of squares; block values are added as integers at the exponent of the "
-        "largest, so any partition into blocks gives the same bits. Non-finite values come out.",
+        "Sum of squares of all operands together, exact: each block of 1024 elements of a tensor "
+        "is one f32 tree sum, and block values are added as integers. Word k of acc counts "
+        "2^(32 k - 160), the last counts values that are not finite; words of parts add up to "
+        "those of the whole, in any order.",
     .traits = {.differentiable = false},
     .infer = [](const Call& call) -> std::vector<TensorType> {
       call.require(!call.operands.empty(), "no operands, expected one or more");
       for (size_t i = 0; i < call.operands.size(); ++i) require_floating(call, i);
-      return {{DType::F32, {}, {}}};
+      return {{DType::I64, {kExactSumWords}, {}}};
     },
     .cost =
         [](const Call& call) {
@@ -236,6 +238,20 @@ constinit const OpDef kGradNorm{
     .samples =
         "g: f32[3,7] | g: f32[1024], g: f32[5,411], g: f32[] | g: bf16[1500], g: f32[3] | "
         "g: f32[41,1031], g: f32[259,259]",
+};
+
+constinit const OpDef kNorm{
+    .signature = "norm(acc) -> norm",
+    .doc =
+        "The square root of what square_sum has added up: the Euclidean norm, NaN when a value "
+        "was not finite.",
+    .traits = {.differentiable = false},
+    .infer = [](const Call& call) -> std::vector<TensorType> {
+      require_type(call, 0, DType::I64, {kExactSumWords});
+      return {{DType::F32, {}, {}}};
+    },
+    .cost = [](const Call& call) { return per_element(call, 1); },
+    .samples = "acc: i64[12]",
 };
 
 constinit const OpDef kClip{

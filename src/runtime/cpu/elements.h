@@ -49,7 +49,7 @@ inline int64_t tile_rows(int64_t length) {
   return std::max<int64_t>(1, 16384 / std::max<int64_t>(1, length));
 }
 
-// Yes when every operand and result is f32, bf16, f16 or i32.
+// Yes when every operand and result is f32, bf16, f16 or an integer.
 Decision supports_cpu_dtypes(const Call& call);
 
 // As above; and when `type` is not f32, `rows` of its rows must fit into a thread's scratch memory.

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/exact_sum.h"
 #include "runtime/cpu/device.h"
 #include "runtime/cpu/elements.h"
 #include "runtime/cpu/kernels.h"
@@ -70,25 +71,7 @@ float block_square_sum(const float* g, int64_t n, float* scratch) {
   return from[0];
 }
 
-// Adds block values as integers at the exponent of the largest: order is nothing.
-double exact_sum(const float* values, int64_t n) {
-  double special = 0;
-  float largest = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    if (!std::isfinite(values[i])) special += static_cast<double>(values[i]);
-    largest = std::max(largest, values[i]);
-  }
-  if (special != 0) return special;
-  if (largest == 0) return 0;
-  const int shift = 61 - std::ilogb(largest);
-  __int128 sum = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    sum += static_cast<int64_t>(std::ldexp(static_cast<double>(values[i]), shift));
-  }
-  return std::ldexp(static_cast<double>(sum), -shift);
-}
-
-void launch_grad_norm(const Launch& launch) {
+void launch_square_sum(const Launch& launch) {
   float* sums = static_cast<float*>(launch.workspace);
   int64_t blocks = 0;
   for (const Tensor& g : launch.operands) {
@@ -99,13 +82,24 @@ void launch_grad_norm(const Launch& launch) {
     });
     blocks += ceil_div(g.elements(), kBlock);
   }
-  *launch.results.at(0).as<float>() = static_cast<float>(std::sqrt(exact_sum(sums, blocks)));
+  int64_t* words = launch.results.at(0).as<int64_t>();
+  std::fill(words, words + kExactSumWords, 0);
+  for (int64_t i = 0; i < blocks; ++i) {
+    const ExactTerm term = exact_term(sums[i]);
+    words[term.word] += term.low;
+    words[term.word + 1] += term.high;
+  }
 }
 
-int64_t grad_norm_workspace(const Call& call) {
+int64_t square_sum_workspace(const Call& call) {
   int64_t blocks = 0;
   for (const TensorType& g : call.operands) blocks += ceil_div(g.elements(), kBlock);
   return blocks * static_cast<int64_t>(sizeof(float));
+}
+
+void launch_norm(const Launch& launch) {
+  const double total = exact_total(launch.operands.at(0).as<int64_t>());
+  *launch.results.at(0).as<float>() = static_cast<float>(std::sqrt(total));
 }
 
 void launch_clip(const Launch& launch) {
@@ -176,7 +170,8 @@ void launch_adamw(const Launch& launch) {
 std::span<const Kernel> cpu_optimizer_kernels() {
   static const Kernel rows[] = {
       {"accumulate", "blocks", supports_cpu_dtypes, nullptr, launch_accumulate},
-      {"grad_norm", "exact", supports_cpu_dtypes, grad_norm_workspace, launch_grad_norm},
+      {"square_sum", "exact", supports_cpu_dtypes, square_sum_workspace, launch_square_sum},
+      {"norm", "exact", supports_cpu_dtypes, nullptr, launch_norm},
       {"clip", "scalar", supports_cpu_dtypes, nullptr, launch_clip},
       {"adamw", "blocks", supports_cpu_dtypes, nullptr, launch_adamw},
   };

@@ -7,7 +7,7 @@ namespace weft::cuda {
 
 namespace {
 
-// Every row reads and writes f32, bf16 and f16; i32 stands where the op asks for it.
+// Every row reads and writes f32, bf16 and f16; integers stand where the op asks for them.
 Decision any_call(const Call& call) {
   for (const auto* types : {&call.operands, &call.results}) {
     for (const TensorType& type : *types) {
@@ -76,7 +76,8 @@ constexpr Kernel kKernels[] = {
     {"cross_entropy_grad", "plain_cross_entropy_grad", any_call, nullptr,
      launch_cross_entropy_grad},
     {"accumulate", "plain_accumulate", any_call, nullptr, launch_accumulate},
-    {"grad_norm", "plain_grad_norm", any_call, grad_norm_workspace, launch_grad_norm},
+    {"square_sum", "plain_square_sum", any_call, nullptr, launch_square_sum},
+    {"norm", "plain_norm", any_call, nullptr, launch_norm},
     {"clip", "plain_clip", any_call, nullptr, launch_clip},
     {"adamw", "plain_adamw", any_call, nullptr, launch_adamw},
 };

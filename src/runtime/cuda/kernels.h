@@ -35,13 +35,13 @@ void launch_add_positions_grad(const Launch& launch);
 void launch_cross_entropy(const Launch& launch);
 void launch_cross_entropy_grad(const Launch& launch);
 void launch_accumulate(const Launch& launch);
-void launch_grad_norm(const Launch& launch);
+void launch_square_sum(const Launch& launch);
+void launch_norm(const Launch& launch);
 void launch_clip(const Launch& launch);
 void launch_adamw(const Launch& launch);
 
 // Scratch memory in bytes of the kernels that need some.
 int64_t attention_grad_workspace(const Call& call);
 int64_t cross_entropy_workspace(const Call& call);
-int64_t grad_norm_workspace(const Call& call);
 
 }  // namespace weft::cuda

@@ -39,7 +39,8 @@ constexpr Kernel kKernels[] = {
     row("cross_entropy", "reference_cross_entropy", reference::cross_entropy),
     row("cross_entropy_grad", "reference_cross_entropy_grad", reference::cross_entropy_grad),
     row("accumulate", "reference_accumulate", reference::accumulate),
-    row("grad_norm", "reference_grad_norm", reference::grad_norm),
+    row("square_sum", "reference_square_sum", reference::square_sum),
+    row("norm", "reference_norm", reference::norm),
     row("clip", "reference_clip", reference::clip),
     row("adamw", "reference_adamw", reference::adamw),
 };

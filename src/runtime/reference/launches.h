@@ -38,7 +38,8 @@ void add_positions_grad(const Launch&);
 void cross_entropy(const Launch&);
 void cross_entropy_grad(const Launch&);
 void accumulate(const Launch&);
-void grad_norm(const Launch&);
+void square_sum(const Launch&);
+void norm(const Launch&);
 void clip(const Launch&);
 void adamw(const Launch&);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/exact_sum.h"
 #include "runtime/reference/launches.h"
 #include "runtime/reference/values.h"
 
@@ -22,22 +23,20 @@ float block_square_sum(const Values& g, size_t first) {
   return sums[0];
 }
 
-// Adds the block values as integers at the exponent of the largest, so that their order is nothing.
-double exact_sum(const std::vector<float>& blocks) {
-  double special = 0;
-  float largest = 0;
-  for (float value : blocks) {
-    if (!std::isfinite(value)) special += static_cast<double>(value);
-    largest = std::max(largest, value);
+// Adds a block's value to the words bit by bit; bit b of word k weighs 2^(32 k + b - 160).
+void add_exactly(float value, std::vector<int64_t>& words) {
+  if (!std::isfinite(value)) {
+    words[kNonFiniteWord] += 1;
+    return;
   }
-  if (special != 0) return special;
-  if (largest == 0) return 0;
-  const int shift = 61 - std::ilogb(largest);  // the largest becomes less than 2^62
-  __int128 sum = 0;
-  for (float value : blocks) {
-    sum += static_cast<__int128>(std::ldexp(static_cast<double>(value), shift));
+  int exponent = 0;
+  const double fraction = std::frexp(static_cast<double>(value), &exponent);
+  const auto mantissa = static_cast<int64_t>(std::ldexp(fraction, 24));
+  for (int bit = 0; bit < 24; ++bit) {
+    if ((mantissa >> bit & 1) == 0) continue;
+    const int place = exponent - 24 + bit - kExactSumExponent;
+    words[static_cast<size_t>(place / 32)] += int64_t{1} << (place % 32);
   }
-  return std::ldexp(static_cast<double>(sum), -shift);
 }
 
 }  // namespace
@@ -50,15 +49,19 @@ void accumulate(const Launch& launch) {
   write(launch.results[0], sum);
 }
 
-void grad_norm(const Launch& launch) {
-  std::vector<float> blocks;
+void square_sum(const Launch& launch) {
+  std::vector<int64_t> words(kExactSumWords, 0);
   for (const Tensor& operand : launch.operands) {
     const Values g = read(operand);
     for (size_t first = 0; first < g.size(); first += static_cast<size_t>(kFlatBlock)) {
-      blocks.push_back(block_square_sum(g, first));
+      add_exactly(block_square_sum(g, first), words);
     }
   }
-  write(launch.results[0], {std::sqrt(exact_sum(blocks))});
+  std::copy(words.begin(), words.end(), launch.results[0].as<int64_t>());
+}
+
+void norm(const Launch& launch) {
+  write(launch.results[0], {std::sqrt(exact_total(launch.operands[0].as<int64_t>()))});
 }
 
 void clip(const Launch& launch) {

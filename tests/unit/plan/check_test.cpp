@@ -100,9 +100,10 @@ TEST(CheckPlan, FindsAnEventThatNothingSignals) {
 TEST(CheckPlan, FindsReferencesOutOfBounds) {
   EXPECT_EQ(complaint_with("(b2: f32[16], b3", "(b9: f32[16], b3"),
             "internal error: plan two_streams: last step 3 add (fwd): names buffer b9 of 5");
-  EXPECT_EQ(complaint_with("(b2: f32[16], b3", "(b2: f32[17], b3"),
-            "internal error: plan two_streams: last step 3 add (fwd): sees 68 bytes at 0 of b2 \"b\" "
-            "[768, 832)");
+  EXPECT_EQ(
+      complaint_with("(b2: f32[16], b3", "(b2: f32[17], b3"),
+      "internal error: plan two_streams: last step 3 add (fwd): sees 68 bytes at 0 of b2 \"b\" "
+      "[768, 832)");
   EXPECT_EQ(complaint_with("at 1024 last", "at 1536 last"),
             "internal error: plan two_streams: buffer b3 \"c\" [1536, 1600) outside the arena of "
             "1536");

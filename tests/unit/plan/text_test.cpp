@@ -85,11 +85,11 @@ TEST(PlanText, ShowsAStepAsOneReadableLine) {
                                                                              << text;
   };
   shows("buffer b0 param 256 at 0 persistent \"w\"");
-  shows("buffer b20 activation 4 at 2560 last 8..9 \"c\"");
+  shows("buffer b23 activation 4 at 2560 last 10..11 \"c\"");
   shows("param \"w\" b0: f32[8,8]");
   shows(
-      "step 5 compute matmul.plain(b5: f32[4,8], b17: f32[4,8]; ta=true, tb=false, out=\"\") -> "
-      "b18: f32[8,8] workspace b19 flops 512 seconds 1.512e-06 # layers.0 bwd");
+      "step 6 compute matmul.plain(b5: f32[4,8], b18: f32[4,8]; ta=true, tb=false, out=\"\") -> "
+      "b20: f32[8,8] workspace b21 flops 512 seconds 1.512e-06 # layers.0 bwd");
   shows("program micro");
 }
 

@@ -35,6 +35,7 @@ TEST(Backends, EveryTableHasARowForEveryOp) {
       EXPECT_NE(kernel.launch, nullptr) << backend.name << " " << kernel.op;
     }
     for (const OpDef* op : all_ops()) {
+      if (op->traits.collective) continue;  // a backend need not have a transport
       EXPECT_EQ(ops.contains(op->name()), !op->traits.source) << backend.name << " " << op->name();
     }
   }

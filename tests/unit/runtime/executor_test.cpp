@@ -280,7 +280,7 @@ TEST(NullDevice, CountsAndComputesNothing) {
     seconds += step.seconds;
     flops += step.flops;
   }
-  EXPECT_EQ(device.counts().launches, 10);
+  EXPECT_EQ(device.counts().launches, 12);
   EXPECT_EQ(device.counts().seconds, seconds);
   EXPECT_EQ(device.counts().flops, flops);
   EXPECT_EQ(device.counts().copied_bytes, 4);
