@@ -14,6 +14,13 @@ std::vector<Shape> shapes_of(const std::vector<Value*>& values) {
   return shapes;
 }
 
+// Every rank's slot in full, so that the library can gather in place.
+int64_t gathered_bytes(const Node& gather, const Mesh& mesh) {
+  const std::string& axis = std::get<std::string>(gather.attr("axis"));
+  return mesh.axis_size(axis) * count(local_shape(gather.operands.at(0)->type, mesh)) *
+         dtype_bytes(gather.result()->type.dtype);
+}
+
 }  // namespace
 
 std::string collective_name(const Node& node) {
@@ -39,8 +46,15 @@ Homes::Homes(const Graph& graph) {
     const std::string name = collective_name(*node);
     if (name == "reduce_scatter" || (name == "all_reduce" && node->operands.size() > 1)) {
       join_operands(*node);
+    } else if (is_all_gather(*node) && node->operands.size() > 1) {
+      join_targets(*node, graph.mesh());
     }
   }
+}
+
+void Homes::shift(const Value* root, int64_t offset) {
+  CHECK(!groups_.contains(root), "%", root->name, " cannot move: it shares its buffer");
+  for (const Value* resident : residents_.at(root)) homes_[resident].offset = offset;
 }
 
 int64_t Homes::bytes(const Value* root, int64_t own) const {
@@ -58,11 +72,7 @@ void Homes::add_results(const Node& node, const Mesh& mesh) {
     std::vector<Shape> shapes;
     for (const auto& result : node.results) shapes.push_back(result->type.shape);
     offsets = flat_offsets(shapes);
-    // Every rank's slot in full, so that the library can gather in place.
-    const std::string& axis = std::get<std::string>(node.attr("axis"));
-    groups_[node.result()] = mesh.axis_size(axis) *
-                             count(local_shape(node.operands.at(0)->type, mesh)) *
-                             dtype_bytes(node.result()->type.dtype);
+    if (node.operands.size() == 1) groups_[node.result()] = gathered_bytes(node, mesh);
   }
   for (size_t i = 0; i < node.results.size(); ++i) {
     const Value* value = node.result(i);
@@ -77,7 +87,6 @@ void Homes::add_results(const Node& node, const Mesh& mesh) {
 
 void Homes::join_operands(const Node& node) {
   const std::vector<Shape> shapes = shapes_of(node.operands);
-  const std::vector<int64_t> offsets = flat_offsets(shapes);
   const int64_t element = dtype_bytes(node.operands.at(0)->type.dtype);
   const Value* bucket = homes_.at(node.operands.at(0)).root;
   // A second reduction of the same values, over another axis, finds them together already.
@@ -85,16 +94,28 @@ void Homes::join_operands(const Node& node) {
       homes_.at(node.operands.at(1)).root == bucket) {
     return;
   }
-  for (size_t i = 0; i < node.operands.size(); ++i) {
-    const Value* root = homes_.at(node.operands[i]).root;
-    CHECK(!groups_.contains(root), "%", node.operands[i]->name, " lies in two buckets");
+  join(node.operands, flat_size(shapes) * element);
+}
+
+// The tensors that a gather writes over are what it gathers into.
+void Homes::join_targets(const Node& node, const Mesh& mesh) {
+  join({node.operands.begin() + 1, node.operands.end()}, gathered_bytes(node, mesh));
+}
+
+void Homes::join(const std::vector<Value*>& values, int64_t bytes) {
+  const std::vector<int64_t> offsets = flat_offsets(shapes_of(values));
+  const int64_t element = dtype_bytes(values.at(0)->type.dtype);
+  const Value* bucket = homes_.at(values[0]).root;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const Value* root = homes_.at(values[i]).root;
+    CHECK(!groups_.contains(root), "%", values[i]->name, " lies in two buckets");
     std::vector<const Value*> residents = residents_.at(root);
     for (const Value* resident : residents) {
       homes_[resident] = {bucket, offsets[i] * element};
       if (root != bucket) residents_[bucket].push_back(resident);
     }
   }
-  groups_[bucket] = flat_size(shapes) * element;
+  groups_[bucket] = bytes;
 }
 
 }  // namespace weft

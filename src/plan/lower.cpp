@@ -113,18 +113,28 @@ class Bindings {
     for (const AxisPlacement& placement : node.result()->type.placement) {
       if (placement.kind == PlacementKind::Flat) binding.axis = placement.axis;
     }
-    const std::vector<Shape> shapes = gathered_shapes(node);
+    const std::vector<Shape> shapes = gathered_shapes(*node.result());
     CHECK(shapes.size() == names.size(), "a bucket of ", names.size(), " is gathered as ",
           shapes.size());
     for (size_t i = 0; i < names.size(); ++i) binding.members.push_back({names[i], shapes[i]});
   }
 
-  static std::vector<Shape> gathered_shapes(const Node& bucket) {
+  // Shapes of the members, from the gather of the storage or of what overwrites it.
+  static std::vector<Shape> gathered_shapes(const Value& flat) {
     std::vector<Shape> shapes;
-    for (const Node* user : bucket.result()->users) {
-      if (!is_all_gather(*user)) continue;
-      for (const auto& result : user->results) shapes.push_back(result->type.shape);
-      break;
+    for (const Node* user : flat.users) {
+      if (is_all_gather(*user)) {
+        for (const auto& result : user->results) shapes.push_back(result->type.shape);
+        return shapes;
+      }
+    }
+    for (const Node* user : flat.users) {
+      const std::vector<int> overwritten = overwritten_operands(user->call());
+      for (size_t i = 0; i < overwritten.size() && shapes.empty(); ++i) {
+        const bool is_it =
+            overwritten[i] >= 0 && user->operands.at(static_cast<size_t>(overwritten[i])) == &flat;
+        if (is_it) shapes = gathered_shapes(*user->result(i));
+      }
     }
     return shapes;
   }
@@ -140,9 +150,10 @@ class Bindings {
     const auto known = by_name_.find(name);
     if (known != by_name_.end()) {
       const TensorRef& ref = known->second;
-      CHECK(ref.dtype == type.dtype && ref.shape == type.shape && ref.offset == home.offset, name,
-            " is ", to_string(type), " in one program, ",
-            to_string(TensorType{ref.dtype, ref.shape, {}}), " in another");
+      // The program that trains a weight may lay it in a bucket, the others follow.
+      if (ref.offset != home.offset) program.homes.shift(home.root, ref.offset);
+      CHECK(ref.dtype == type.dtype && ref.shape == type.shape, name, " is ", to_string(type),
+            " in one program, ", to_string(TensorType{ref.dtype, ref.shape, {}}), " in another");
       CHECK(buffer == -1 || buffer == ref.buffer, name, " lies in two buffers");
       program.buffers[home.root] = ref.buffer;
       return;
