@@ -88,6 +88,16 @@ std::vector<TensorType> infer_adamw(const Call& call) {
   require_type(call, 4, DType::F32, {});
   require_type(call, 5, DType::F32, {});
   require_type(call, 6, DType::I32, {});
+  if (call.operands.size() > 7) require_type(call, 7, DType::I32, {});
+  const std::vector<int64_t>& decayed = call.ints_attr("decayed");
+  bool in_order = decayed.size() % 2 == 0;
+  int64_t last = -1;
+  for (const int64_t bound : decayed) {
+    in_order = in_order && bound > last && bound % kFlatBlock == 0;
+    last = bound;
+  }
+  call.require(in_order, "decayed is ", to_string(decayed),
+               ", expected pairs begin,end of rising multiples of ", kFlatBlock);
   return {w, w, w};
 }
 
@@ -275,11 +285,13 @@ constinit const OpDef kClip{
 
 constinit const OpDef kAdamw{
     .signature =
-        "adamw(w, g, m, v, lr, coefficient, count; beta1 = 0.9, beta2 = 0.95, eps = 1e-8, "
-        "decay = 0.0) -> w2, m2, v2",
+        "adamw(w, g, m, v, lr, coefficient, count, first_block?; beta1 = 0.9, beta2 = 0.95, "
+        "eps = 1e-8, decay = 0.0, decayed = []) -> w2, m2, v2",
     .doc =
         "One AdamW update in place with decoupled decay, on g * coefficient, bias-corrected by "
-        "count; coefficient 0 leaves w, m and v as they are.",
+        "count; coefficient 0 leaves w, m and v as they are. `decayed` is pairs begin,end of the "
+        "elements that decay, empty is all; they count from the start of a flat tensor of which "
+        "this is the part from block `first_block` (of 1024 elements) on.",
     .traits = {.effect = true, .differentiable = false},
     .overwrites = "w2<-w m2<-m v2<-v",
     .infer = infer_adamw,
@@ -289,7 +301,11 @@ constinit const OpDef kAdamw{
         "count: i32[]; decay=0.1 | w: f32[1029], g: bf16[1029], m: f32[1029], v: f32[1029], "
         "lr: f32[], coefficient: f32[], count: i32[]; beta2=0.99, eps=1e-6 | "
         "w: f32[41,1031], g: f32[41,1031], m: f32[41,1031], v: f32[41,1031], lr: f32[], "
-        "coefficient: f32[], count: i32[]; decay=0.1",
+        "coefficient: f32[], count: i32[]; decay=0.1 | w: f32[4096], g: f32[4096], m: f32[4096], "
+        "v: f32[4096], lr: f32[], coefficient: f32[], count: i32[]; decay=0.1, "
+        "decayed=[0,1024,3072,4096] | w: f32[3072], g: bf16[3072], m: f32[3072], v: f32[3072], "
+        "lr: f32[], coefficient: f32[], count: i32[], first_block: i32[]; decay=0.1, "
+        "decayed=[1024,2048,4096,5120]",
 };
 
 }  // namespace weft

@@ -1,4 +1,5 @@
 // Gradient accumulation, the order-free gradient norm, clipping and AdamW.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -146,6 +147,13 @@ Update update_of(const Launch& launch) {
           .eps = static_cast<float>(call.double_attr("eps"))};
 }
 
+// Whether the block at `element` of a flat tensor lies in one of the rising pairs begin,end; empty
+// is all of it.
+bool decays(const std::vector<int64_t>& ranges, int64_t element) {
+  const auto above = std::upper_bound(ranges.begin(), ranges.end(), element);
+  return ranges.empty() || (above - ranges.begin()) % 2 == 1;
+}
+
 void launch_adamw(const Launch& launch) {
   const Tensor& g = launch.operands.at(1);
   const int64_t total = g.elements();
@@ -160,8 +168,13 @@ void launch_adamw(const Launch& launch) {
   float* w = launch.results[0].as<float>();
   float* m = launch.results[1].as<float>();
   float* v = launch.results[2].as<float>();
+  Update without_decay = update;
+  without_decay.keep = 1;
+  const std::vector<int64_t>& ranges = launch.call->ints_attr("decayed");
+  const int64_t first = launch.operands.size() > 7 ? scalar_i32(launch.operands[7]) * kBlock : 0;
   for_blocks(team(launch), total, [&](int64_t offset, int64_t n, float* scratch) {
-    adamw_block(update, load(g, offset, n, scratch), n, w + offset, m + offset, v + offset);
+    const Update& own = decays(ranges, first + offset) ? update : without_decay;
+    adamw_block(own, load(g, offset, n, scratch), n, w + offset, m + offset, v + offset);
   });
 }
 

@@ -79,7 +79,7 @@ constexpr Kernel kKernels[] = {
     {"square_sum", "plain_square_sum", any_call, nullptr, launch_square_sum},
     {"norm", "plain_norm", any_call, nullptr, launch_norm},
     {"clip", "plain_clip", any_call, nullptr, launch_clip},
-    {"adamw", "plain_adamw", any_call, nullptr, launch_adamw},
+    {"adamw", "plain_adamw", any_call, adamw_workspace, launch_adamw},
 };
 
 }  // namespace

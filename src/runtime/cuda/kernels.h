@@ -41,6 +41,7 @@ void launch_clip(const Launch& launch);
 void launch_adamw(const Launch& launch);
 
 // Scratch memory in bytes of the kernels that need some.
+int64_t adamw_workspace(const Call& call);
 int64_t attention_grad_workspace(const Call& call);
 int64_t cross_entropy_workspace(const Call& call);
 

@@ -1,5 +1,6 @@
 // accumulate, clip and adamw: the end of a step. Scalars of the step stay on the device, so the
 // update needs no word from the host.
+#include <algorithm>
 #include <cmath>
 
 #include "runtime/cuda/elements.h"
@@ -8,6 +9,8 @@
 namespace weft::cuda {
 
 namespace {
+
+static_assert(kFlatBlock % kThreads == 0, "a block of threads updates one flat block");
 
 __global__ void accumulate(const float* acc, Elements g, const int32_t* micro, float* sum,
                            int64_t n) {
@@ -43,16 +46,50 @@ struct AdamwArgs {
   double beta2 = 0;
   double decay = 0;
   float eps = 0;
+  const int64_t* ranges = nullptr;  // rising pairs begin,end of the elements that decay
+  int64_t bounds = 0;               // numbers in `ranges`; 0: all elements decay
+  const int32_t* first_block = nullptr;
 };
+
+// Ranges that fit the arguments of a launch.
+struct RangeChunk {
+  static constexpr int kSize = 256;
+  int64_t bounds[kSize];
+};
+
+__global__ void store_ranges(RangeChunk chunk, int64_t count, int64_t* to) {
+  if (threadIdx.x < count) to[threadIdx.x] = chunk.bounds[threadIdx.x];
+}
+
+// Whether a block of threads, all within one flat block, updates elements that decay: an odd number
+// of bounds lies at or below its first.
+__device__ bool decays(const AdamwArgs& args) {
+  if (args.bounds == 0) return true;
+  int64_t element = static_cast<int64_t>(blockIdx.x) * blockDim.x;
+  if (args.first_block != nullptr) element += *args.first_block * kFlatBlock;
+  int64_t below = 0;
+  int64_t above = args.bounds;
+  while (below < above) {
+    const int64_t middle = (below + above) / 2;
+    if (args.ranges[middle] <= element) {
+      below = middle + 1;
+    } else {
+      above = middle;
+    }
+  }
+  return below % 2 == 1;
+}
 
 // v^ = v / (1 - beta2^count); w = w (1 - lr decay) - lr / (1 - beta1^count) m / (sqrt(v^) + eps).
 __global__ void adamw(AdamwArgs args) {
   __shared__ float rate;
   __shared__ float scale2;
+  __shared__ float keep;
   if (threadIdx.x == 0) {
     const double updates = *args.updates;
     rate = static_cast<float>(*args.lr / (1.0 - pow(args.beta1, updates)));
     scale2 = static_cast<float>(1.0 / (1.0 - pow(args.beta2, updates)));
+    keep = decays(args) ? static_cast<float>(1.0 - *args.lr * args.decay) : 1.0f;
   }
   __syncthreads();
   const int64_t i = global_thread();
@@ -65,7 +102,6 @@ __global__ void adamw(AdamwArgs args) {
     const float g = args.g.get(i) * coefficient;
     m = static_cast<float>(args.beta1) * m + static_cast<float>(1.0 - args.beta1) * g;
     v = static_cast<float>(args.beta2) * v + static_cast<float>(1.0 - args.beta2) * (g * g);
-    const float keep = static_cast<float>(1.0 - *args.lr * args.decay);
     w = w * keep - rate * m / (sqrtf(v * scale2) + args.eps);
   }
   args.updated.w[i] = w;
@@ -75,6 +111,18 @@ __global__ void adamw(AdamwArgs args) {
 
 Moments moments(const Tensor& w, const Tensor& m, const Tensor& v) {
   return {w.as<float>(), m.as<float>(), v.as<float>()};
+}
+
+// Copies the ranges through launch arguments, which a captured graph keeps by value.
+void launch_store_ranges(const Launch& launch, const std::vector<int64_t>& ranges) {
+  auto* to = static_cast<int64_t*>(launch.workspace);
+  for (size_t first = 0; first < ranges.size(); first += RangeChunk::kSize) {
+    RangeChunk chunk = {};
+    const size_t count = std::min<size_t>(RangeChunk::kSize, ranges.size() - first);
+    std::copy_n(ranges.begin() + static_cast<int64_t>(first), count, chunk.bounds);
+    store_ranges<<<1, RangeChunk::kSize, 0, stream_of(launch)>>>(chunk, static_cast<int64_t>(count),
+                                                                 to + first);
+  }
 }
 
 }  // namespace
@@ -93,6 +141,10 @@ void launch_clip(const Launch& launch) {
       launch.results.at(1).as<int32_t>());
 }
 
+int64_t adamw_workspace(const Call& call) {
+  return static_cast<int64_t>(call.ints_attr("decayed").size() * sizeof(int64_t));
+}
+
 void launch_adamw(const Launch& launch) {
   const Call& call = *launch.call;
   AdamwArgs args;
@@ -107,6 +159,11 @@ void launch_adamw(const Launch& launch) {
   args.beta2 = call.double_attr("beta2");
   args.decay = call.double_attr("decay");
   args.eps = static_cast<float>(call.double_attr("eps"));
+  const std::vector<int64_t>& ranges = call.ints_attr("decayed");
+  launch_store_ranges(launch, ranges);
+  args.ranges = static_cast<const int64_t*>(launch.workspace);
+  args.bounds = static_cast<int64_t>(ranges.size());
+  if (launch.operands.size() > 7) args.first_block = launch.operands[7].as<int32_t>();
   adamw<<<blocks_for(args.n, kThreads), kThreads, 0, stream_of(launch)>>>(args);
 }
 

@@ -39,6 +39,14 @@ void add_exactly(float value, std::vector<int64_t>& words) {
   }
 }
 
+// Whether an element of a flat tensor lies in one of the pairs begin,end; empty is all of it.
+bool decays(const std::vector<int64_t>& ranges, int64_t element) {
+  for (size_t i = 0; i < ranges.size(); i += 2) {
+    if (ranges[i] <= element && element < ranges[i + 1]) return true;
+  }
+  return ranges.empty();
+}
+
 }  // namespace
 
 void accumulate(const Launch& launch) {
@@ -85,6 +93,8 @@ void adamw(const Launch& launch) {
   const Call& call = *launch.call;
   const double beta1 = call.double_attr("beta1");
   const double beta2 = call.double_attr("beta2");
+  const int64_t first =
+      launch.operands.size() > 7 ? read_ints(launch.operands[7])[0] * kFlatBlock : 0;
   const double correction1 = 1.0 - std::pow(beta1, count);
   const double correction2 = 1.0 - std::pow(beta2, count);
   for (size_t i = 0; i < w.size() && coefficient != 0; ++i) {
@@ -92,7 +102,9 @@ void adamw(const Launch& launch) {
     m[i] = beta1 * m[i] + (1.0 - beta1) * gradient;
     v[i] = beta2 * v[i] + (1.0 - beta2) * gradient * gradient;
     const double size = std::sqrt(v[i] / correction2) + call.double_attr("eps");
-    w[i] -= lr * call.double_attr("decay") * w[i];
+    if (decays(call.ints_attr("decayed"), first + static_cast<int64_t>(i))) {
+      w[i] -= lr * call.double_attr("decay") * w[i];
+    }
     w[i] -= lr * (m[i] / correction1) / size;
   }
   write(launch.results[0], w);

@@ -68,5 +68,19 @@ TEST(ReferenceAdamw, FirstStepMovesByTheLearningRate) {
   EXPECT_FLOAT_EQ(static_cast<float>(results[2].value(0)), 0.45f);
 }
 
+TEST(ReferenceAdamw, DecayFollowsTheWholeFlatTensor) {
+  const std::vector<double> ones(2048, 1);
+  const std::vector<double> zeros(2048, 0);
+  const auto results =
+      run(kAdamw,
+          {floats(ones), floats(zeros), floats(zeros), floats(zeros), scalar(0.5), scalar(1),
+           integer(1), integer(3)},
+          {{"decay", 0.5}, {"decayed", std::vector<int64_t>{0, 1024, 4096, 8192}}});
+  // Blocks 3 and 4 of the flat tensor: only the second decays.
+  EXPECT_EQ(results[0].value(1023), 1);
+  EXPECT_EQ(results[0].value(1024), 0.75);
+  EXPECT_EQ(results[0].value(2047), 0.75);
+}
+
 }  // namespace
 }  // namespace weft
