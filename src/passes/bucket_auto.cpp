@@ -3,6 +3,7 @@
 #include "passes/bucket_auto.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <limits>
 
 #include "base/text.h"
@@ -19,6 +20,9 @@ namespace {
 
 // Largest share of all parameters in one bucket.
 constexpr double kLargestShare = 0.2;
+
+// Plans this close are told apart by memory: estimates are no better.
+constexpr double kAsFast = 1.01;
 
 // A lane as the greedy plan sees it.
 struct Unit {
@@ -112,12 +116,29 @@ void evaluate(Candidate& candidate, const Graph& graph, const PassContext& conte
   candidate.fits = context.device.memory_bytes == 0 || bytes <= context.device.memory_bytes;
 }
 
-bool is_better(const Candidate& a, const Candidate& b) {
-  if (a.fits != b.fits) return a.fits;
-  if (!a.fits && a.estimate.peak_bytes != b.estimate.peak_bytes) {
-    return a.estimate.peak_bytes < b.estimate.peak_bytes;
+// The smallest of those that are as fast as the fastest that fits, or smallest of all if none does.
+Candidate& best_of(std::vector<Candidate>& candidates) {
+  const bool any_fits = std::any_of(candidates.begin(), candidates.end(),
+                                    [](const Candidate& candidate) { return candidate.fits; });
+  double fastest = std::numeric_limits<double>::infinity();
+  for (const Candidate& candidate : candidates) {
+    if (candidate.fits) fastest = std::min(fastest, candidate.estimate.seconds);
   }
-  return a.estimate.seconds < b.estimate.seconds;
+  Candidate* best = nullptr;
+  for (Candidate& candidate : candidates) {
+    if (candidate.fits != any_fits) continue;
+    if (any_fits && candidate.estimate.seconds > kAsFast * fastest) continue;
+    if (best == nullptr || candidate.estimate.peak_bytes < best->estimate.peak_bytes) {
+      best = &candidate;
+    }
+  }
+  return *best;
+}
+
+std::string milliseconds(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g ms", 1e3 * seconds);
+  return text;
 }
 
 }  // namespace
@@ -180,14 +201,14 @@ BucketPlan plan_automatically(const Graph& graph, const std::vector<Lane>& lanes
       {"none", plan_each_alone(items)},
   };
   for (Candidate& candidate : candidates) evaluate(candidate, graph, context);
-  const auto best = std::min_element(candidates.begin(), candidates.end(), is_better);
+  Candidate& best = best_of(candidates);
   std::vector<std::string> times;
   for (const Candidate& candidate : candidates) {
-    times.push_back(cat(candidate.name, " ", human_duration(candidate.estimate.seconds),
+    times.push_back(cat(candidate.name, " ", milliseconds(candidate.estimate.seconds),
                         candidate.fits ? "" : " (too large)"));
   }
-  best->plan.note = cat(best->name, " is best of ", join(times, ", "));
-  return std::move(best->plan);
+  best.plan.note = cat(best.name, " is best of ", join(times, ", "));
+  return std::move(best.plan);
 }
 
 }  // namespace weft

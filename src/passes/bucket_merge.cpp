@@ -161,7 +161,7 @@ class Merger {
       }
     }
     Attrs attrs = nodes[0]->attrs;
-    if (nodes[0]->op == &kAdamw) join_decay(nodes, lanes, attrs);
+    if (nodes[0]->op == &kAdamw) join_decay(nodes, lanes, operands, attrs);
     Node* merged = graph_.insert(last(nodes), *nodes[0]->op, std::move(operands), std::move(attrs),
                                  options_of(*nodes[0]));
     for (size_t i = 0; i < merged->results.size(); ++i) {
@@ -172,7 +172,10 @@ class Merger {
     replace(nodes, merged);
   }
 
-  static void join_decay(const std::vector<Node*>& nodes, const Lanes& lanes, Attrs& attrs) {
+  // Ranges are of the whole bucket, so a rank has to know where its cut begins.
+  void join_decay(const std::vector<Node*>& nodes, const Lanes& lanes,
+                  std::vector<Value*>& operands, Attrs& attrs) {
+    constexpr size_t kFirstBlock = 7;
     Decay decay;
     for (size_t i = 0; i < nodes.size(); ++i) {
       decay.add(std::get<double>(nodes[i]->attr("decay")),
@@ -181,6 +184,31 @@ class Merger {
     const Signature& signature = nodes[0]->op->parsed();
     attrs.at(signature.attr_index("decay")) = decay.rate;
     attrs.at(signature.attr_index("decayed")) = decay.decayed();
+    if (!decay.decayed().empty() && operands.size() == kFirstBlock) {
+      operands.push_back(first_block(operands[0]->type));
+    }
+  }
+
+  // The input that says with which block of the axis's cut this rank begins, one for all updates.
+  Value* first_block(const TensorType& type) {
+    const auto cut =
+        std::find_if(type.placement.begin(), type.placement.end(),
+                     [](const AxisPlacement& entry) { return entry.kind == PlacementKind::Flat; });
+    const std::string name = "first_block." + cut->axis;
+    for (const auto& node : graph_.order()) {
+      const bool found = node->op == &kInput && std::get<std::string>(node->attrs[0]) == name;
+      if (found) return node->result();
+    }
+    Node* first_update = nullptr;
+    for (const auto& node : graph_.order()) {
+      if (node->phase != Phase::Optimizer) continue;
+      first_update = node.get();
+      break;
+    }
+    const NodeOptions options{.name = name, .path = {}, .phase = Phase::Optimizer};
+    return graph_
+        .insert_source(first_update, kInput, name, TensorType{DType::I32, {}, {}}, options)
+        ->result();
   }
 
   static NodeOptions options_of(const Node& node) {

@@ -93,8 +93,9 @@ class Scheduler {
     return static_cast<int64_t>(most);
   }
 
-  std::vector<Node*> order(int64_t prefetch) {
+  std::vector<Node*> order(int64_t prefetch, int64_t reductions) {
     prefetch_ = prefetch;
+    reductions_ = reductions;
     slot_.assign(nodes_.size(), kStays);
     urgency_.assign(nodes_.size(), 2);
     last_start_.clear();
@@ -245,8 +246,7 @@ class Scheduler {
       // What is reduced is free after the wait, so only a few may be under way.
       const auto& list = others_.at(stream_of(*start));
       const auto at = std::find(list.begin(), list.end(), start) - list.begin();
-      const int64_t ahead = std::max<int64_t>(1, prefetch_) * (start_is_late ? 2 : 1);
-      const auto next = static_cast<size_t>(at + ahead);
+      const auto next = static_cast<size_t>(at + reductions_ * (start_is_late ? 2 : 1));
       if (next < list.size()) target = index_.at(list[next]);
     }
     return std::max(slot(start), std::min(target, latest));
@@ -297,7 +297,8 @@ class Scheduler {
   std::map<std::string, std::vector<Node*>> gathers_;  // starts by stream, in order
   std::map<std::string, std::vector<Node*>> others_;
   std::unordered_map<const Node*, Request> requests_;
-  int64_t prefetch_ = 0;
+  int64_t prefetch_ = 0;    // buckets gathered ahead
+  int64_t reductions_ = 0;  // that may follow before one is waited for
   std::vector<int64_t> slot_;
   std::vector<int> urgency_;  // order within a slot: starts before waits
   std::map<std::string, int64_t> last_start_;
@@ -318,18 +319,23 @@ class Chooser {
     const int64_t wanted = context_.config.compile.prefetch;
     if (wanted < 0) return choose_by_time();
     int64_t prefetch = std::min(wanted, std::max<int64_t>(1, scheduler_.most()));
-    if (context_.device.memory_bytes == 0) return {scheduler_.order(prefetch), prefetch};
+    if (context_.device.memory_bytes == 0) {
+      return {scheduler_.order(prefetch, std::max<int64_t>(1, prefetch)), prefetch};
+    }
     const int64_t asked = prefetch;
     Trial best = trial(prefetch);
     while (!best.fits && prefetch > 0) best = trial(--prefetch);
+    if (!best.fits) best = trial(0, 0);
     best.schedule.is_limited = prefetch < asked;
     return best.schedule;
   }
 
  private:
-  Trial trial(int64_t prefetch) {
+  Trial trial(int64_t prefetch) { return trial(prefetch, std::max<int64_t>(1, prefetch)); }
+
+  Trial trial(int64_t prefetch, int64_t reductions) {
     Trial result;
-    result.schedule = {scheduler_.order(prefetch), prefetch};
+    result.schedule = {scheduler_.order(prefetch, reductions), prefetch};
     const StepEstimate estimate = estimate_step(graph_, result.schedule.order, context_.device);
     const int64_t limit = context_.device.memory_bytes;
     result.seconds = estimate.seconds;
@@ -339,6 +345,7 @@ class Chooser {
 
   Schedule choose_by_time() {
     Trial best = trial(0);
+    if (!best.fits) best = trial(0, 0);
     const int64_t most = std::min(kMostAutomatic, scheduler_.most());
     for (int64_t prefetch = 1; prefetch <= std::max<int64_t>(1, most); ++prefetch) {
       Trial next = trial(prefetch);
