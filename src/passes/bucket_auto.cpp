@@ -137,7 +137,7 @@ Candidate& best_of(std::vector<Candidate>& candidates) {
 
 std::string milliseconds(double seconds) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.3g ms", 1e3 * seconds);
+  std::snprintf(text, sizeof text, "%.1f ms", 1e3 * seconds);
   return text;
 }
 

@@ -324,9 +324,12 @@ class Chooser {
     }
     const int64_t asked = prefetch;
     Trial best = trial(prefetch);
-    while (!best.fits && prefetch > 0) best = trial(--prefetch);
+    while (!best.fits && prefetch > 1) best = trial(--prefetch);
+    // Gradients are larger than weights, so they are the next to go.
+    if (!best.fits) best = trial(prefetch, 0);
+    if (!best.fits && prefetch > 0) best = trial(0);
     if (!best.fits) best = trial(0, 0);
-    best.schedule.is_limited = prefetch < asked;
+    best.schedule.is_limited = best.schedule.prefetch < asked;
     return best.schedule;
   }
 
