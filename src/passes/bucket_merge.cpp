@@ -175,7 +175,7 @@ class Merger {
   // Ranges are of the whole bucket, so a rank has to know where its cut begins.
   void join_decay(const std::vector<Node*>& nodes, const Lanes& lanes,
                   std::vector<Value*>& operands, Attrs& attrs) {
-    constexpr size_t kFirstBlock = 7;
+    constexpr size_t kCoordinate = 7;
     Decay decay;
     for (size_t i = 0; i < nodes.size(); ++i) {
       decay.add(std::get<double>(nodes[i]->attr("decay")),
@@ -184,17 +184,17 @@ class Merger {
     const Signature& signature = nodes[0]->op->parsed();
     attrs.at(signature.attr_index("decay")) = decay.rate;
     attrs.at(signature.attr_index("decayed")) = decay.decayed();
-    if (!decay.decayed().empty() && operands.size() == kFirstBlock) {
-      operands.push_back(first_block(operands[0]->type));
+    if (!decay.decayed().empty() && operands.size() == kCoordinate) {
+      operands.push_back(coordinate(operands[0]->type));
     }
   }
 
-  // The input that says with which block of the axis's cut this rank begins, one for all updates.
-  Value* first_block(const TensorType& type) {
+  // The input that says which cut of the axis this rank holds, one for all updates.
+  Value* coordinate(const TensorType& type) {
     const auto cut =
         std::find_if(type.placement.begin(), type.placement.end(),
                      [](const AxisPlacement& entry) { return entry.kind == PlacementKind::Flat; });
-    const std::string name = "first_block." + cut->axis;
+    const std::string name = "coordinate." + cut->axis;
     for (const auto& node : graph_.order()) {
       const bool found = node->op == &kInput && std::get<std::string>(node->attrs[0]) == name;
       if (found) return node->result();
