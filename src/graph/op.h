@@ -103,6 +103,7 @@ struct OpTraits {
   bool source = false;         // input, param or state: no operands, bound from outside
   bool differentiable = true;  // false: autodiff refuses it when a gradient arrives
   bool matmul = false;         // FLOPs run at the matrix rate
+  bool linear = false;         // commutes with sums over ranks: partial sums give partial sums
   bool collective = false;     // moves data between ranks, or waits for that; kernels in comm
 };
 
@@ -123,6 +124,11 @@ struct OpDef {
   std::vector<Value*> (*vjp)(Vjp&) = nullptr;
   // Default: no FLOPs, bytes of operands and results.
   Cost (*cost)(const Call&) = nullptr;
+  // How results lie on the mesh when operands are cut: "...k, kn -> ...n", see graph/sharding.h.
+  // Empty only for sources and collectives.
+  std::string_view sharding = "";
+  // The same where it depends on attributes or operands; used instead when not null.
+  std::string (*sharding_of)(const Call&) = nullptr;
   // Cases for the generated tests: "x: f32[2,8], w: f32[8]; eps=1e-6 | ...". Empty only for
   // sources and collectives.
   std::string_view samples = "";

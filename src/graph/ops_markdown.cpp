@@ -15,6 +15,9 @@ std::string traits_line(const OpDef& op) {
   if (op.traits.collective) traits.push_back("collective");
   if (op.traits.effect) traits.push_back("effect");
   if (!op.overwrites.empty()) traits.push_back(cat("overwrites `", op.overwrites, "`"));
+  if (op.traits.linear) traits.push_back("linear");
+  if (!op.sharding.empty()) traits.push_back(cat("sharding `", op.sharding, "`"));
+  if (op.sharding_of != nullptr) traits.push_back("sharding by attributes");
   traits.push_back(op.vjp != nullptr ? "gradient: yes" : "gradient: no");
   return join(traits, ", ");
 }

@@ -35,17 +35,39 @@ std::vector<TensorType> infer_dropout(const Call& call) {
   return {call.type(0)};
 }
 
+// Random numbers follow the sample, which is dim 0: the other dims must be whole.
+std::string sharding_by_sample(const Call& call) {
+  std::vector<std::string> operands;
+  std::string result;
+  for (const TensorType& type : call.operands) {
+    std::string dims = "bTUVWXYZ";
+    call.require(type.shape.size() <= dims.size(), "more dims than a sharding rule can name");
+    dims.resize(type.shape.size());
+    if (is_floating(type.dtype)) result = dims;
+    operands.push_back(is_floating(type.dtype) ? dims : "R");
+  }
+  return cat(join(operands, ", "), " -> ", result);
+}
+
+std::string sharding_of_fused(const Call& call) {
+  for (const FusedStatement& statement : parse_fused_body(call.text_attr("body"))) {
+    if (statement.op == &kDropout) return sharding_by_sample(call);
+  }
+  return cat(join(std::vector<std::string>(call.operands.size(), "..."), ", "), " -> ...");
+}
+
 }  // namespace
 
 constinit const OpDef kAdd{
     .signature = "add(a, b) -> y",
     .doc = "y = a + b.",
-    .traits = {.elementwise = true},
+    .traits = {.elementwise = true, .linear = true},
     .infer = infer_pair,
     .vjp = [](Vjp& v) -> std::vector<Value*> {
       return {only_grad(v), only_grad(v)};
     },
     .cost = [](const Call& call) { return per_element(call, 1); },
+    .sharding = "..., ... -> ...",
     .samples =
         "a: f32[3,7], b: f32[3,7] | a: f32[], b: f32[] | a: bf16[2,5,3], b: bf16[2,5,3] | "
         "a: f32[41,1031], b: f32[41,1031]",
@@ -56,7 +78,7 @@ constinit const OpDef kCast{
     .doc =
         "x rounded to another floating dtype, to nearest even. `grad` names the dtype that the "
         "gradient of x is to arrive in; empty is the dtype of x.",
-    .traits = {.elementwise = true},
+    .traits = {.elementwise = true, .linear = true},
     .infer = infer_cast,
     .vjp = [](Vjp& v) -> std::vector<Value*> {
       Value* dy = only_grad(v);
@@ -65,6 +87,7 @@ constinit const OpDef kCast{
       return {v.add(kCast, {dy}, {{"dtype", dtype}}, 0)->result()};
     },
     .cost = [](const Call& call) { return per_element(call, 1); },
+    .sharding = "... -> ...",
     .samples =
         "x: f32[3,7]; dtype=bf16 | x: bf16[5]; dtype=f32 | x: f32[4,3]; dtype=f16 | "
         "x: f32[9]; dtype=bf16, grad=\"f32\" | "
@@ -83,6 +106,7 @@ constinit const OpDef kGelu{
       return {v.add(kGeluGrad, {only_grad(v), v.operand(0)}, {}, 0)->result()};
     },
     .cost = [](const Call& call) { return per_element(call, 12); },
+    .sharding = "... -> ...",
     .samples =
         "x: f32[3,7] | x: bf16[2,9] | "
         "x: f32[41,1031]",
@@ -94,6 +118,7 @@ constinit const OpDef kGeluGrad{
     .traits = {.elementwise = true, .differentiable = false},
     .infer = infer_pair,
     .cost = [](const Call& call) { return per_element(call, 20); },
+    .sharding = "..., ... -> ...",
     .samples =
         "dy: f32[3,7], x: f32[3,7] | dy: bf16[2,9], x: bf16[2,9] | "
         "dy: f32[41,1031], x: f32[41,1031]",
@@ -105,7 +130,7 @@ constinit const OpDef kDropout{
         "Zeroes each element with probability `rate` and scales the others by 1/(1-rate). rng is "
         "{seed low, seed high, step, first sample}; the random number of an element depends on "
         "these, on `stream` and on its index in the global batch (dim 0 is the sample).",
-    .traits = {.elementwise = true},
+    .traits = {.elementwise = true, .linear = true},
     .infer = infer_dropout,
     .vjp = [](Vjp& v) -> std::vector<Value*> {
       Node* dx = v.add(kDropout, {only_grad(v), v.operand(1)},
@@ -113,6 +138,7 @@ constinit const OpDef kDropout{
       return {dx->result(), nullptr};
     },
     .cost = [](const Call& call) { return per_element(call, 20); },
+    .sharding_of = [](const Call& call) { return sharding_by_sample(call); },
     .samples =
         "x: f32[3,5,7], rng: i32[4]; rate=0.3, stream=7 | "
         "x: f32[4,9], rng: i32[4]; rate=0.0, stream=-1 | "
@@ -134,6 +160,7 @@ constinit const OpDef kFused{
         [](const Call& call) {
           return per_element(call, fused_flops(call, parse_fused_body(call.text_attr("body"))));
         },
+    .sharding_of = sharding_of_fused,
     .samples =
         "x: f32[3,7], x: f32[3,7], x: i32[4]; body=\"t0:f32 = dropout($1, $2; rate=0.1, "
         "stream=7); t1:f32 = add($0, t0)\" | "

@@ -55,6 +55,14 @@ Cost cost_matmul(const Call& call) {
   return per_element(call, 2 * contracted);
 }
 
+// The bias is added on every rank, so with one the contracted dim must be whole.
+std::string sharding_of_matmul(const Call& call) {
+  if (call.bool_attr("ta")) return "...m, ...n -> mn";
+  const bool tb = call.bool_attr("tb");
+  if (call.operands.size() > 2) return tb ? "...K, nK, n -> ...n" : "...K, Kn, n -> ...n";
+  return tb ? "...k, nk -> ...n" : "...k, kn -> ...n";
+}
+
 }  // namespace
 
 constinit const OpDef kMatmul{
@@ -67,6 +75,7 @@ constinit const OpDef kMatmul{
     .infer = infer_matmul,
     .vjp = vjp_matmul,
     .cost = cost_matmul,
+    .sharding_of = sharding_of_matmul,
     .samples =
         "a: f32[2,3,5], b: f32[5,7], bias: f32[7] | a: f32[3,5], b: f32[7,5]; tb=true | "
         "a: f32[2,3,5], b: f32[2,3,7]; ta=true | "
@@ -80,12 +89,13 @@ constinit const OpDef kMatmul{
 constinit const OpDef kSumRows{
     .signature = "sum_rows(x; out = \"\") -> y",
     .doc = "y[n] = sum of x [...,n] over all rows, in an order that depends on the shape alone.",
-    .traits = {.differentiable = false},
+    .traits = {.differentiable = false, .linear = true},
     .infer = [](const Call& call) -> std::vector<TensorType> {
       require_floating(call, 0, 2);
       return {{out_dtype(call, call.type(0).dtype), {last_dim(call.type(0))}, {}}};
     },
     .cost = [](const Call& call) { return per_operand_element(call, 0, 1); },
+    .sharding = "...n -> n",
     .samples =
         "x: f32[2,3,5] | x: f32[67,9] | x: bf16[13,4]; out=\"f32\" | x: bf16[3,5] | "
         "x: f32[1031,67]",

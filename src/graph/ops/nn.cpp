@@ -6,7 +6,7 @@ namespace weft {
 namespace {
 
 TensorType statistics(const TensorType& x, Shape shape) {
-  return {stat_dtype(x), shape, {}};
+  return {stat_dtype(x), std::move(shape), {}};
 }
 
 // x [...,n] with a weight [n], and for layer_norm a bias.
@@ -152,6 +152,7 @@ constinit const OpDef kLayerNorm{
     },
     .vjp = vjp_layer_norm,
     .cost = [](const Call& call) { return per_element(call, 8); },
+    .sharding = "...N, N, N -> ...N, ..., ...",
     .samples =
         "x: f32[2,3,8], w: f32[8], b: f32[8] | x: f32[5,7], w: f32[7]; eps=1e-3 | "
         "x: bf16[3,9], w: bf16[9], b: bf16[9] | "
@@ -166,6 +167,7 @@ constinit const OpDef kLayerNormGrad{
     .traits = {.differentiable = false},
     .infer = infer_norm_grad,
     .cost = [](const Call& call) { return per_element(call, 14); },
+    .sharding = "...N, ...N, N, ..., ... -> ...N, N",
     .samples =
         "dy: f32[2,3,8], x: f32[2,3,8], w: f32[8], mean: f32[2,3], rstd: f32[2,3] | "
         "dy: f32[37,5], x: f32[37,5], w: f32[5], mean: f32[37], rstd: f32[37] | "
@@ -184,6 +186,7 @@ constinit const OpDef kRmsNorm{
     },
     .vjp = vjp_rms_norm,
     .cost = [](const Call& call) { return per_element(call, 5); },
+    .sharding = "...N, N -> ...N, ...",
     .samples =
         "x: f32[2,3,8], w: f32[8] | x: f32[5,7], w: f32[7]; eps=1e-3 | "
         "x: bf16[3,9], w: bf16[9] | "
@@ -196,6 +199,7 @@ constinit const OpDef kRmsNormGrad{
     .traits = {.differentiable = false},
     .infer = infer_norm_grad,
     .cost = [](const Call& call) { return per_element(call, 11); },
+    .sharding = "...N, ...N, N, ... -> ...N, N",
     .samples =
         "dy: f32[2,3,8], x: f32[2,3,8], w: f32[8], rstd: f32[2,3] | "
         "dy: f32[37,5], x: f32[37,5], w: f32[5], rstd: f32[37] | "
@@ -216,6 +220,7 @@ constinit const OpDef kSwiglu{
       return {v.add(kSwigluGrad, {only_grad(v), v.operand(0)}, {}, 0)->result()};
     },
     .cost = [](const Call& call) { return per_element(call, 8); },
+    .sharding = "...W -> ...F",
     .samples =
         "x: f32[2,3,10] | x: f32[5,14] | x: bf16[3,6] | "
         "x: f32[67,514]",
@@ -233,6 +238,7 @@ constinit const OpDef kSwigluGrad{
       return {x};
     },
     .cost = [](const Call& call) { return per_element(call, 8); },
+    .sharding = "...F, ...W -> ...W",
     .samples =
         "dy: f32[2,3,5], x: f32[2,3,10] | dy: f32[5,7], x: f32[5,14] | "
         "dy: bf16[3,3], x: bf16[3,6] | "
@@ -248,9 +254,11 @@ constinit const OpDef kRope{
         "Rotary positions, rotate-half layout: the first `heads` heads of x [batch,time,width] "
         "are rotated by position, the rest is copied. factor > 0 scales the frequencies as "
         "Llama 3.1 does; `inverse` rotates back, which is the gradient.",
+    .traits = {.linear = true},
     .infer = infer_rope,
     .vjp = vjp_rope,
     .cost = [](const Call& call) { return per_element(call, 3); },
+    .sharding = "bTW -> bTW",
     .samples =
         "x: f32[2,5,24]; heads=4, head_dim=4 | "
         "x: f32[1,7,16]; heads=2, head_dim=8, inverse=true | "
@@ -274,6 +282,7 @@ constinit const OpDef kAttention{
     },
     .vjp = vjp_attention,
     .cost = [](const Call& call) { return cost_attention(call, 0, 2); },
+    .sharding = "bTW, R -> bTV, bHT",
     .samples =
         "qkv: f32[2,5,24]; heads=2, kv_heads=2 | qkv: f32[1,7,24]; heads=4, kv_heads=2 | "
         "qkv: f32[2,6,12], rng: i32[4]; heads=2, kv_heads=1, dropout=0.25, stream=11 | "
@@ -289,6 +298,7 @@ constinit const OpDef kAttentionGrad{
     .traits = {.differentiable = false, .matmul = true},
     .infer = infer_attention_grad,
     .cost = [](const Call& call) { return cost_attention(call, 1, 5); },
+    .sharding = "bTV, bTW, bTV, bHT, R -> bTW",
     .samples =
         "dy: f32[2,5,8], qkv: f32[2,5,24], y: f32[2,5,8], lse: f32[2,2,5]; heads=2, "
         "kv_heads=2 | dy: f32[1,7,12], qkv: f32[1,7,24], y: f32[1,7,12], lse: f32[1,4,7]; "

@@ -120,6 +120,7 @@ constinit const OpDef kEmbedding{
           return Cost{.bytes = static_cast<double>(call.type(0).bytes()) +
                                2 * static_cast<double>(call.results.at(0).bytes())};
         },
+    .sharding = "..., Vc -> ...c",
     .samples =
         "ids: i32[2,3], w: f32[7,5] | ids: i32[9], w: f32[3,4] | "
         "ids: i32[1,5], w: bf16[6,3] | "
@@ -131,9 +132,10 @@ constinit const OpDef kEmbeddingGrad{
     .doc =
         "dw[id, :] = sum of dy over the places that hold id, added in order of place. `out` names "
         "the dtype of dw; empty is the dtype of dy.",
-    .traits = {.differentiable = false},
+    .traits = {.differentiable = false, .linear = true},
     .infer = infer_embedding_grad,
     .cost = [](const Call& call) { return per_operand_element(call, 1, 1); },
+    .sharding = "..., ...c -> Vc",
     .samples =
         "ids: i32[2,3], dy: f32[2,3,5]; rows=7 | ids: i32[29], dy: f32[29,3]; rows=4 | "
         "ids: i32[2,5], dy: bf16[2,5,3]; rows=6, out=\"f32\" | "
@@ -155,6 +157,7 @@ constinit const OpDef kAddPositions{
       return {dy, dw->result()};
     },
     .cost = [](const Call& call) { return per_element(call, 1); },
+    .sharding = "bTc, Rc -> bTc",
     .samples =
         "x: f32[2,3,5], w: f32[4,5] | x: f32[3,2,7], w: f32[2,7] | "
         "x: bf16[1,5,3], w: bf16[8,3] | "
@@ -166,9 +169,10 @@ constinit const OpDef kAddPositionsGrad{
     .doc =
         "dw[t, :] = sum of dy[b, t, :] over b in order, zero for t beyond dy. `out` names the "
         "dtype of dw; empty is the dtype of dy.",
-    .traits = {.differentiable = false},
+    .traits = {.differentiable = false, .linear = true},
     .infer = infer_add_positions_grad,
     .cost = [](const Call& call) { return per_operand_element(call, 0, 1); },
+    .sharding = "bTc -> Rc",
     .samples =
         "dy: f32[2,3,5]; rows=4 | dy: f32[3,2,7]; rows=2 | "
         "dy: bf16[4,5,3]; rows=8, out=\"f32\" | "
@@ -189,6 +193,7 @@ constinit const OpDef kCrossEntropy{
       return {node->result(), nullptr, nullptr};
     },
     .cost = [](const Call& call) { return per_operand_element(call, 0, 6); },
+    .sharding = "...V, ..., -> , ...",
     .samples =
         "logits: f32[2,3,7], targets: i32[2,3], count: f32[] | "
         "logits: f32[17,5], targets: i32[17], count: f32[] | "
@@ -204,6 +209,7 @@ constinit const OpDef kCrossEntropyGrad{
     .traits = {.in_place = true, .differentiable = false},
     .infer = infer_cross_entropy_grad,
     .cost = [](const Call& call) { return per_element(call, 6); },
+    .sharding = ", ...V, ..., ..., -> ...V",
     .samples =
         "dloss: f32[], logits: f32[2,3,7], targets: i32[2,3], lse: f32[2,3], count: f32[] | "
         "dloss: f32[], logits: f32[17,5], targets: i32[17], lse: f32[17], count: f32[] | "
@@ -214,10 +220,11 @@ constinit const OpDef kCrossEntropyGrad{
 constinit const OpDef kAccumulate{
     .signature = "accumulate(acc, g, micro) -> sum",
     .doc = "Gradient accumulation in place: acc = g in micro-batch 0, acc += g in later ones.",
-    .traits = {.effect = true, .differentiable = false},
+    .traits = {.effect = true, .differentiable = false, .linear = true},
     .overwrites = "sum<-acc",
     .infer = infer_accumulate,
     .cost = [](const Call& call) { return per_element(call, 1); },
+    .sharding = "..., ..., -> ...",
     .samples =
         "acc: f32[3,5], g: f32[3,5], micro: i32[] | acc: f32[1030], g: bf16[1030], "
         "micro: i32[] | "
@@ -245,6 +252,7 @@ constinit const OpDef kSquareSum{
           }
           return cost;
         },
+    .sharding = "...+ -> W",
     .samples =
         "g: f32[3,7] | g: f32[1024], g: f32[5,411], g: f32[] | g: bf16[1500], g: f32[3] | "
         "g: f32[41,1031], g: f32[259,259]",
@@ -261,6 +269,7 @@ constinit const OpDef kNorm{
       return {{DType::F32, {}, {}}};
     },
     .cost = [](const Call& call) { return per_element(call, 1); },
+    .sharding = "W -> ",
     .samples = "acc: i64[12]",
 };
 
@@ -280,22 +289,24 @@ constinit const OpDef kClip{
       return {call.type(0), call.type(1)};
     },
     .cost = [](const Call& call) { return per_element(call, 3); },
+    .sharding = ", -> ,",
     .samples = "norm: f32[], count: i32[] | norm: f32[], count: i32[]; max_norm=0.5",
 };
 
 constinit const OpDef kAdamw{
     .signature =
-        "adamw(w, g, m, v, lr, coefficient, count, first_block?; beta1 = 0.9, beta2 = 0.95, "
+        "adamw(w, g, m, v, lr, coefficient, count, coordinate?; beta1 = 0.9, beta2 = 0.95, "
         "eps = 1e-8, decay = 0.0, decayed = []) -> w2, m2, v2",
     .doc =
         "One AdamW update in place with decoupled decay, on g * coefficient, bias-corrected by "
         "count; coefficient 0 leaves w, m and v as they are. `decayed` is pairs begin,end of the "
-        "elements that decay, empty is all; they count from the start of a flat tensor of which "
-        "this is the part from block `first_block` (of 1024 elements) on.",
+        "elements that decay, empty is all; they count from the start of a flat tensor of which w "
+        "is one of equal cuts, the one with the number `coordinate`.",
     .traits = {.effect = true, .differentiable = false},
     .overwrites = "w2<-w m2<-m v2<-v",
     .infer = infer_adamw,
     .cost = [](const Call& call) { return per_element(call, 14); },
+    .sharding = "..., ..., ..., ..., , , , -> ..., ..., ...",
     .samples =
         "w: f32[3,7], g: f32[3,7], m: f32[3,7], v: f32[3,7], lr: f32[], coefficient: f32[], "
         "count: i32[]; decay=0.1 | w: f32[1029], g: bf16[1029], m: f32[1029], v: f32[1029], "
@@ -304,7 +315,7 @@ constinit const OpDef kAdamw{
         "coefficient: f32[], count: i32[]; decay=0.1 | w: f32[4096], g: f32[4096], m: f32[4096], "
         "v: f32[4096], lr: f32[], coefficient: f32[], count: i32[]; decay=0.1, "
         "decayed=[0,1024,3072,4096] | w: f32[3072], g: bf16[3072], m: f32[3072], v: f32[3072], "
-        "lr: f32[], coefficient: f32[], count: i32[], first_block: i32[]; decay=0.1, "
+        "lr: f32[], coefficient: f32[], count: i32[], coordinate: i32[]; decay=0.1, "
         "decayed=[1024,2048,4096,5120]",
 };
 

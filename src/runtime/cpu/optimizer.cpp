@@ -171,7 +171,9 @@ void launch_adamw(const Launch& launch) {
   Update without_decay = update;
   without_decay.keep = 1;
   const std::vector<int64_t>& ranges = launch.call->ints_attr("decayed");
-  const int64_t first = launch.operands.size() > 7 ? scalar_i32(launch.operands[7]) * kBlock : 0;
+  const int64_t first = launch.operands.size() > 7
+                            ? scalar_i32(launch.operands[7]) * launch.operands[0].elements()
+                            : 0;
   for_blocks(team(launch), total, [&](int64_t offset, int64_t n, float* scratch) {
     const Update& own = decays(ranges, first + offset) ? update : without_decay;
     adamw_block(own, load(g, offset, n, scratch), n, w + offset, m + offset, v + offset);

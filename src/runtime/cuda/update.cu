@@ -46,9 +46,9 @@ struct AdamwArgs {
   double beta2 = 0;
   double decay = 0;
   float eps = 0;
-  const int64_t* ranges = nullptr;  // rising pairs begin,end of the elements that decay
-  int64_t bounds = 0;               // numbers in `ranges`; 0: all elements decay
-  const int32_t* first_block = nullptr;
+  const int64_t* ranges = nullptr;      // rising pairs begin,end of the elements that decay
+  int64_t bounds = 0;                   // numbers in `ranges`; 0: all elements decay
+  const int32_t* coordinate = nullptr;  // which of equal cuts of a flat tensor w is
 };
 
 // Ranges that fit the arguments of a launch.
@@ -66,7 +66,7 @@ __global__ void store_ranges(RangeChunk chunk, int64_t count, int64_t* to) {
 __device__ bool decays(const AdamwArgs& args) {
   if (args.bounds == 0) return true;
   int64_t element = static_cast<int64_t>(blockIdx.x) * blockDim.x;
-  if (args.first_block != nullptr) element += *args.first_block * kFlatBlock;
+  if (args.coordinate != nullptr) element += *args.coordinate * args.n;
   int64_t below = 0;
   int64_t above = args.bounds;
   while (below < above) {
@@ -163,7 +163,7 @@ void launch_adamw(const Launch& launch) {
   launch_store_ranges(launch, ranges);
   args.ranges = static_cast<const int64_t*>(launch.workspace);
   args.bounds = static_cast<int64_t>(ranges.size());
-  if (launch.operands.size() > 7) args.first_block = launch.operands[7].as<int32_t>();
+  if (launch.operands.size() > 7) args.coordinate = launch.operands[7].as<int32_t>();
   adamw<<<blocks_for(args.n, kThreads), kThreads, 0, stream_of(launch)>>>(args);
 }
 

@@ -93,8 +93,9 @@ void adamw(const Launch& launch) {
   const Call& call = *launch.call;
   const double beta1 = call.double_attr("beta1");
   const double beta2 = call.double_attr("beta2");
-  const int64_t first =
-      launch.operands.size() > 7 ? read_ints(launch.operands[7])[0] * kFlatBlock : 0;
+  const int64_t first = launch.operands.size() > 7
+                            ? read_ints(launch.operands[7])[0] * launch.operands[0].elements()
+                            : 0;
   const double correction1 = 1.0 - std::pow(beta1, count);
   const double correction2 = 1.0 - std::pow(beta2, count);
   for (size_t i = 0; i < w.size() && coefficient != 0; ++i) {

@@ -44,6 +44,7 @@ TEST(Op, EveryDefinitionIsComplete) {
     if (op->traits.source) continue;
     EXPECT_NE(op->infer, nullptr);
     EXPECT_EQ(op->samples.empty(), op->traits.collective);
+    EXPECT_EQ(op->sharding.empty() && op->sharding_of == nullptr, op->traits.collective);
     EXPECT_EQ(op->vjp != nullptr, op->traits.differentiable);
   }
 }

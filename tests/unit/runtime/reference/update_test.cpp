@@ -75,8 +75,8 @@ TEST(ReferenceAdamw, DecayFollowsTheWholeFlatTensor) {
       run(kAdamw,
           {floats(ones), floats(zeros), floats(zeros), floats(zeros), scalar(0.5), scalar(1),
            integer(1), integer(3)},
-          {{"decay", 0.5}, {"decayed", std::vector<int64_t>{0, 1024, 4096, 8192}}});
-  // Blocks 3 and 4 of the flat tensor: only the second decays.
+          {{"decay", 0.5}, {"decayed", std::vector<int64_t>{0, 1024, 7168, 8192}}});
+  // Blocks 6 and 7 of the flat tensor: only the second decays.
   EXPECT_EQ(results[0].value(1023), 1);
   EXPECT_EQ(results[0].value(1024), 0.75);
   EXPECT_EQ(results[0].value(2047), 0.75);

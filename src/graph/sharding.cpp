@@ -1,0 +1,211 @@
+// Parsing of rules, and their application one mesh axis at a time.
+#include "graph/sharding.h"
+
+#include <algorithm>
+#include <cctype>
+#include <optional>
+
+#include "base/text.h"
+#include "graph/ops/shapes.h"
+
+namespace weft {
+namespace {
+
+ShardingTerm parse_term(std::string_view text) {
+  ShardingTerm term;
+  term.leading = text.starts_with("...");
+  if (term.leading) text.remove_prefix(3);
+  term.added = text.ends_with("+");
+  if (term.added) text.remove_suffix(1);
+  for (char c : text) {
+    CHECK(std::isalpha(static_cast<unsigned char>(c)) != 0, "sharding rule has \"", text, "\"");
+    CHECK(term.dims.find(c) == std::string::npos, "sharding rule names ", text, " twice");
+    term.dims += c;
+  }
+  return term;
+}
+
+std::vector<ShardingTerm> parse_terms(std::string_view text) {
+  std::vector<ShardingTerm> terms;
+  for (const std::string& piece : split(text, ',')) terms.push_back(parse_term(trim(piece)));
+  return terms;
+}
+
+// A dim by its name in the rule: a letter, or the i-th leading one.
+struct DimName {
+  char letter = '.';
+  int64_t index = 0;  // of a leading dim
+  bool operator==(const DimName&) const = default;
+};
+
+// The name of a dim of a tensor with `rank` dims.
+DimName name_of(const ShardingTerm& term, int64_t dim, int64_t rank) {
+  const int64_t leading = rank - static_cast<int64_t>(term.dims.size());
+  if (dim < leading) return {'.', dim};
+  return {term.dims.at(static_cast<size_t>(dim - leading)), 0};
+}
+
+// The dim of that name, or nothing.
+std::optional<int64_t> find_dim(const ShardingTerm& term, int64_t rank, const DimName& name) {
+  for (int64_t dim = 0; dim < rank; ++dim) {
+    if (name_of(term, dim, rank) == name) return dim;
+  }
+  return std::nullopt;
+}
+
+// Applies the rule of a call for one axis.
+class AxisRule {
+ public:
+  AxisRule(const Call& call, const ShardingRule& rule, const std::vector<Placement>& operands,
+           std::string_view axis)
+      : call_(call), rule_(rule), axis_(axis) {
+    for (const Placement& placement : operands) {
+      const auto found = std::find_if(placement.begin(), placement.end(),
+                                      [&](const auto& entry) { return entry.axis == axis; });
+      entries_.push_back(found == placement.end() ? nullptr : &*found);
+    }
+  }
+
+  // The placement of each result over the axis.
+  std::vector<AxisPlacement> results() {
+    if (std::any_of(entries_.begin(), entries_.end(), is_partial)) return partial_results();
+    if (rule_.operands.at(0).added) return added_results();
+    for (size_t i = 0; i < entries_.size(); ++i) {
+      if (entries_[i] != nullptr) take_cut(i);
+    }
+    for (size_t i = 0; i < entries_.size(); ++i) require_cut(i);
+    std::vector<AxisPlacement> results;
+    for (size_t i = 0; i < rule_.results.size(); ++i) results.push_back(cut_result(i));
+    return results;
+  }
+
+ private:
+  static bool is_partial(const AxisPlacement* entry) {
+    return entry != nullptr && entry->kind == PlacementKind::Partial;
+  }
+
+  int64_t rank(size_t operand) const {
+    return static_cast<int64_t>(call_.type(operand).shape.size());
+  }
+
+  std::vector<AxisPlacement> all_partial() const {
+    return std::vector<AxisPlacement>(rule_.results.size(),
+                                      {PlacementKind::Partial, std::string(axis_), 0});
+  }
+
+  std::vector<AxisPlacement> partial_results() const {
+    for (size_t i = 0; i < entries_.size(); ++i) {
+      const bool partial = is_partial(entries_[i]);
+      call_.require(!partial || call_.op->traits.linear, operand_name(call_, i),
+                    " is a partial sum over ", axis_, ", expected the whole; reduce it first");
+      const bool constant = entries_[i] == nullptr && !is_floating(call_.type(i).dtype);
+      call_.require(partial || constant || !call_.op->traits.linear, operand_name(call_, i),
+                    " is not a partial sum over ", axis_, " as other operands are");
+    }
+    return all_partial();
+  }
+
+  std::vector<AxisPlacement> added_results() const {
+    for (size_t i = 0; i < entries_.size(); ++i) {
+      call_.require(entries_[i] != nullptr, operand_name(call_, i), " ", i, " is not cut over ",
+                    axis_, " as other operands are");
+    }
+    return all_partial();
+  }
+
+  // Notes which dim operand `i` is cut along.
+  void take_cut(size_t i) {
+    const AxisPlacement& entry = *entries_[i];
+    const ShardingTerm& term = rule_.operands[i];
+    const bool flat = entry.kind == PlacementKind::Flat;
+    call_.require(!flat || (term.leading && term.dims.empty() && rank(i) == 1),
+                  operand_name(call_, i), " is flat over ", axis_, ", expected a tensor");
+    call_.require(entry.dim >= 0 && entry.dim < rank(i), operand_name(call_, i), " has no dim ",
+                  entry.dim, " to cut over ", axis_);
+    const DimName name = name_of(term, entry.dim, rank(i));
+    call_.require(std::isupper(static_cast<unsigned char>(name.letter)) == 0, "dim ", entry.dim,
+                  " of ", operand_name(call_, i), " is cut over ", axis_, ", expected it whole");
+    call_.require(!cut_ || (*cut_ == name && kind_ == entry.kind), "dim ", entry.dim, " of ",
+                  operand_name(call_, i), " is cut over ", axis_,
+                  ", which cuts other operands in another way");
+    cut_ = name;
+    kind_ = entry.kind;
+  }
+
+  // An operand that has the cut dim must be cut along it.
+  void require_cut(size_t i) const {
+    const auto dim = find_dim(rule_.operands[i], rank(i), *cut_);
+    call_.require(!dim || entries_[i] != nullptr, "dim ", dim.value_or(0), " of ",
+                  operand_name(call_, i), " is whole, expected it cut over ", axis_,
+                  " as that of other operands is");
+  }
+
+  AxisPlacement cut_result(size_t i) const {
+    const auto rank = static_cast<int64_t>(call_.results.at(i).shape.size());
+    const auto dim = find_dim(rule_.results[i], rank, *cut_);
+    if (!dim) return {PlacementKind::Partial, std::string(axis_), 0};
+    return {kind_, std::string(axis_), kind_ == PlacementKind::Flat ? 0 : *dim};
+  }
+
+  const Call& call_;
+  const ShardingRule& rule_;
+  std::string_view axis_;
+  std::vector<const AxisPlacement*> entries_;  // of each operand over the axis; nullptr: replicated
+  std::optional<DimName> cut_;
+  PlacementKind kind_ = PlacementKind::Sharded;
+};
+
+// Axes in the order in which operands name them.
+std::vector<std::string_view> axes_of(const std::vector<Placement>& operands) {
+  std::vector<std::string_view> axes;
+  for (const Placement& placement : operands) {
+    for (const AxisPlacement& entry : placement) {
+      if (std::find(axes.begin(), axes.end(), entry.axis) == axes.end()) axes.push_back(entry.axis);
+    }
+  }
+  return axes;
+}
+
+}  // namespace
+
+ShardingRule parse_sharding(std::string_view text) {
+  const size_t arrow = text.find("->");
+  CHECK(arrow != std::string_view::npos, "sharding rule \"", text, "\" has no \"->\"");
+  return {parse_terms(text.substr(0, arrow)), parse_terms(text.substr(arrow + 2))};
+}
+
+ShardingRule sharding_rule(const Call& call) {
+  const OpDef& op = *call.op;
+  CHECK(!op.sharding.empty() || op.sharding_of != nullptr, op.name(), " has no sharding rule");
+  ShardingRule rule =
+      parse_sharding(op.sharding_of != nullptr ? op.sharding_of(call) : std::string(op.sharding));
+  const ShardingTerm last = rule.operands.back();
+  rule.operands.resize(call.operands.size(), last);
+  CHECK(rule.results.size() == call.results.size(), op.name(), ": sharding rule with ",
+        rule.results.size(), " results");
+  return rule;
+}
+
+std::vector<Placement> propagate(const Call& call, const std::vector<Placement>& operands) {
+  std::vector<Placement> results(call.results.size());
+  const std::vector<std::string_view> axes = axes_of(operands);
+  if (axes.empty()) return results;
+  const ShardingRule rule = sharding_rule(call);
+  for (std::string_view axis : axes) {
+    const std::vector<AxisPlacement> placed = AxisRule(call, rule, operands, axis).results();
+    for (size_t i = 0; i < results.size(); ++i) results[i].push_back(placed[i]);
+  }
+  return results;
+}
+
+std::vector<Placement> result_placements(const Call& call) {
+  std::vector<Placement> operands;
+  for (const TensorType& type : call.operands) operands.push_back(type.placement);
+  return propagate(call, operands);
+}
+
+bool is_linear(const OpDef& op) {
+  return op.traits.linear;
+}
+
+}  // namespace weft

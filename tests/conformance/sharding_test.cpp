@@ -1,0 +1,209 @@
+// Sharding rules by running them: operands are cut as the rule allows, the reference computes each
+// piece, pieces of results are put together (concatenated, or summed where they are partial sums)
+// and compared with the whole. square_sum is cut by blocks only, which its own test does.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "conformance/inputs.h"
+#include "conformance/ops_under_test.h"
+#include "graph/sharding.h"
+#include "runtime/cpu/device.h"
+#include "runtime/reference/kernels.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t kMostPieces = 4;
+
+// One operand of a call and a dim of it.
+struct Cut {
+  size_t operand = 0;
+  int64_t dim = 0;
+};
+
+// The dim of each operand that is cut together with `cut`, -1 for none; nothing when the rule
+// forbids it.
+std::optional<std::vector<int64_t>> cut_dims(const Call& call, const Cut& cut) {
+  std::vector<Placement> placements(call.operands.size());
+  std::vector<int64_t> dims(call.operands.size(), -1);
+  placements[cut.operand] = {{PlacementKind::Sharded, "axis", cut.dim}};
+  dims[cut.operand] = cut.dim;
+  // Other operands that must be cut too are found by trying their dims.
+  for (size_t round = 0; round <= call.operands.size(); ++round) {
+    try {
+      propagate(call, placements);
+      return dims;
+    } catch (const UserError& error) {
+      const std::string_view message = error.what();
+      if (message.find(" is whole, expected it cut") == std::string_view::npos) return std::nullopt;
+    }
+    bool found = false;
+    for (size_t i = 0; i < call.operands.size() && !found; ++i) {
+      if (dims[i] >= 0) continue;
+      for (size_t dim = 0; dim < call.operands[i].shape.size() && !found; ++dim) {
+        placements[i] = {{PlacementKind::Sharded, "axis", static_cast<int64_t>(dim)}};
+        try {
+          propagate(call, placements);
+          found = true;
+        } catch (const UserError& error) {
+          found = std::string_view(error.what()).find(" is whole, expected it cut") !=
+                  std::string_view::npos;
+        }
+        dims[i] = found ? static_cast<int64_t>(dim) : -1;
+      }
+      if (!found) placements[i].clear();
+    }
+    if (!found) return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+// Piece `piece` of `pieces` along a dim.
+HostTensor slice(const HostTensor& tensor, int64_t dim, int64_t piece, int64_t pieces) {
+  TensorType type = tensor.type;
+  const auto at = static_cast<size_t>(dim);
+  type.shape[at] /= pieces;
+  HostTensor part(type);
+  const Shape inner(type.shape.begin() + dim, type.shape.end());
+  const auto run = static_cast<size_t>(count(inner) * dtype_bytes(type.dtype));
+  const size_t runs = part.bytes.size() / std::max<size_t>(run, 1);
+  for (size_t i = 0; i < runs; ++i) {
+    const size_t from = (i * static_cast<size_t>(pieces) + static_cast<size_t>(piece)) * run;
+    std::memcpy(part.bytes.data() + i * run, tensor.bytes.data() + from, run);
+  }
+  return part;
+}
+
+// Run-time scalars that say where a rank's piece starts.
+void shift_start(const Call& call, size_t operand, HostTensor& tensor, int64_t piece,
+                 int64_t length) {
+  const auto& specs = call.op->parsed().operands;
+  const std::string& name = specs.at(std::min(operand, specs.size() - 1)).name;
+  auto* values = reinterpret_cast<int32_t*>(tensor.bytes.data());
+  const bool is_rng = tensor.type.dtype == DType::I32 && tensor.type.shape == Shape{4} &&
+                      (name == "rng" || call.op->name() == "fused");
+  if (is_rng) values[3] += static_cast<int32_t>(piece * length);
+  if (name == "coordinate") values[0] += static_cast<int32_t>(piece);
+}
+
+struct Pieces {
+  std::vector<std::vector<HostTensor>> results;  // by piece
+};
+
+Pieces run_pieces(const Call& call, const std::vector<HostTensor>& inputs,
+                  const std::vector<int64_t>& dims, int64_t pieces) {
+  const auto device = make_host_device({.threads = 1});
+  Pieces run;
+  for (int64_t piece = 0; piece < pieces; ++piece) {
+    Call local = call;
+    std::vector<HostTensor> operands;
+    int64_t length = 0;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      operands.push_back(dims[i] < 0 ? inputs[i] : slice(inputs[i], dims[i], piece, pieces));
+      local.operands[i] = operands[i].type;
+      if (dims[i] >= 0) length = operands[i].type.shape[static_cast<size_t>(dims[i])];
+    }
+    for (size_t i = 0; i < inputs.size(); ++i) shift_start(call, i, operands[i], piece, length);
+    local.results.clear();
+    local.results = local.op->infer(local);
+    run.results.push_back(run_call(reference_kernels(), *device, local, operands));
+  }
+  return run;
+}
+
+void expect_concatenation(const HostTensor& whole, const Pieces& run, size_t result, int64_t dim,
+                          const std::string& where) {
+  const auto pieces = static_cast<int64_t>(run.results.size());
+  for (int64_t piece = 0; piece < pieces; ++piece) {
+    EXPECT_TRUE(slice(whole, dim, piece, pieces).bytes ==
+                run.results[static_cast<size_t>(piece)][result].bytes)
+        << where << ": piece " << piece << " differs";
+  }
+}
+
+// Each piece of a partial sum is rounded to the dtype, by at most half a unit of the largest.
+void expect_sum(const HostTensor& whole, const Pieces& run, size_t result,
+                const std::string& where) {
+  const std::vector<double> expected = whole.values();
+  std::vector<double> sum(expected.size(), 0);
+  double largest = 0;
+  for (const auto& results : run.results) {
+    const std::vector<double> part = results[result].values();
+    for (size_t i = 0; i < sum.size(); ++i) {
+      sum[i] += part[i];
+      largest = std::max(largest, std::fabs(part[i]));
+    }
+  }
+  const DType dtype = whole.type.dtype;
+  const double unit = dtype == DType::BF16 ? 0x1p-8 : dtype == DType::F16 ? 0x1p-11 : 0x1p-24;
+  const double allowed = static_cast<double>(run.results.size() + 1) * unit * largest * 2;
+  for (size_t i = 0; i < sum.size(); ++i) {
+    ASSERT_NEAR(sum[i], expected[i], allowed) << where << ": element " << i;
+  }
+}
+
+// Decay by position needs to know where the piece starts.
+bool lacks_position(const Call& call) {
+  return call.op->name() == "adamw" && !call.ints_attr("decayed").empty() &&
+         call.operands.size() < 8;
+}
+
+class ShardingTest : public ::testing::TestWithParam<const OpDef*> {};
+
+TEST_P(ShardingTest, PiecesMakeTheWhole) {
+  for (const Call& sample : parse_samples(*GetParam())) {
+    int64_t elements = 0;
+    for (const TensorType& type : sample.operands) elements += type.elements();
+    if (elements > 20000 || lacks_position(sample)) continue;
+    for (size_t operand = 0; operand < sample.operands.size(); ++operand) {
+      for (size_t dim = 0; dim < sample.operands[operand].shape.size(); ++dim) {
+        const auto dims = cut_dims(sample, {operand, static_cast<int64_t>(dim)});
+        if (!dims) continue;
+        Call call = sample;
+        for (size_t i = 0; i < dims->size(); ++i) {
+          const int64_t cut = (*dims)[i];
+          if (cut >= 0) call.operands[i].shape[static_cast<size_t>(cut)] *= kMostPieces;
+        }
+        call.results.clear();
+        call.results = call.op->infer(call);
+        std::vector<Placement> placements(call.operands.size());
+        for (size_t i = 0; i < dims->size(); ++i) {
+          if ((*dims)[i] >= 0) placements[i] = {{PlacementKind::Sharded, "axis", (*dims)[i]}};
+        }
+        const std::vector<Placement> placed = propagate(call, placements);
+        const std::vector<HostTensor> inputs = make_inputs(call, 0);
+        const auto device = make_host_device({.threads = 1});
+        const auto whole = run_call(reference_kernels(), *device, call, inputs);
+        for (int64_t pieces = 2; pieces <= kMostPieces; pieces *= 2) {
+          const Pieces run = run_pieces(call, inputs, *dims, pieces);
+          for (size_t r = 0; r < whole.size(); ++r) {
+            const std::string where = cat(describe(call), " operand ", operand, " dim ", dim,
+                                          " on ", pieces, " pieces, result ", r);
+            const AxisPlacement& found = placed[r].at(0);
+            if (found.kind == PlacementKind::Partial) {
+              expect_sum(whole[r], run, r, where);
+            } else {
+              expect_concatenation(whole[r], run, r, found.dim, where);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+std::vector<const OpDef*> cut_ops() {
+  std::vector<const OpDef*> ops;
+  for (const OpDef* op : computed_ops()) {
+    if (op->name() != "square_sum") ops.push_back(op);
+  }
+  return ops;
+}
+
+INSTANTIATE_TEST_SUITE_P(AllOps, ShardingTest, ::testing::ValuesIn(cut_ops()),
+                         [](const auto& test) { return std::string(test.param->name()); });
+
+}  // namespace
+}  // namespace weft

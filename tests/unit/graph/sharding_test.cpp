@@ -1,0 +1,174 @@
+// Sharding rules: parsing, placements of results for each family of ops, and refusals.
+#include "graph/sharding.h"
+
+#include <gtest/gtest.h>
+
+#include "graph/call_text.h"
+#include "graph/ops/ops.h"
+#include "graph/samples.h"
+#include "support/user_error.h"
+
+namespace weft {
+namespace {
+
+using Texts = std::vector<std::string>;
+
+Call call_of(const OpDef& op, const Texts& operands, std::string_view attrs) {
+  Call call{.op = &op, .operands = {}, .results = {}, .attrs = parse_call_attrs(op, attrs)};
+  for (const std::string& text : operands) call.operands.push_back(parse_type(text));
+  call.results = op.infer(call);
+  return call;
+}
+
+// Types of the results with the placements that the rule gives.
+Texts placed(const OpDef& op, const Texts& operands, std::string_view attrs = "") {
+  Call call = call_of(op, operands, attrs);
+  const std::vector<Placement> placements = result_placements(call);
+  Texts texts;
+  for (size_t i = 0; i < placements.size(); ++i) {
+    call.results[i].placement = placements[i];
+    texts.push_back(to_string(call.results[i]));
+  }
+  return texts;
+}
+
+void expect_refusal(const std::string& message, const OpDef& op, const Texts& operands,
+                    std::string_view attrs = "") {
+  expect_user_error(ExitCode::Config, message, [&] { placed(op, operands, attrs); });
+}
+
+TEST(Sharding, RulesParse) {
+  const ShardingRule rule = parse_sharding("...k, kN, -> ...N, ");
+  ASSERT_EQ(rule.operands.size(), 3u);
+  EXPECT_EQ(rule.operands[0], (ShardingTerm{.leading = true, .dims = "k"}));
+  EXPECT_EQ(rule.operands[1], (ShardingTerm{.dims = "kN"}));
+  EXPECT_EQ(rule.operands[2], ShardingTerm{});
+  EXPECT_EQ(rule.results.size(), 2u);
+  EXPECT_TRUE(parse_sharding("...+ -> W").operands[0].added);
+  EXPECT_THROW(parse_sharding("a, b"), InternalError);
+  EXPECT_THROW(parse_sharding("a! -> b"), InternalError);
+  EXPECT_THROW(parse_sharding("aa -> b"), InternalError);
+}
+
+TEST(Sharding, EveryRuleFitsTheSamplesOfItsOp) {
+  for (const OpDef* op : all_ops()) {
+    for (const Call& call : parse_samples(*op)) {
+      const ShardingRule rule = sharding_rule(call);
+      const auto fits = [](const ShardingTerm& term, const TensorType& type) {
+        return term.leading ? type.shape.size() >= term.dims.size()
+                            : type.shape.size() == term.dims.size();
+      };
+      ASSERT_EQ(rule.operands.size(), call.operands.size()) << op->name();
+      for (size_t i = 0; i < call.operands.size(); ++i) {
+        EXPECT_TRUE(fits(rule.operands[i], call.operands[i])) << op->name() << " operand " << i;
+      }
+      for (size_t i = 0; i < call.results.size(); ++i) {
+        EXPECT_TRUE(fits(rule.results[i], call.results[i])) << op->name() << " result " << i;
+      }
+    }
+  }
+}
+
+TEST(Sharding, ReplicatedOperandsGiveReplicatedResults) {
+  for (const OpDef* op : all_ops()) {
+    for (const Call& call : parse_samples(*op)) {
+      for (const Placement& placement : result_placements(call)) {
+        EXPECT_TRUE(placement.empty()) << op->name();
+      }
+    }
+  }
+}
+
+TEST(Sharding, ElementwiseKeepsTheCut) {
+  EXPECT_EQ(placed(kAdd, {"f32[4,6] @S(1:dp)", "f32[4,6] @S(1:dp)"}), Texts{"f32[4,6] @S(1:dp)"});
+  EXPECT_EQ(placed(kCast, {"f32[2048] @F(dp)"}, "dtype=bf16"), Texts{"bf16[2048] @F(dp)"});
+  EXPECT_EQ(placed(kGelu, {"f32[4,6] @S(0:r) @S(0:s)"}), Texts{"f32[4,6] @S(0:r) @S(0:s)"});
+  expect_refusal("add: dim 0 of b is whole, expected it cut over dp as that of other operands is",
+                 kAdd, {"f32[4] @S(0:dp)", "f32[4]"});
+  expect_refusal("add: dim 1 of b is cut over dp, which cuts other operands in another way", kAdd,
+                 {"f32[4,4] @S(0:dp)", "f32[4,4] @S(1:dp)"});
+  expect_refusal("gelu: x has no dim 3 to cut over dp", kGelu, {"f32[4] @S(3:dp)"});
+}
+
+TEST(Sharding, DropoutIsCutAlongSamplesOnly) {
+  const std::string_view attrs = "rate=0.1, stream=1";
+  EXPECT_EQ(placed(kDropout, {"f32[4,6] @S(0:dp)", "i32[4]"}, attrs), Texts{"f32[4,6] @S(0:dp)"});
+  expect_refusal("dropout: dim 1 of x is cut over dp, expected it whole", kDropout,
+                 {"f32[4,6] @S(1:dp)", "i32[4]"}, attrs);
+  expect_refusal("dropout: x is flat over dp, expected a tensor", kDropout,
+                 {"f32[1024] @F(dp)", "i32[4]"}, attrs);
+  const std::string_view body = "body=\"t0:f32 = dropout($0, $1; rate=0.1, stream=7)\"";
+  expect_refusal("fused: dim 1 of x is cut over dp, expected it whole", kFused,
+                 {"f32[4,6] @S(1:dp)", "i32[4]"}, body);
+}
+
+TEST(Sharding, MatmulSumsOverTheContractedDim) {
+  EXPECT_EQ(placed(kMatmul, {"f32[4,8,6] @S(0:r) @S(0:s)", "f32[6,5]"}),
+            Texts{"f32[4,8,5] @S(0:r) @S(0:s)"});
+  EXPECT_EQ(placed(kMatmul, {"f32[4,6] @S(1:tp)", "f32[5,6] @S(1:tp)"}, "tb=true"),
+            Texts{"f32[4,5] @P(tp)"});
+  EXPECT_EQ(placed(kMatmul, {"f32[4,6] @S(0:dp)", "f32[6,8] @S(1:tp)", "f32[8] @S(0:tp)"}),
+            Texts{"f32[4,8] @S(0:dp) @S(1:tp)"});
+  EXPECT_EQ(placed(kMatmul, {"f32[4,6] @S(0:dp)", "f32[4,8] @S(0:dp)"}, "ta=true"),
+            Texts{"f32[6,8] @P(dp)"});
+  EXPECT_EQ(placed(kSumRows, {"f32[4,2,6] @S(1:dp)"}), Texts{"f32[6] @P(dp)"});
+  expect_refusal("matmul: dim 1 of a is cut over tp, expected it whole", kMatmul,
+                 {"f32[4,6] @S(1:tp)", "f32[6,8] @S(0:tp)", "f32[8]"});
+  expect_refusal("matmul: a is a partial sum over dp, expected the whole; reduce it first", kMatmul,
+                 {"f32[4,6] @P(dp)", "f32[6,8]"});
+}
+
+TEST(Sharding, NormsKeepRowsWhole) {
+  EXPECT_EQ(placed(kRmsNorm, {"f32[4,6] @S(0:dp)", "f32[6]"}),
+            (Texts{"f32[4,6] @S(0:dp)", "f32[4] @S(0:dp)"}));
+  EXPECT_EQ(
+      placed(kRmsNormGrad, {"f32[4,6] @S(0:dp)", "f32[4,6] @S(0:dp)", "f32[6]", "f32[4] @S(0:dp)"}),
+      (Texts{"f32[4,6] @S(0:dp)", "f32[6] @P(dp)"}));
+  expect_refusal("layer_norm: dim 1 of x is cut over tp, expected it whole", kLayerNorm,
+                 {"f32[4,6] @S(1:tp)", "f32[6]"});
+}
+
+TEST(Sharding, AttentionIsCutAlongTheBatch) {
+  const std::string_view attrs = "heads=1, kv_heads=1";
+  EXPECT_EQ(placed(kAttention, {"f32[4,2,6] @S(0:dp)"}, attrs),
+            (Texts{"f32[4,2,2] @S(0:dp)", "f32[4,1,2] @S(0:dp)"}));
+  expect_refusal("attention: dim 1 of qkv is cut over cp, expected it whole", kAttention,
+                 {"f32[4,2,6] @S(1:cp)"}, attrs);
+  EXPECT_EQ(placed(kRope, {"f32[4,2,6] @P(dp)"}, "heads=1, head_dim=6"),
+            Texts{"f32[4,2,6] @P(dp)"});
+}
+
+TEST(Sharding, LossAndGradientsOfTablesArePartial) {
+  EXPECT_EQ(placed(kEmbedding, {"i32[4,3] @S(0:dp)", "f32[7,5]"}), Texts{"f32[4,3,5] @S(0:dp)"});
+  EXPECT_EQ(placed(kEmbeddingGrad, {"i32[4,3] @S(0:dp)", "f32[4,3,5] @S(0:dp)"}, "rows=7"),
+            Texts{"f32[7,5] @P(dp)"});
+  EXPECT_EQ(placed(kAddPositionsGrad, {"f32[4,3,5] @S(0:dp)"}, "rows=3"), Texts{"f32[3,5] @P(dp)"});
+  EXPECT_EQ(placed(kCrossEntropy, {"f32[4,7] @S(0:dp)", "i32[4] @S(0:dp)", "f32[]"}),
+            (Texts{"f32[] @P(dp)", "f32[4] @S(0:dp)"}));
+  expect_refusal("embedding: dim 0 of w is cut over tp, expected it whole", kEmbedding,
+                 {"i32[4]", "f32[8,5] @S(0:tp)"});
+}
+
+TEST(Sharding, PartialSumsPassThroughLinearOpsTogether) {
+  EXPECT_EQ(placed(kAdd, {"f32[4] @P(dp)", "f32[4] @P(dp)"}), Texts{"f32[4] @P(dp)"});
+  EXPECT_EQ(placed(kAccumulate, {"f32[4] @P(dp)", "f32[4] @P(dp)", "i32[]"}),
+            Texts{"f32[4] @P(dp)"});
+  expect_refusal("add: b is not a partial sum over dp as other operands are", kAdd,
+                 {"f32[4] @P(dp)", "f32[4]"});
+  expect_refusal("gelu: x is a partial sum over dp, expected the whole; reduce it first", kGelu,
+                 {"f32[4] @P(dp)"});
+}
+
+TEST(Sharding, TheUpdateOfFlatTensors) {
+  const std::string flat = "f32[2048] @F(dp)";
+  EXPECT_EQ(placed(kAdamw, {flat, flat, flat, flat, "f32[]", "f32[]", "i32[]", "i32[]"}),
+            (Texts{flat, flat, flat}));
+  EXPECT_EQ(placed(kSquareSum, {flat, "f32[1024] @F(dp)"}), Texts{"i64[12] @P(dp)"});
+  expect_refusal("square_sum: g 1 is not cut over dp as other operands are", kSquareSum,
+                 {flat, "f32[5]"});
+  expect_refusal("norm: acc is a partial sum over dp, expected the whole; reduce it first", kNorm,
+                 {"i64[12] @P(dp)"});
+}
+
+}  // namespace
+}  // namespace weft
