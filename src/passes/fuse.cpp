@@ -86,10 +86,8 @@ class Fuser {
     Node* joined = graph_.insert(
         root, kFused, tree.operands, {Attr(print_fused_body(tree.body))},
         {.name = root->result()->name + ".fused", .path = root->path, .phase = root->phase});
+    graph_.set_type(joined->result(), root->result()->type);
     joined->recomputed = root->recomputed;
-    TensorType type = joined->result()->type;
-    type.placement = root->result()->type.placement;
-    graph_.set_type(joined->result(), std::move(type));
     position_[joined] = position_.at(root);
     waits_before_[joined] = waits_before_.at(root);
     graph_.replace_uses(root->result(), joined->result());

@@ -10,8 +10,12 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "graph/fused_body.h"
 #include "graph/ops/ops.h"
+#include "graph/sharding.h"
+#include "graph/text.h"
 #include "graph/verify.h"
+#include "passes/reduction.h"
 
 namespace weft {
 
@@ -91,6 +95,28 @@ void check_updated(const Graph& graph) {
   }
 }
 
+// Whether partial sums of operands make partial sums of results.
+bool passes_sums(const Node& node) {
+  if (node.op != &kFused) return is_linear(*node.op);
+  const FusedBody body = parse_fused_body(std::get<std::string>(node.attr("body")));
+  return std::all_of(body.begin(), body.end(),
+                     [](const FusedStatement& statement) { return is_linear(*statement.op); });
+}
+
+// A partial sum may be added to others and converted; whatever else reads it needs the whole.
+void check_sharded(const Graph& graph) {
+  for (const auto& node : graph.order()) {
+    for (const Value* operand : node->operands) {
+      if (!is_partial(operand->type) || node->op->traits.collective) continue;
+      CHECK(passes_sums(*node) && is_partial(node->result()->type), print_node(*node), ": %",
+            operand->name, " is a partial sum");
+    }
+  }
+  for (const auto& output : graph.outputs()) {
+    CHECK(!is_partial(output.value->type), "output ", output.name, " is a partial sum");
+  }
+}
+
 // `given` are the facts that passes of this run gave: only those can be held against the graph.
 void check_graph(const Graph& graph, const std::set<Fact>& given) {
   verify(graph);
@@ -99,6 +125,7 @@ void check_graph(const Graph& graph, const std::set<Fact>& given) {
   } else if (given.contains(Fact::Differentiated)) {
     check_differentiated(graph);
   }
+  if (given.contains(Fact::Sharded)) check_sharded(graph);
 }
 
 class Runner {

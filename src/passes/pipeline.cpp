@@ -7,7 +7,8 @@ namespace weft {
 namespace {
 
 constexpr const Pass* kAllPasses[] = {
-    &mixed_precision, &autodiff, &optimizer, &simplify, &recompute, &bucket, &overlap, &fuse,
+    &mixed_precision, &autodiff,  &optimizer, &simplify, &place,
+    &shard_params,    &recompute, &bucket,    &overlap,  &fuse,
 };
 
 constexpr const Pass* kPipeline[] = {
@@ -15,7 +16,11 @@ constexpr const Pass* kPipeline[] = {
     &mixed_precision,  // before autodiff, so that gradients follow the compute type
     &autodiff,         // on the plain forward: later nodes need no gradient rules
     &optimizer,        // takes the gradients that autodiff returns
-    &simplify,         // before recompute, which must not count values that are dead or double
+    &simplify,         // before place: dead or double values need no placement
+    // Many ranks.
+    &place,         // the whole step at once: gradients are partial sums by the same rules
+    &shard_params,  // gathers and reduces what place found to be cut or partial
+    &simplify,      // before recompute, which must not count values that are dead or double
     // Memory.
     &recompute,  // before fuse: what is kept is decided per op
     // Communication.

@@ -35,14 +35,18 @@ std::vector<const Pass*> whole_pipeline() {
 }
 
 // The message of the InternalError that running `pass` gives.
-std::string internal_error(const Pass& pass) {
-  Graph graph = parse_graph(kForward);
+std::string internal_error(const Pass& pass, Graph& graph) {
   try {
     run(graph, {&pass});
   } catch (const InternalError& error) {
     return error.what();
   }
   return "no error";
+}
+
+std::string internal_error(const Pass& pass) {
+  Graph graph = parse_graph(kForward);
+  return internal_error(pass, graph);
 }
 
 Node* find_node(const Graph& graph, std::string_view value) {
@@ -94,6 +98,19 @@ constexpr Pass kNoUpdate{
         },
 };
 
+constexpr Fact kSharded[] = {Fact::Sharded};
+constexpr Pass kClaimsSharded{
+    .name = "claims_sharded",
+    .doc = "",
+    .needs = {},
+    .gives = kSharded,
+    .run =
+        [](Graph& graph, PassContext&) {
+          graph.add_output("again", find_node(graph, "x")->result());
+          return true;
+        },
+};
+
 TEST(Runner, TheWholePipelineGivesATrainingStep) {
   Graph graph = parse_graph(kForward);
   const auto reports = run(graph, whole_pipeline());
@@ -133,6 +150,22 @@ TEST(Runner, AFactIsHeldAgainstTheGraph) {
   EXPECT_NE(message.find("parameter %w is updated 0 times"), std::string::npos) << message;
 }
 
+TEST(Runner, APartialSumThatIsUsedIsFound) {
+  const std::string graph = R"(graph g(mesh dp_shard=2) {
+  %x = input "x" : f32[8] @P(dp_shard)
+  %y = gelu(%x) : f32[8]
+  return x=%x, y=%y
+}
+)";
+  Graph used = parse_graph(graph);
+  EXPECT_TRUE(internal_error(kClaimsSharded, used)
+                  .ends_with(": %y = gelu(%x) : f32[8]: %x is a partial sum"));
+  Graph returned = parse_graph(graph);
+  returned.remove_output("y");
+  returned.erase(find_node(returned, "y"));
+  EXPECT_TRUE(internal_error(kClaimsSharded, returned).ends_with(": output x is a partial sum"));
+}
+
 TEST(Runner, DisabledPassesAreLeftOut) {
   Graph graph = parse_graph(kForward);
   RunOptions options;
@@ -159,7 +192,8 @@ TEST(Runner, AnUnknownPassCannotBeDisabled) {
   options.disable = {"fuze"};
   expect_user_error(ExitCode::Config,
                     "compile.disable_passes: no pass \"fuze\", there are mixed_precision, "
-                    "autodiff, optimizer, simplify, recompute, bucket, overlap, fuse; did you mean \"fuse\"?",
+                    "autodiff, optimizer, simplify, place, shard_params, recompute, bucket, "
+                    "overlap, fuse; did you mean \"fuse\"?",
                     [&] { run(graph, whole_pipeline(), options); });
 }
 

@@ -77,6 +77,23 @@ TEST(Pipeline, TheLargestModelCompilesInTimeLinearInItsLayers) {
   EXPECT_LT(milliseconds, 3000);
 }
 
+TEST(Pipeline, TheLargestModelCompilesForManyRanksInTimeLinearInItsLayers) {
+  Config config = config_for("llama", "405B");
+  config.training.local_batch_size = 1;
+  const ModelSpec spec = resolve_model(config.model, 256);
+  Graph graph = build_model(spec, {.batch = 512, .seq_len = 32}).graph;
+  RunOptions options;
+  options.mesh = {{{"dp_replicate", 8}, {"dp_shard", 64}}};
+  const Pass* passes[] = {&mixed_precision, &autodiff,     &optimizer, &simplify,
+                          &place,           &shard_params, &simplify,  &recompute};
+  double milliseconds = 0;
+  for (const auto& report : run_passes(graph, passes, config, DeviceSpec(), options)) {
+    milliseconds += report.milliseconds;
+  }
+  // About 0.3 s in a release build; the room is for sanitizers, not for a quadratic scan.
+  EXPECT_LT(milliseconds, 6000);
+}
+
 TEST(Pipeline, ModesKeepLessAndLess) {
   const int64_t none = kept_with(RecomputeMode::None);
   const int64_t full = kept_with(RecomputeMode::Full);

@@ -1,0 +1,321 @@
+// Makes data parallelism concrete, by what place found to be a partial sum and by the axes of the
+// mesh. With dp_shard every parameter becomes flat storage that is cut over it: gathered before its
+// first use, in the type of the cast that stood there, its gradient reduced into the same cut,
+// inside before across. Without, parameters stay whole and gradients are reduced everywhere. With
+// parallelism.zero_stage = 1 the whole weights persist and are gathered again after the update.
+//
+//   %w = param "output.weight" : f32[8,16]
+//   %w.bf16 = cast(%w; dtype=bf16, grad="f32") : bf16[8,16]
+//   %y = matmul(%x, %w.bf16) : bf16[4,16] @S(0:dp_shard)
+//   %d.w = matmul(%x, %d.y; ta=true, out="f32") : f32[8,16] @P(dp_shard)
+//   %w.new, ... = adamw(%w, %d.w, %m, %v, ...) : f32[8,16], ...
+// becomes
+//   %w.shard = bucket ["output.weight"] : f32[1024] @F(dp_shard)
+//   %w.full = all_gather(%w.shard; axis="dp_shard", types=["bf16[8,16]"]) : bf16[8,16]
+//   %y = matmul(%x, %w.full) : bf16[4,16] @S(0:dp_shard)
+//   %d.w = matmul(%x, %d.y; ta=true, out="f32") : f32[8,16] @P(dp_shard)
+//   %d.w.shard = reduce_scatter(%d.w; axis="dp_shard") : f32[1024] @F(dp_shard)
+//   %w.new, ... = adamw(%w.shard, %d.w.shard, %m, %v, ...) : f32[1024] @F(dp_shard), ...
+#include <algorithm>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "config/derived.h"
+#include "graph/builder.h"
+#include "graph/flat.h"
+#include "graph/ops/ops.h"
+#include "graph/sharding.h"
+#include "passes/pass.h"
+#include "passes/reduction.h"
+
+namespace weft {
+
+namespace {
+
+constexpr const char* kShardAxis = "dp_shard";
+
+struct Mode {
+  bool flat = false;         // storage is cut over kShardAxis
+  bool keep_whole = false;   // the step reads whole weights that persist (ZeRO-1)
+  bool reduce_once = false;  // micro-batches are added up before the reduction
+};
+
+// A parameter with all that belongs to it.
+struct Weight {
+  Node* param = nullptr;
+  std::string name;
+  std::string path;            // of the first reader: its collectives belong to that module
+  std::vector<Node*> readers;  // in order, the update aside
+  Node* update = nullptr;      // nullptr: the graph does not train it
+  Value* grad = nullptr;       // of one micro-batch; nullptr: there is none
+  Node* sum = nullptr;         // where micro-batches are added up; nullptr: there is one
+};
+
+bool takes_gradients(const Node& node) {
+  return node.phase == Phase::Optimizer || node.op == &kAccumulate;
+}
+
+class Sharder {
+ public:
+  Sharder(Graph& graph, const Mode& mode)
+      : graph_(graph), mode_(mode), position_(positions(graph)) {}
+
+  void run() {
+    std::vector<Weight> weights;  // all of them first: two may share a gradient
+    for (Node* node : graph_.nodes()) {
+      if (node->op == &kParam) weights.push_back(find_weight(node));
+    }
+    for (const Weight& weight : weights) shard(weight);
+    for (Node* node : graph_.nodes()) {
+      if (node->op == &kSquareSum) reduce_squares(node);
+    }
+  }
+
+  size_t params() const { return params_; }
+  size_t gradients() const { return gradients_; }
+
+ private:
+  Weight find_weight(Node* param) const {
+    Weight weight{.param = param,
+                  .name = std::get<std::string>(param->attrs.at(0)),
+                  .path = {},
+                  .readers = {}};
+    for (Node* user : param->result()->users) {
+      if (user->phase == Phase::Optimizer) {
+        weight.update = user;
+      } else if (std::find(weight.readers.begin(), weight.readers.end(), user) ==
+                 weight.readers.end()) {
+        weight.readers.push_back(user);
+      }
+    }
+    std::sort(weight.readers.begin(), weight.readers.end(),
+              [&](Node* a, Node* b) { return position_.at(a) < position_.at(b); });
+    weight.path = weight.readers.empty() ? param->path : weight.readers[0]->path;
+    for (const auto& output : graph_.outputs()) {
+      if (output.name == "grad." + weight.name) weight.grad = output.value;
+    }
+    if (weight.update != nullptr) {
+      CHECK(weight.update->op == &kAdamw, print_name(param), " is updated by ",
+            weight.update->op->name());
+      weight.grad = weight.update->operands.at(1);
+      if (weight.grad->def->op == &kAccumulate) {
+        weight.sum = weight.grad->def;
+        weight.grad = weight.sum->operands.at(1);
+      }
+    }
+    return weight;
+  }
+
+  static std::string print_name(const Node* param) { return "%" + param->result()->name; }
+
+  void shard(const Weight& weight) {
+    if (weight.grad != nullptr) reduce_gradient(weight);
+    if (mode_.flat) move_storage(weight);
+    ++params_;
+  }
+
+  void reduce_gradient(const Weight& weight) {
+    CHECK(is_partial(weight.grad->type), "the gradient of ", print_name(weight.param), " is ",
+          to_string(weight.grad->type));
+    if (weight.sum != nullptr && mode_.reduce_once) {
+      Value* state = weight.sum->operands.at(0);
+      graph_.set_type(state, placed_like(state->type, weight.grad->type));
+      graph_.retype(weight.sum);
+      reduce(weight.sum->result(), weight.path, Phase::Optimizer);
+      return;
+    }
+    Value* reduced = reduce(weight.grad, weight.path, Phase::Backward);
+    if (weight.sum == nullptr) return;
+    graph_.set_type(weight.sum->operands.at(0), reduced->type);
+    graph_.retype(weight.sum);
+  }
+
+  static TensorType placed_like(TensorType type, const TensorType& other) {
+    type.placement = other.placement;
+    return type;
+  }
+
+  // The gradient summed over the ranks, for all that take gradients. Two parameters may share one.
+  Value* reduce(Value* grad, const std::string& path, Phase phase) {
+    auto found = reduced_.find(grad);
+    if (found != reduced_.end()) return found->second;
+    // An all_reduce overwrites: whoever adds the partial sum to another one has to come first.
+    Node* last = grad->def;
+    std::vector<Node*> others;
+    for (Node* user : grad->users) {
+      if (takes_gradients(*user)) continue;
+      others.push_back(user);
+      if (position_.at(user) > position_.at(last)) last = user;
+    }
+    Node* before = graph_.next(last);
+    Value* reduced = add_reduction(grad, before, {.path = path, .phase = phase});
+    for (Node* other : others) use_again(other, reduced, grad);
+    for (Node* user : reduced->users) {
+      if (user->op == &kAccumulate && position_.at(user) < position_.at(last)) {
+        graph_.move_before(user, before);
+      }
+    }
+    ++gradients_;
+    return reduced_[grad] = reduced;
+  }
+
+  Value* add_reduction(Value* grad, Node* before, const NodeOptions& options) {
+    if (!mode_.flat) return all_reduce(graph_, grad, before, options);
+    Builder builder(graph_, before);
+    builder.set_path(options.path);
+    builder.set_phase(options.phase);
+    Node* node = builder.add(kReduceScatter, {grad}, {{"axis", std::string(kShardAxis)}},
+                             grad->name + ".shard");
+    graph_.replace_uses(grad, node->result(), node);
+    if (!is_partial(node->result()->type)) return node->result();
+    return all_reduce(graph_, node->result(), before, options);
+  }
+
+  void use_again(Node* user, Value* from, Value* to) {
+    for (size_t i = 0; i < user->operands.size(); ++i) {
+      if (user->operands[i] == from) graph_.replace_operand(user, i, to);
+    }
+  }
+
+  // The parameter, its moments and its update in flat storage.
+  void move_storage(const Weight& weight) {
+    Node* param = weight.param;
+    Value* w = param->result();
+    const bool stored = weight.update != nullptr || !mode_.keep_whole;
+    Value* shard = stored ? add_bucket(weight) : nullptr;
+    Value* whole = weight.readers.empty() ? nullptr : add_whole(weight, shard);
+    if (weight.update != nullptr) {
+      Node* update = weight.update;
+      graph_.replace_operand(update, 0, shard);
+      for (size_t moment : {2, 3}) graph_.set_type(update->operands.at(moment), shard->type);
+      graph_.retype(update);
+      if (mode_.keep_whole && whole != nullptr) {
+        add_gather(graph_.next(update), {update->result(), whole}, whole->type,
+                   {.name = whole->name + ".new", .path = weight.path, .phase = update->phase});
+      }
+    }
+    CHECK(w->users.empty(), print_name(param), " is still read");
+    graph_.erase(param);
+  }
+
+  Value* add_bucket(const Weight& weight) {
+    const Node* param = weight.param;
+    const TensorType& type = param->result()->type;
+    const TensorType flat{
+        type.dtype, {flat_size({&type.shape, 1})}, {{PlacementKind::Flat, kShardAxis}}};
+    const NodeOptions options{
+        .name = param->result()->name + ".shard", .path = param->path, .phase = param->phase};
+    return graph_
+        .insert_source(weight.param, kBucket, std::vector<std::string>{weight.name}, flat, options)
+        ->result();
+  }
+
+  // The weight that the step reads, in the type that it is read in.
+  Value* add_whole(const Weight& weight, Value* shard) {
+    Value* w = weight.param->result();
+    Node* first = weight.readers.front();
+    const bool cast = are_equal_casts(weight.readers);
+    const TensorType type{cast ? first->result()->type.dtype : w->type.dtype, w->type.shape, {}};
+    const NodeOptions options{
+        .name = w->name + ".full", .path = first->path, .phase = first->phase};
+    Value* whole = nullptr;
+    if (mode_.keep_whole) {
+      whole = graph_.insert_source(weight.param, kState, "full." + weight.name, type, options)
+                  ->result();
+    } else {
+      whole = add_gather(first, {shard}, type, options)->result();
+    }
+    for (Node* reader : weight.readers) {
+      if (cast) {
+        graph_.replace_uses(reader->result(), whole);
+        graph_.erase(reader);
+      } else {
+        use_again(reader, w, whole);
+      }
+    }
+    return whole;
+  }
+
+  // Whether all readers convert the parameter to one type, so that the gather can.
+  static bool are_equal_casts(const std::vector<Node*>& readers) {
+    return std::all_of(readers.begin(), readers.end(), [&](const Node* reader) {
+      return reader->op == &kCast &&
+             reader->result()->type.dtype == readers[0]->result()->type.dtype;
+    });
+  }
+
+  Node* add_gather(Node* before, std::vector<Value*> operands, const TensorType& type,
+                   const NodeOptions& options) {
+    Builder builder(graph_, before);
+    builder.set_path(options.path);
+    builder.set_phase(options.phase);
+    return builder.add(
+        kAllGather, std::move(operands),
+        {{"axis", std::string(kShardAxis)}, {"types", std::vector<std::string>{to_string(type)}}},
+        options.name);
+  }
+
+  // The norm's sum over the cuts; exact, so it needs no order.
+  void reduce_squares(Node* node) {
+    TensorType type = node->result()->type;
+    type.placement = result_placements(node->call()).at(0);
+    if (!is_partial(type)) return;
+    graph_.set_type(node->result(), std::move(type));
+    all_reduce(graph_, node->result(), graph_.next(node),
+               {.path = node->path, .phase = node->phase});
+  }
+
+  Graph& graph_;
+  const Mode mode_;
+  const std::unordered_map<const Node*, int64_t> position_;
+  std::unordered_map<const Value*, Value*> reduced_;
+  size_t params_ = 0;
+  size_t gradients_ = 0;
+};
+
+Mode mode_of(const PassContext& context, const Mesh& mesh) {
+  const Config& config = context.config;
+  const bool flat = std::any_of(mesh.axes.begin(), mesh.axes.end(),
+                                [](const MeshAxis& axis) { return axis.name == kShardAxis; });
+  const bool first_stage = config.parallelism.zero_stage == 1;
+  USER_CHECK(flat || !first_stage, describe_key(config, "parallelism.zero_stage"),
+             ": no ranks share the optimizer state; set parallelism.data_parallel_shard_degree");
+  return {.flat = flat,
+          .keep_whole = first_stage,
+          .reduce_once = first_stage || !config.training.reduce_every_micro_batch};
+}
+
+bool run(Graph& graph, PassContext& context) {
+  if (graph.mesh().axes.empty()) {
+    context.note = "one rank";
+    return false;
+  }
+  const Mode mode = mode_of(context, graph.mesh());
+  Sharder sharder(graph, mode);
+  sharder.run();
+  const std::string storage = mode.keep_whole ? "moments are cut, weights stay whole"
+                              : mode.flat     ? "parameters are cut"
+                                              : "parameters stay whole";
+  context.note = cat(storage, ": ", sharder.params(), "; ", sharder.gradients(),
+                     " gradients reduced", mode.reduce_once ? " once a step" : "");
+  return sharder.gradients() > 0 || (mode.flat && sharder.params() > 0);
+}
+
+constexpr Fact kNeeds[] = {Fact::Placed};
+constexpr Fact kGives[] = {Fact::Sharded};
+
+}  // namespace
+
+constexpr Pass shard_params{
+    .name = "shard_params",
+    .doc =
+        "Puts parameters, moments and gradients where the mesh wants them. With the axis dp_shard "
+        "they become flat storage cut over it, gathered before the first use and reduced into the "
+        "same cut, then across dp_replicate; without it, gradients are all-reduced. With "
+        "parallelism.zero_stage = 1 whole weights persist and are gathered after the update.",
+    .needs = kNeeds,
+    .gives = kGives,
+    .run = run,
+};
+
+}  // namespace weft
