@@ -36,10 +36,6 @@ bool is_start(const Node& node) {
   return node.op->traits.collective && node.op->name().ends_with("_start");
 }
 
-std::string bucket_name(const std::vector<std::string>& members) {
-  return members.size() == 1 ? members[0] : cat(members.at(0), "+", members.size() - 1);
-}
-
 Homes::Homes(const Graph& graph) {
   for (const auto& node : graph.order()) add_results(*node, graph.mesh());
   for (const auto& node : graph.order()) {

@@ -49,7 +49,4 @@ std::string collective_name(const Node& node);
 bool is_all_gather(const Node& node);
 bool is_start(const Node& node);
 
-// How a bucket of these parameters is called: the first one, and how many more.
-std::string bucket_name(const std::vector<std::string>& members);
-
 }  // namespace weft

@@ -11,6 +11,7 @@
 #include <unordered_set>
 
 #include "graph/cost.h"
+#include "graph/flat.h"
 #include "graph/ops/ops.h"
 #include "plan/check.h"
 #include "plan/homes.h"

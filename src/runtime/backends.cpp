@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "runtime/comm/kernels.h"
 #include "runtime/cpu/device.h"
 #include "runtime/cpu/kernels.h"
 #include "runtime/cuda/backend.h"
@@ -12,13 +13,26 @@
 namespace weft {
 namespace {
 
+// A host backend's own kernels and the collectives between host ranks.
+template <std::span<const Kernel> (*kOwn)()>
+std::span<const Kernel> with_collectives() {
+  static const std::vector<Kernel> kernels = [] {
+    std::vector<Kernel> joined(kOwn().begin(), kOwn().end());
+    joined.insert(joined.end(), comm_kernels().begin(), comm_kernels().end());
+    return joined;
+  }();
+  return kernels;
+}
+
 std::vector<Backend> make_list() {
+  const auto reference = with_collectives<reference_kernels>;
+  const auto cpu = with_collectives<cpu_kernels>;
   std::vector<Backend> list = {
-      {.name = "reference", .kernels = reference_kernels, .make_device = make_host_device},
-      {.name = "cpu", .kernels = cpu_kernels, .make_device = make_host_device},
+      {.name = "reference", .kernels = reference, .make_device = make_host_device},
+      {.name = "cpu", .kernels = cpu, .make_device = make_host_device},
   };
   if (const Backend* cuda = cuda_backend()) list.push_back(*cuda);
-  list.push_back({.name = "null", .kernels = cpu_kernels, .make_device = make_null_device});
+  list.push_back({.name = "null", .kernels = cpu, .make_device = make_null_device});
   return list;
 }
 

@@ -33,8 +33,20 @@ struct PlacedLaunch : Launch {
 
 void launch_with_place(const Launch& launch) {
   const auto& placed = static_cast<const PlacedLaunch&>(launch);
-  if (placed.comm != nullptr) placed.comm->mark(placed.channel, placed.where);
-  with_place(placed.where, [&] { placed.kernel->launch(launch); });
+  Communicator* comm = placed.comm;
+  if (comm == nullptr) {
+    with_place(placed.where, [&] { placed.kernel->launch(launch); });
+    return;
+  }
+  comm->mark(placed.channel, placed.where);
+  try {
+    with_place(placed.where, [&] { placed.kernel->launch(launch); });
+  } catch (const std::exception& error) {
+    // The other streams and ranks would wait for a collective that never comes.
+    comm->abort(error.what());
+    throw;
+  }
+  comm->mark(placed.channel, "");
 }
 
 const Kernel& find_kernel(std::span<const Kernel> kernels, const Step& step) {

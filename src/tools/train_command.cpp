@@ -57,6 +57,13 @@ ExitCode train_rank(const Config& config, Communicator& comm) {
   return result.interrupted ? ExitCode::Interrupted : ExitCode::Done;
 }
 
+// Whether the error only tells that another rank has failed.
+bool is_follow_up(const std::exception& error) {
+  const auto* device = dynamic_cast<const DeviceError*>(&error);
+  return device != nullptr &&
+         (device->code() == ExitCode::PeerLost || device->code() == ExitCode::Hang);
+}
+
 // Ranks as threads of this process; the first error ends them all and is the one that is thrown.
 ExitCode train_threads(const Config& config, const Mesh& mesh, int64_t ranks) {
   ThreadsJob job(ranks);
@@ -70,9 +77,9 @@ ExitCode train_threads(const Config& config, const Mesh& mesh, int64_t ranks) {
       try {
         codes[static_cast<size_t>(rank)] = train_rank(config, *comm);
       } catch (const std::exception& error) {
-        std::lock_guard lock(mutex);
-        if (!first_error) first_error = std::current_exception();
         comm->abort(error.what());
+        std::lock_guard lock(mutex);
+        if (!first_error || !is_follow_up(error)) first_error = std::current_exception();
       }
     });
   }

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/half.h"
 #include "graph/flat.h"
 #include "train/init.h"
 
@@ -43,6 +44,10 @@ ParamStore::ParamStore(const Compiled& compiled, Executor& executor, Device& dev
   for (const ParamInfo& param : compiled.params) {
     CHECK(by_name.contains(param.name), "the plan has no parameter ", param.name);
     locations_.push_back(by_name.at(param.name));
+    const auto copy =
+        std::find_if(compiled.plan.states.begin(), compiled.plan.states.end(),
+                     [&](const Binding& state) { return state.name == "full." + param.name; });
+    copies_.push_back(copy == compiled.plan.states.end() ? nullptr : &*copy);
   }
 }
 
@@ -72,10 +77,17 @@ void ParamStore::initialize(uint64_t seed) {
     executor_.write_part(locations_[i].binding->name, part.at * kFloat, values.data(),
                          part.elements * kFloat);
   }
+  for (size_t i = 0; i < copies_.size(); ++i) {
+    if (copies_[i] == nullptr) continue;
+    values.resize(static_cast<size_t>(count(compiled_.params[i].shape)));
+    init_param(compiled_.params[i], seed, 0, values);
+    write_copy(*copies_[i], values);
+  }
 }
 
 void ParamStore::write(size_t param, std::span<const float> values) {
   const Location& location = locations_.at(param);
+  if (copies_.at(param) != nullptr) write_copy(*copies_[param], values);
   const Part part = own_part(location, static_cast<int64_t>(values.size()));
   if (part.elements == 0) return;
   executor_.write_part(location.binding->name, part.at * kFloat, values.data() + part.from,
@@ -94,6 +106,17 @@ void ParamStore::read(size_t param, std::span<float> values) {
   auto stream = device_.make_stream("read");
   stream->copy_out(values.data(), member.data, bytes);
   stream->synchronize();
+}
+
+void ParamStore::write_copy(const Binding& copy, std::span<const float> values) {
+  if (copy.tensor.dtype == DType::F32) {
+    executor_.write(copy.name, values.data(), static_cast<int64_t>(values.size_bytes()));
+    return;
+  }
+  CHECK(copy.tensor.dtype == DType::BF16, copy.name, " is ", dtype_name(copy.tensor.dtype));
+  std::vector<uint16_t> rounded;
+  for (float value : values) rounded.push_back(bf16_from_f32(value));
+  executor_.write(copy.name, rounded.data(), static_cast<int64_t>(rounded.size() * 2));
 }
 
 void ParamStore::gather(const Binding& binding) {

@@ -43,6 +43,7 @@ class ParamStore {
   };
 
   Part own_part(const Location& location, int64_t elements) const;
+  void write_copy(const Binding& copy, std::span<const float> values);
   void gather(const Binding& binding);
   void release_gathered();
 
@@ -51,6 +52,9 @@ class ParamStore {
   Device& device_;
   Communicator* comm_;
   std::vector<Location> locations_;  // by parameter
+  // By parameter: the whole copy in the compute type that the step reads where only the update is
+  // sharded (ZeRO-1), or null.
+  std::vector<const Binding*> copies_;
   // The flat that was read last, whole: its parameters are mostly read one after the other.
   const Binding* gathered_ = nullptr;
   void* gathered_memory_ = nullptr;

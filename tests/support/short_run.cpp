@@ -1,17 +1,22 @@
 // Trains a tiny model for a few steps.
 #include "support/short_run.h"
 
+#include <stdexcept>
+#include <thread>
+
 #include "config/load.h"
 #include "config/validate.h"
 #include "data/loader.h"
+#include "runtime/comm/threads.h"
 #include "train/session.h"
 
 namespace weft {
 
-ShortRun short_run(const std::vector<std::string>& overrides, int64_t steps) {
-  Config config = parse_config("", "test", overrides);
-  validate(config, 1);
-  Session session(config, compile(config));
+namespace {
+
+ShortRun run_rank(const Config& config, Communicator* comm, int64_t steps) {
+  const int64_t ranks = comm == nullptr ? 1 : comm->ranks();
+  Session session(config, compile(config, {.data_vocab = 0, .ranks = ranks}), comm);
   session.initialize(7);
   TokenSource source = TokenSource::synthetic(session.compiled().spec.vocab_size);
   int64_t batch_size = config.training.local_batch_size;
@@ -39,6 +44,44 @@ ShortRun short_run(const std::vector<std::string>& overrides, int64_t steps) {
     run.params.insert(run.params.end(), values.begin(), values.end());
   }
   return run;
+}
+
+}  // namespace
+
+ShortRun short_run(const std::vector<std::string>& overrides, int64_t steps) {
+  Config config = parse_config("", "test", overrides);
+  validate(config, 1);
+  return run_rank(config, nullptr, steps);
+}
+
+ShortRun short_run_on_ranks(int64_t ranks, const std::vector<std::string>& overrides,
+                            int64_t steps) {
+  Config config = parse_config("", "test", overrides);
+  validate(config, ranks);
+  config.device.threads = 1;
+  const Mesh mesh = data_parallel_mesh(config, ranks);
+  ThreadsJob job(ranks);
+  std::vector<ShortRun> runs(static_cast<size_t>(ranks));
+  std::vector<std::string> errors(static_cast<size_t>(ranks));
+  std::vector<std::thread> threads;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      std::unique_ptr<Communicator> comm = job.join({mesh, rank});
+      try {
+        runs[static_cast<size_t>(rank)] = run_rank(config, comm.get(), steps);
+      } catch (const std::exception& error) {
+        errors[static_cast<size_t>(rank)] = error.what();
+        comm->abort(error.what());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    const auto r = static_cast<size_t>(rank);
+    if (!errors[r].empty()) throw std::runtime_error(cat("rank ", rank, ": ", errors[r]));
+    if (!(runs[r] == runs[0])) throw std::runtime_error(cat("rank ", rank, " differs from rank 0"));
+  }
+  return runs[0];
 }
 
 }  // namespace weft

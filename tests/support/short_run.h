@@ -22,4 +22,9 @@ struct ShortRun {
 // Runs `steps` optimizer steps on synthetic tokens with these config overrides.
 ShortRun short_run(const std::vector<std::string>& overrides, int64_t steps = 3);
 
+// The same on ranks that are threads of this process. All of them must end with the same losses and
+// parameters; rank 0's are returned.
+ShortRun short_run_on_ranks(int64_t ranks, const std::vector<std::string>& overrides,
+                            int64_t steps = 3);
+
 }  // namespace weft
