@@ -40,7 +40,8 @@ TEST(Compile, RecomputationIsNoWorkOfTheModel) {
 }
 
 TEST(Compile, TakesTheVocabularyOfTheData) {
-  EXPECT_EQ(compile(tiny({"--model.vocab_size=-1"}), 65).spec.vocab_size, 65);
+  EXPECT_EQ(
+      compile(tiny({"--model.vocab_size=-1"}), {.data_vocab = 65, .ranks = 1}).spec.vocab_size, 65);
 }
 
 TEST(Compile, DumpsThePassesAskedFor) {

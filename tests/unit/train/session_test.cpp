@@ -114,7 +114,8 @@ TEST(Session, MicroBatchesAddUpToTheBatch) {
   split.initialize(1);
   const StepResult a = step(whole, 0, 1e-3);
   const StepResult b =
-      split.train_step({.step = 0, .seed = 3, .lr = 1e-3}, [](int64_t first, Batch& batch) {
+      split.train_step({.step = 0, .seed = 3, .lr = 1e-3}, [](int64_t first_sample, Batch& batch) {
+        const int64_t first = first_sample * 8;
         Batch all;
         count_up(all);
         batch.tokens.assign(all.tokens.begin() + first, all.tokens.begin() + first + 8);
