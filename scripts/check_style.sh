@@ -52,10 +52,10 @@ too_long 600 "${sources[@]}"
 too_long 10 'src/*/README.md'
 
 # A function starts at a line that opens a brace at indentation 0 or 2 after a parameter list, and
-# ends at the brace that closes it.
+# ends at the brace that closes it; a lambda is part of the function around it.
 git ls-files "${sources[@]}" | xargs awk -v limit=80 '
   FNR == 1 { inside = 0 }
-  !inside && /^( ? ?)[A-Za-z].*\)( const| override| noexcept| -> .*)* \{$/ {
+  !inside && !/\[[^]]*\]\(/ && /^( ? ?)[A-Za-z].*\)( const| override| noexcept| -> .*)* \{$/ {
     inside = 1; start = FNR; match($0, /^ */); indent = substr($0, 1, RLENGTH)
   }
   inside && $0 == indent "}" {
