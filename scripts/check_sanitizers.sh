@@ -21,7 +21,8 @@ if [[ ${#tests[@]} -eq 0 ]]; then
 fi
 ninja -C "$build" "${tests[@]}" | tail -n 1
 
-export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
+# Not detect_stack_use_after_return: its frames are too little aligned for wide vectors (GCC bug 110027).
+export ASAN_OPTIONS=strict_string_checks=1
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 export TSAN_OPTIONS=halt_on_error=1
 # The thread sanitizer cannot place its shadow memory where addresses are laid out at random.
