@@ -119,6 +119,13 @@ struct CompileConfig {
   std::vector<std::string> overlap_with;
 };
 
+// Ranks of one job; a link slower than it is serves tests and learners.
+struct CommConfig {
+  double timeout_seconds = 10;
+  double link_bandwidth = 0;  // bytes per second; 0: no limit
+  double link_latency = 0;    // seconds
+};
+
 struct CheckpointConfig {
   bool enable = true;
   std::string folder = "weights";
@@ -158,6 +165,7 @@ struct Config {
   ParallelismConfig parallelism;
   ActivationCheckpointConfig activation_checkpoint;
   CompileConfig compile;
+  CommConfig comm;
   CheckpointConfig checkpoint;
   MetricsConfig metrics;
   ValidationConfig validation;

@@ -309,6 +309,24 @@ void add_compile(Keys& keys) {
          .effective_when = &kOverlaps});
 }
 
+void add_comm(Keys& keys) {
+  using C = CommConfig;
+  SectionKeys s(keys, "comm", &Config::comm);
+  s.add("timeout_seconds", &C::timeout_seconds,
+        {.doc = "Silence of a rank that others wait for, until it counts as hung and the job ends.",
+         .range = {.above = 0},
+         .effective_when = &kManyRanks});
+  s.add("link_bandwidth", &C::link_bandwidth,
+        {.doc = "Bytes per second of an artificially slow link between the ranks, to see what "
+                "overlap hides; 0 is no limit. Results do not depend on it.",
+         .range = {.at_least = 1000, .also = 0},
+         .effective_when = &kManyRanks});
+  s.add("link_latency", &C::link_latency,
+        {.doc = "Seconds that every collective on that link takes besides.",
+         .range = {.at_least = 0, .at_most = 60},
+         .effective_when = &kManyRanks});
+}
+
 void add_checkpoint(Keys& keys) {
   using C = CheckpointConfig;
   SectionKeys s(keys, "checkpoint", &Config::checkpoint);
@@ -376,6 +394,7 @@ Keys make_keys() {
   add_parallelism(keys);
   add_activation_checkpoint(keys);
   add_compile(keys);
+  add_comm(keys);
   add_checkpoint(keys);
   add_reporting(keys);
   add_machine(keys);
@@ -394,6 +413,7 @@ const std::vector<Section>& config_sections() {
       {"parallelism", "How ranks divide the work."},
       {"activation_checkpoint", "Memory against time: what the backward recomputes."},
       {"compile", "The compiler's passes and their dumps."},
+      {"comm", "How ranks wait for each other."},
       {"checkpoint", "Weights read at the start and written at the end."},
       {"metrics", "Progress lines and the metrics file."},
       {"validation", "Loss on held-out tokens."},

@@ -14,6 +14,7 @@
 #include "tools/commands.h"
 #include "tools/launcher.h"
 #include "train/compile.h"
+#include "train/session.h"
 #include "train/trainer.h"
 
 namespace weft {
@@ -73,7 +74,7 @@ ExitCode train_threads(const Config& config, const Mesh& mesh, int64_t ranks) {
   std::exception_ptr first_error;
   for (int64_t rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
-      std::unique_ptr<Communicator> comm = job.join({mesh, rank});
+      std::unique_ptr<Communicator> comm = job.join({mesh, rank}, comm_options(config));
       try {
         codes[static_cast<size_t>(rank)] = train_rank(config, *comm);
       } catch (const std::exception& error) {
@@ -105,7 +106,7 @@ ExitCode run_train(const TrainArguments& arguments, const std::vector<std::strin
   const Mesh mesh = data_parallel_mesh(config, arguments.ranks);
   if (arguments.transport == "threads") return train_threads(config, mesh, arguments.ranks);
   int code = launch_ranks({.ranks = arguments.ranks, .report = {}}, [&](int64_t rank, ShmJob& job) {
-    std::unique_ptr<Communicator> comm = job.join({mesh, rank});
+    std::unique_ptr<Communicator> comm = job.join({mesh, rank}, comm_options(config));
     return static_cast<int>(train_rank(config, *comm));
   });
   return static_cast<ExitCode>(code);

@@ -14,9 +14,6 @@ namespace weft {
 
 namespace {
 
-// Collectives of the host's thread use a channel that no stream of a plan has.
-constexpr int64_t kHostChannel = 3;
-
 constexpr int64_t kFloat = sizeof(float);
 
 std::vector<Shape> shapes_of(const Binding& binding) {

@@ -16,6 +16,7 @@
 #include "data/loader.h"
 #include "plan/summary.h"
 #include "plan/text.h"
+#include "runtime/comm/host_work.h"
 #include "train/metrics.h"
 #include "train/session.h"
 #include "train/weights.h"
@@ -247,6 +248,7 @@ void read_finite(Session& session, size_t param, std::span<float> values) {
 
 // Rank 0 writes; the others only take part in gathering, parameter by parameter.
 std::string save(const Run& run) {
+  const HostWork work(run.comm, "saving weights");
   const Config& config = run.config;
   Session& session = run.session;
   const Compiled& compiled = session.compiled();
@@ -335,6 +337,7 @@ TrainResult train(const Config& config, const std::atomic<bool>& stop, Communica
   const int64_t ranks = comm == nullptr ? 1 : comm->ranks();
   const bool first = comm == nullptr || comm->rank() == 0;
   validate(config, ranks);
+  std::optional<HostWork> start(std::in_place, comm, "the start of the run");
   std::optional<TokenFile> file = open_training_file(config);
   int64_t data_vocab = file ? file->vocab_size().value_or(0) : 0;
   Compiled compiled = compile(config, {.data_vocab = data_vocab, .ranks = ranks});
@@ -355,6 +358,7 @@ TrainResult train(const Config& config, const std::atomic<bool>& stop, Communica
   Session session(config, std::move(compiled), comm);
   set_weights(config, session);
   if (first) announce(session.compiled(), ranks);
+  start.reset();
 
   Run run{config, session, data, log ? &*log : nullptr, comm};
   LoopResult result = run_loop(run, stop);

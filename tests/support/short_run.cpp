@@ -66,7 +66,7 @@ ShortRun short_run_on_ranks(int64_t ranks, const std::vector<std::string>& overr
   std::vector<std::thread> threads;
   for (int64_t rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
-      std::unique_ptr<Communicator> comm = job.join({mesh, rank});
+      std::unique_ptr<Communicator> comm = job.join({mesh, rank}, comm_options(config));
       try {
         runs[static_cast<size_t>(rank)] = run_rank(config, comm.get(), steps);
       } catch (const std::exception& error) {

@@ -69,7 +69,7 @@ void check_silence(const Control& control, int64_t rank, int64_t peer, int64_t s
       rank,
       cat("rank ", culprit, " hangs: no sign of life for ", seconds_text(silent), " at ",
           control.whereabouts(culprit), ", while rank ", rank, " waits at ",
-          control.whereabouts(rank), "; if the work takes that long, set comm.timeout higher"),
+          control.whereabouts(rank), "; if the work takes that long, set comm.timeout_seconds higher"),
       ExitCode::Hang);
 }
 

@@ -47,6 +47,9 @@ struct CollectiveSite {
   int64_t channel = 0;
 };
 
+// The channel of collectives and marks that the host's thread makes: no stream of a plan has it.
+inline constexpr int64_t kHostChannel = 3;
+
 class Communicator {
  public:
   virtual ~Communicator() = default;

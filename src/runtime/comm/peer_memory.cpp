@@ -462,6 +462,7 @@ void PeerMemory::delay(int64_t bytes) {
   constexpr int64_t kNap = 20'000'000;
   for (int64_t left; (left = end - monotonic_ns()) > 0;) {
     control_.check_alive();
+    control_.at(rank()).sign_of_life = monotonic_ns();
     std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(left, kNap)));
   }
 }
