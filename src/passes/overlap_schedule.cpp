@@ -74,7 +74,7 @@ std::vector<std::string> members_of(const Node& start) {
 
 class Scheduler {
  public:
-  Scheduler(const Graph& graph, const Config& config) : graph_(graph), nodes_(graph.nodes()) {
+  Scheduler(const Graph& graph, const Config& config) : nodes_(graph.nodes()) {
     for (size_t k = 0; k < nodes_.size(); ++k) {
       index_.emplace(nodes_[k], static_cast<int64_t>(k));
       if (nodes_[k]->phase != Phase::Optimizer) end_of_backward_ = static_cast<int64_t>(k) + 1;
@@ -289,7 +289,6 @@ class Scheduler {
     return order;
   }
 
-  const Graph& graph_;
   const std::vector<Node*> nodes_;
   std::unordered_map<const Node*, int64_t> index_;
   std::vector<const Value*> outputs_;

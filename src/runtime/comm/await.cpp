@@ -1,5 +1,6 @@
 // How a rank waits for another, and how it finds out that the other will never come.
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "runtime/comm/control.h"
@@ -46,7 +47,7 @@ int64_t find_culprit(const Control& control, int64_t peer) {
 }
 
 std::string seconds_text(double seconds) {
-  return cat(format_double(static_cast<int64_t>(seconds * 10 + 0.5) / 10.0), " s");
+  return cat(format_double(std::round(seconds * 10) / 10), " s");
 }
 
 void check_silence(const Control& control, int64_t rank, int64_t peer, int64_t since,
@@ -65,12 +66,12 @@ void check_silence(const Control& control, int64_t rank, int64_t peer, int64_t s
   const double silent =
       static_cast<double>(monotonic_ns() - control.at(culprit).sign_of_life.load()) * 1e-9;
   if (silent < timeout || culprit == rank) return;
-  control.abort(
-      rank,
-      cat("rank ", culprit, " hangs: no sign of life for ", seconds_text(silent), " at ",
-          control.whereabouts(culprit), ", while rank ", rank, " waits at ",
-          control.whereabouts(rank), "; if the work takes that long, set comm.timeout_seconds higher"),
-      ExitCode::Hang);
+  control.abort(rank,
+                cat("rank ", culprit, " hangs: no sign of life for ", seconds_text(silent), " at ",
+                    control.whereabouts(culprit), ", while rank ", rank, " waits at ",
+                    control.whereabouts(rank),
+                    "; if the work takes that long, set comm.timeout_seconds higher"),
+                ExitCode::Hang);
 }
 
 // Shows the others what this rank waits for, as long as it does.

@@ -36,11 +36,12 @@ class ThreadRank : public PeerMemory {
       own.reset(std::aligned_alloc(64, bytes), std::free);
       if (!own) throw std::bad_alloc();
     }
-    const std::shared_ptr<void>* holder = &own;
-    std::vector<const std::shared_ptr<void>*> holders(static_cast<size_t>(ranks()));
+    const auto holder = reinterpret_cast<uintptr_t>(&own);
+    std::vector<uintptr_t> holders(static_cast<size_t>(ranks()));
     exchange({reinterpret_cast<const char*>(&holder), sizeof holder},
              {reinterpret_cast<char*>(holders.data()), holders.size() * sizeof holder});
-    block.shared = *holders[static_cast<size_t>(block.leader)];
+    const uintptr_t leader = holders[static_cast<size_t>(block.leader)];
+    block.shared = *reinterpret_cast<const std::shared_ptr<void>*>(leader);
     block.bases.assign(block.bases.size(), static_cast<char*>(block.shared.get()));
     barrier();  // until then the leader's holder is read
   }
@@ -61,7 +62,7 @@ class ThreadRank : public PeerMemory {
 
 struct ThreadsJob::State {
   struct Free {
-    void operator()(void* memory) const { std::free(memory); }
+    void operator()(void* block) const { std::free(block); }
   };
   std::unique_ptr<void, Free> memory;
   Control control;
