@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/text.h"
+#include "plan/comm_volume.h"
 
 namespace weft {
 namespace {
@@ -21,18 +22,6 @@ std::string padded(std::string_view label) {
 
 std::string percent(double part, double whole) {
   return cat(static_cast<int64_t>(whole > 0 ? part / whole * 100 + 0.5 : 0), "%");
-}
-
-// "950 us": seconds at three digits in the unit that suits them.
-std::string short_time(double seconds) {
-  if (seconds <= 0) return "0 s";
-  if (seconds >= 60) return human_duration(seconds);
-  char text[32];
-  const auto [scale, unit] = seconds < 1e-3 ? std::pair{1e6, "us"}
-                             : seconds < 1  ? std::pair{1e3, "ms"}
-                                            : std::pair{1.0, "s"};
-  std::snprintf(text, sizeof text, "%.3g %s", seconds * scale, unit);
-  return text;
 }
 
 // "l3.attn.out" and "layers.3.mlp" without the number, so that the layers of a model are one group.
@@ -101,6 +90,11 @@ std::string phase_counts(const std::vector<Step>& steps) {
   return text;
 }
 
+std::string size_range(int64_t smallest, int64_t largest) {
+  const std::string low = human_bytes(static_cast<double>(smallest));
+  return smallest == largest ? low : cat(low, " to ", human_bytes(static_cast<double>(largest)));
+}
+
 std::string time_line(const std::vector<Step>& steps, double total) {
   std::map<std::string, double> by_op;
   for (const Step& step : steps) by_op[step.op] += step.seconds;
@@ -112,13 +106,27 @@ std::string time_line(const std::vector<Step>& steps, double total) {
   return text + "\n";
 }
 
+// The exchanges of one rank; nothing for a program without any.
+std::string collective_lines(const Plan& plan, ProgramKind program) {
+  std::string text;
+  for (const CollectiveVolume& volume : collective_volumes(plan, program)) {
+    text +=
+        cat(padded(text.empty() ? "  collectives" : ""), volume.kind, " ", volume.axis, "=",
+            volume.ranks, "  ", volume.calls, " of ", size_range(volume.smallest, volume.largest),
+            "  a rank sends ", human_bytes(static_cast<double>(volume.sent_bytes)), "\n");
+  }
+  if (text.empty()) return text;
+  return text + cat(padded(""), "copied for packing ",
+                    human_bytes(static_cast<double>(packing_bytes(plan, program))), "\n");
+}
+
 std::string program_lines(const Plan& plan, ProgramKind program) {
   const std::vector<Step>& steps = plan.program(program);
   const double seconds = program_seconds(plan, program);
   std::string text = cat(padded(cat("program ", program_name(program))), steps.size(), " steps",
                          phase_counts(steps), "\n");
   text += cat(padded("  flops"), human_count(program_flops(plan, program)), "\n");
-  text += time_line(steps, seconds);
+  text += time_line(steps, seconds) + collective_lines(plan, program);
   const Peak peak = peak_memory(plan, program);
   text += cat(padded("  peak"), human_bytes(static_cast<double>(peak.total)), " at ",
               step_label(program, peak.step, steps[peak.step]), "\n", padded("  of it"));
@@ -174,6 +182,17 @@ double program_seconds(const Plan& plan, ProgramKind program) {
   return by_stream.empty() ? 0 : *std::max_element(by_stream.begin(), by_stream.end());
 }
 
+std::string short_time(double seconds) {
+  if (seconds <= 0) return "0 s";
+  if (seconds >= 60) return human_duration(seconds);
+  char text[32];
+  const auto [scale, unit] = seconds < 1e-3 ? std::pair{1e6, "us"}
+                             : seconds < 1  ? std::pair{1e3, "ms"}
+                                            : std::pair{1.0, "s"};
+  std::snprintf(text, sizeof text, "%.3g %s", seconds * scale, unit);
+  return text;
+}
+
 std::string summarize(const Plan& plan) {
   std::vector<std::string> axes;
   for (const MeshAxis& axis : plan.mesh.axes) axes.push_back(cat(axis.name, "=", axis.size));
@@ -185,6 +204,11 @@ std::string summarize(const Plan& plan) {
   text += cat(padded("arena"), human_bytes(static_cast<double>(plan.arena_bytes)), " (",
               plan.arena_bytes, " bytes)  persistent ",
               human_bytes(static_cast<double>(plan.persistent_bytes)), "\n");
+  const BucketSizes buckets = bucket_sizes(plan);
+  if (buckets.count > 0) {
+    text += cat(padded("buckets"), buckets.count, " of ",
+                size_range(buckets.smallest, buckets.largest), "\n");
+  }
   Peak highest;
   ProgramKind highest_program = ProgramKind::Last;
   for (int i = 0; i < kPrograms; ++i) {

@@ -1,5 +1,6 @@
 // The page a person reads, and the golden that shows in its diff what a change costs: steps, FLOPs,
-// peak memory by kind and at which step, the largest buffers, predicted time.
+// peak memory by kind and at which step, the largest buffers, predicted time, and what a rank
+// exchanges with others if there are any.
 #pragma once
 
 #include <string>
@@ -18,6 +19,9 @@ Peak peak_memory(const Plan& plan, ProgramKind program);
 
 double program_flops(const Plan& plan, ProgramKind program);
 double program_seconds(const Plan& plan, ProgramKind program);
+
+// "950 us": seconds at three digits in the unit that suits them.
+std::string short_time(double seconds);
 
 std::string summarize(const Plan& plan);
 

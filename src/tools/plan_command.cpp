@@ -11,6 +11,7 @@
 #include "plan/text.h"
 #include "tools/commands.h"
 #include "train/compile.h"
+#include "train/fit.h"
 
 namespace weft {
 
@@ -29,6 +30,28 @@ int64_t data_vocabulary(const Config& config) {
   return TokenFile::open(config.training.dataset_path).vocab_size().value_or(0);
 }
 
+// The step as the streams run it beside each other.
+void log_estimate(const StepEstimate& estimate) {
+  log_line(cat("step time     ", short_time(estimate.seconds), " predicted"));
+  log_line(cat("computing     ", short_time(estimate.compute_seconds)));
+  log_line(cat("exposed comm  ", short_time(estimate.exposed_seconds()), " of ",
+               short_time(estimate.collective_seconds), " of collectives"));
+}
+
+// Whether the device holds the plan, or else what would make it fit.
+void log_fit(const Compiled& compiled, const Config& config, int64_t ranks) {
+  const int64_t have = memory_limit(compiled);
+  const int64_t need = compiled.plan.arena_bytes;
+  const auto bytes = [](int64_t count) { return human_bytes(static_cast<double>(count)); };
+  log_line(cat("fits          ", need <= have ? "yes" : "no", ": ", bytes(need), " of ",
+               bytes(have), " (", compiled.device.name, ")"));
+  if (need <= have) return;
+  const std::optional<Alternative> found = find_alternative(config, compiled.spec, ranks);
+  if (!found) return;
+  log_line(cat("to fit        ", found->fits ? "" : "nothing tried; closest ", found->change,
+               " needs ", bytes(found->arena_bytes)));
+}
+
 ExitCode run_plan(const PlanArguments& arguments, const std::vector<std::string>& overrides) {
   Config config = load_config(arguments.config, overrides);
   validate(config, arguments.ranks);
@@ -39,10 +62,8 @@ ExitCode run_plan(const PlanArguments& arguments, const std::vector<std::string>
   log_line(cat("model         ", compiled.spec.model, " ", compiled.spec.flavor, ", ",
                human_count(parameter_count(compiled)), " parameters"));
   log_line(summarize(compiled.plan));
-  double have = static_cast<double>(memory_limit(compiled));
-  double need = static_cast<double>(compiled.plan.arena_bytes);
-  log_line(cat("fits          ", need <= have ? "yes" : "no", ": ", human_bytes(need), " of ",
-               human_bytes(have), " (", compiled.device.name, ")"));
+  log_estimate(compiled.estimate);
+  log_fit(compiled, config, arguments.ranks);
   log_line(cat("compiled in   ", static_cast<int64_t>(compiled.milliseconds), " ms"));
   return ExitCode::Done;
 }

@@ -90,6 +90,7 @@ Compiled compile(const Config& config, const ModelSpec& spec, int64_t ranks) {
   compiled.params = step.params;
   compiled.reports = run_passes(step.graph, pipeline(), config, compiled.device,
                                 run_options(config, Goal::Train, mesh, "train"));
+  compiled.estimate = estimate_step(step.graph, step.graph.nodes(), compiled.device);
 
   std::vector<ProgramSource> sources;
   if (accumulation_steps(config, ranks) > 1) sources.push_back({ProgramKind::Micro, &step.graph});

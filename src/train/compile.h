@@ -8,6 +8,7 @@
 
 #include "config/config.h"
 #include "config/device_spec.h"
+#include "graph/timeline.h"
 #include "model/model.h"
 #include "passes/pass.h"
 #include "plan/plan.h"
@@ -21,6 +22,7 @@ struct Compiled {
   DeviceSpec device;
   Plan plan;
   std::vector<PassReport> reports;  // of the training step
+  StepEstimate estimate;            // of one micro-batch and the update, per rank
   double milliseconds = 0;
 };
 

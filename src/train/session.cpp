@@ -22,6 +22,12 @@ int64_t bytes_of(std::span<const int32_t> values) {
 
 }  // namespace
 
+CommOptions comm_options(const Config& config) {
+  return {.timeout_seconds = config.comm.timeout_seconds,
+          .delay = {.bytes_per_second = config.comm.link_bandwidth,
+                    .latency_seconds = config.comm.link_latency}};
+}
+
 Session::Session(const Config& config, Compiled compiled, Communicator* comm)
     : config_(config), compiled_(std::move(compiled)), comm_(comm) {
   const Backend& backend = find_backend(config_.device.backend);
@@ -108,8 +114,10 @@ void Session::write_valid_tokens(int64_t own) {
   int64_t valid = own;
   if (comm_ != nullptr) {
     std::vector<int64_t> all(static_cast<size_t>(ranks()));
+    comm_->mark(kHostChannel, "the count of tokens");
     comm_->exchange(std::span(reinterpret_cast<const char*>(&own), sizeof own),
                     std::span(reinterpret_cast<char*>(all.data()), all.size() * sizeof own));
+    comm_->mark(kHostChannel, "");
     valid = std::accumulate(all.begin(), all.end(), int64_t{0});
   }
   write_scalar("count", static_cast<float>(std::max<int64_t>(valid, 1)));

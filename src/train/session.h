@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/comm/communicator.h"
 #include "runtime/device.h"
 #include "runtime/executor.h"
 #include "train/compile.h"
@@ -35,6 +36,9 @@ struct StepResult {
   double loss = 0;       // mean over the valid tokens of the global batch
   double grad_norm = 0;  // before clipping; non-finite means that the update was skipped
 };
+
+// How patient ranks are with each other and how slow their link is, as the config says.
+CommOptions comm_options(const Config& config);
 
 class Session {
  public:

@@ -183,7 +183,9 @@ bool agree_to_stop(const Run& run, bool own) {
   if (run.comm == nullptr) return own;
   const char flag = own ? 1 : 0;
   std::vector<char> all(static_cast<size_t>(run.ranks()));
+  run.comm->mark(kHostChannel, "the end of the step");
   run.comm->exchange(std::span(&flag, 1), all);
+  run.comm->mark(kHostChannel, "");
   return std::any_of(all.begin(), all.end(), [](char f) { return f != 0; });
 }
 

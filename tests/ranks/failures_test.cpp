@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "ranks/ranks.h"
+#include "runtime/comm/host_work.h"
 #include "tools/launcher.h"
 
 namespace weft {
@@ -147,6 +148,30 @@ TEST(RankFailures, WorkThatShowsSignsOfLifeIsNotAHang) {
       sleep_ms(50);
     }
     sum_of(comm, "dp", 1);
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
+TEST(RankFailures, LongHostWorkIsNotAHang) {
+  RanksOptions options;
+  options.comm.timeout_seconds = 0.5;
+  const auto errors = run_ranks(kTwo, options, [](Communicator& comm, Device&) {
+    if (comm.rank() == 1) {
+      const HostWork work(&comm, "saving weights");
+      sleep_ms(1500);
+    }
+    sum_of(comm, "dp", 1);
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
+TEST(RankFailures, ASlowTransferIsNotAHang) {
+  RanksOptions options;
+  options.comm = {.timeout_seconds = 0.5, .delay = {.latency_seconds = 1.5}};
+  const auto errors = run_ranks(kTwo, options, [](Communicator& comm, Device&) {
+    if (comm.rank() == 1) sum_of(comm, "dp", 1);
+    if (comm.rank() == 0) sum_of(comm, "dp", 1);
+    comm.barrier();
   });
   for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
