@@ -1,0 +1,129 @@
+// Sizes follow from the refs of a step: the cut of one rank times the ranks, or the flat layout.
+#include "plan/comm_volume.h"
+
+#include <algorithm>
+#include <map>
+#include <span>
+#include <utility>
+
+#include "graph/flat.h"
+
+namespace weft {
+namespace {
+
+constexpr std::string_view kGather = "all_gather";
+constexpr std::string_view kScatter = "reduce_scatter";
+constexpr std::string_view kSum = "all_reduce";
+
+bool is_collective(const Step& step) {
+  return step.op == kGather || step.op == kScatter || step.op == kSum;
+}
+
+std::string axis_of(const Step& step) {
+  return call_of(step).text_attr("axis");
+}
+
+std::vector<Shape> shapes_of(std::span<const TensorRef> refs) {
+  std::vector<Shape> shapes;
+  for (const TensorRef& ref : refs) shapes.push_back(ref.shape);
+  return shapes;
+}
+
+// Bytes of the buffer that all ranks of the axis fill, cut or sum.
+int64_t flat_bytes(const Step& step, int64_t ranks) {
+  if (step.op == kGather) {
+    return ranks * count(step.operands.at(0).shape) * dtype_bytes(step.results.at(0).dtype);
+  }
+  if (step.op == kScatter) return ranks * tensor_bytes(step.results.at(0));
+  const TensorRef& first = step.operands.at(0);
+  if (step.operands.size() == 1) return tensor_bytes(first);
+  return flat_size(shapes_of(step.operands)) * dtype_bytes(first.dtype);
+}
+
+// A sum is a scatter and a gather.
+int64_t sent_bytes(const Step& step, int64_t ranks) {
+  const int64_t part = (flat_bytes(step, ranks) + ranks - 1) / ranks;
+  return (step.op == kSum ? 2 : 1) * part * (ranks - 1);
+}
+
+// Bytes of the members that lie anywhere but at their flat offset after the first one.
+int64_t misplaced_bytes(std::span<const TensorRef> members) {
+  const std::vector<int64_t> offsets = flat_offsets(shapes_of(members));
+  int64_t bytes = 0;
+  for (size_t i = 0; i < members.size(); ++i) {
+    const TensorRef& first = members[0];
+    const TensorRef& member = members[i];
+    const int64_t expected = first.offset + offsets[i] * dtype_bytes(first.dtype);
+    const bool in_place = member.buffer == first.buffer && member.offset == expected;
+    if (!in_place) bytes += tensor_bytes(member);
+  }
+  return bytes;
+}
+
+// Results that are not where the operands are that they write over.
+int64_t moved_bytes(std::span<const TensorRef> operands, std::span<const TensorRef> results) {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    const bool same =
+        operands[i].buffer == results[i].buffer && operands[i].offset == results[i].offset;
+    if (!same) bytes += tensor_bytes(results[i]);
+  }
+  return bytes;
+}
+
+int64_t packing_bytes(const Step& step) {
+  if (step.op == kScatter) return misplaced_bytes(step.operands);
+  const std::span<const TensorRef> operands(step.operands);
+  // A gather may name the tensors it writes over after what it gathers.
+  return misplaced_bytes(step.results) +
+         moved_bytes(step.op == kGather ? operands.subspan(1) : operands, step.results);
+}
+
+}  // namespace
+
+std::vector<CollectiveVolume> collective_volumes(const Plan& plan, ProgramKind program) {
+  std::map<std::pair<std::string, std::string>, CollectiveVolume> volumes;
+  for (const Step& step : plan.program(program)) {
+    if (!is_collective(step)) continue;
+    const std::string axis = axis_of(step);
+    CollectiveVolume& volume = volumes[{step.op, axis}];
+    volume.kind = step.op;
+    volume.axis = axis;
+    volume.ranks = plan.mesh.axis_size(axis);
+    const int64_t bytes = flat_bytes(step, volume.ranks);
+    volume.smallest = volume.calls == 0 ? bytes : std::min(volume.smallest, bytes);
+    volume.largest = std::max(volume.largest, bytes);
+    volume.sent_bytes += sent_bytes(step, volume.ranks);
+    ++volume.calls;
+  }
+  std::vector<CollectiveVolume> list;
+  for (auto& [key, volume] : volumes) list.push_back(std::move(volume));
+  return list;
+}
+
+int64_t packing_bytes(const Plan& plan, ProgramKind program) {
+  int64_t bytes = 0;
+  for (const Step& step : plan.program(program)) {
+    if (is_collective(step)) bytes += packing_bytes(step);
+  }
+  return bytes;
+}
+
+BucketSizes bucket_sizes(const Plan& plan) {
+  std::vector<int64_t> sizes;
+  for (const Binding& param : plan.params) {
+    if (param.axis.empty()) continue;
+    sizes.push_back(plan.mesh.axis_size(param.axis) * tensor_bytes(param.tensor));
+  }
+  if (sizes.empty()) {
+    for (const Step& step : plan.program(ProgramKind::Last)) {
+      if (step.op != kSum || step.phase != Phase::Backward) continue;
+      sizes.push_back(flat_bytes(step, plan.mesh.axis_size(axis_of(step))));
+    }
+  }
+  if (sizes.empty()) return {};
+  const auto [smallest, largest] = std::minmax_element(sizes.begin(), sizes.end());
+  return {static_cast<int64_t>(sizes.size()), *smallest, *largest};
+}
+
+}  // namespace weft
