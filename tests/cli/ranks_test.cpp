@@ -99,7 +99,7 @@ struct Combination {
   int64_t ranks;
 };
 
-// Every value of a column meets every value of the others.
+// Every value of a column meets every value of the others; HSDP takes four ranks.
 const Combination kPairwise[] = {
     {"ddp", "none", "true", "always", 2},   {"ddp", "transformer_block", "false", "never", 4},
     {"ddp", "size", "true", "never", 2},    {"ddp", "auto", "false", "always", 4},
