@@ -34,6 +34,7 @@ int64_t data_vocabulary(const Config& config) {
 void log_estimate(const StepEstimate& estimate) {
   log_line(cat("step time     ", short_time(estimate.seconds), " predicted"));
   log_line(cat("computing     ", short_time(estimate.compute_seconds)));
+  if (estimate.collective_seconds == 0) return;
   log_line(cat("exposed comm  ", short_time(estimate.exposed_seconds()), " of ",
                short_time(estimate.collective_seconds), " of collectives"));
 }
@@ -48,8 +49,8 @@ void log_fit(const Compiled& compiled, const Config& config, int64_t ranks) {
   if (need <= have) return;
   const std::optional<Alternative> found = find_alternative(config, compiled.spec, ranks);
   if (!found) return;
-  log_line(cat("to fit        ", found->fits ? "" : "nothing tried; closest ", found->change,
-               " needs ", bytes(found->arena_bytes)));
+  log_line(cat("to fit        ", found->fits ? "" : "nothing that was tried; at best ",
+               found->change, " needs ", bytes(found->arena_bytes)));
 }
 
 ExitCode run_plan(const PlanArguments& arguments, const std::vector<std::string>& overrides) {
@@ -73,7 +74,7 @@ ExitCode run_plan(const PlanArguments& arguments, const std::vector<std::string>
 void add_plan_command(CLI::App& app, const Finish& finish) {
   auto arguments = std::make_shared<PlanArguments>();
   CLI::App* command = app.add_subcommand(
-      "plan", "compile only: steps, FLOPs, peak memory and where; allocates nothing");
+      "plan", "compile only: steps, FLOPs, peak memory, communication and time; allocates nothing");
   command->add_option("CONFIG", arguments->config, "config file, as for train")->required();
   command->add_option("--ranks", arguments->ranks, "plan for one of so many ranks")
       ->check(CLI::PositiveNumber)

@@ -54,6 +54,21 @@ TEST(Plan, SaysWhetherTheMachineHoldsIt) {
   work.folder().write("plan.toml", "[model]\nname = \"llama\"\nflavor = \"405B\"\n");
   const ProcessResult result = work.run_ok({"plan", "plan.toml"});
   EXPECT_NE(result.output.find("fits          no"), std::string::npos) << result.output;
+  EXPECT_NE(result.output.find("\nto fit  "), std::string::npos) << result.output;
+}
+
+TEST(Plan, SaysWhatARankCommunicates) {
+  const Workspace work;
+  work.folder().write("plan.toml",
+                      "[model]\nname = \"gpt2\"\nflavor = \"tiny\"\n[training]\nseq_len = 64\n");
+  const std::string one = work.run_ok({"plan", "plan.toml"}).output;
+  EXPECT_NE(one.find("\nstep time  "), std::string::npos) << one;
+  EXPECT_EQ(one.find("collectives"), std::string::npos) << one;
+  const std::string two = work.run_ok({"plan", "plan.toml", "--ranks", "2"}).output;
+  for (const char* line : {"\nbuckets  ", "collectives all_gather dp_shard=2", "reduce_scatter",
+                           "copied for packing 0 B\n", "\ncomputing  ", "\nexposed comm  "}) {
+    EXPECT_NE(two.find(line), std::string::npos) << line << " in\n" << two;
+  }
 }
 
 }  // namespace

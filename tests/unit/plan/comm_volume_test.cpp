@@ -1,0 +1,118 @@
+#include "plan/comm_volume.h"
+
+#include <gtest/gtest.h>
+
+#include "graph/ops/ops.h"
+#include "plan/summary.h"
+
+namespace weft {
+namespace {
+
+// Members of 1024 and 600 elements: a flat block each, 1024 elements for each of two ranks.
+const Shape kFirst{1024};
+const Shape kSecond{600};
+constexpr int64_t kFlat = 2048;
+
+TensorRef ref(int64_t buffer, DType dtype, Shape shape, int64_t offset = 0) {
+  return {buffer, dtype, std::move(shape), offset};
+}
+
+Step gather() {
+  Step step;
+  step.op = "all_gather";
+  step.operands = {ref(0, DType::F32, {kFlat / 2})};
+  step.results = {ref(1, DType::BF16, kFirst), ref(1, DType::BF16, kSecond, 1024 * 2)};
+  step.attrs = {std::string("shard"), std::vector<std::string>{"bf16[1024]", "bf16[600]"}};
+  return step;
+}
+
+Step scatter() {
+  Step step;
+  step.op = "reduce_scatter";
+  step.operands = {ref(2, DType::F32, kFirst), ref(2, DType::F32, kSecond, 1024 * 4)};
+  step.results = {ref(3, DType::F32, {kFlat / 2})};
+  step.attrs = {std::string("shard")};
+  step.phase = Phase::Backward;
+  return step;
+}
+
+Step sum(std::vector<TensorRef> refs) {
+  Step step;
+  step.op = "all_reduce";
+  step.operands = refs;
+  step.results = refs;
+  step.attrs = {std::string("copies")};
+  step.phase = Phase::Backward;
+  return step;
+}
+
+Plan plan_of(std::vector<Step> steps) {
+  Plan plan;
+  plan.mesh.axes = {{"copies", 4}, {"shard", 2}};
+  plan.streams = {"compute"};
+  plan.programs[static_cast<size_t>(ProgramKind::Last)] = std::move(steps);
+  return plan;
+}
+
+TEST(CommVolume, GathersSendTheirPartInTheGatheredDtype) {
+  const auto volumes = collective_volumes(plan_of({gather(), gather()}), ProgramKind::Last);
+  ASSERT_EQ(volumes.size(), 1u);
+  EXPECT_EQ(volumes[0],
+            (CollectiveVolume{"all_gather", "shard", 2, 2, kFlat * 2, kFlat * 2, 2 * kFlat}));
+}
+
+TEST(CommVolume, KindsAndAxesAreCountedApart) {
+  const TensorRef scalar = ref(4, DType::F32, {});
+  const Plan plan = plan_of({scatter(), sum(scatter().operands), sum({scalar})});
+  const auto volumes = collective_volumes(plan, ProgramKind::Last);
+  ASSERT_EQ(volumes.size(), 2u);
+  // Three quarters of the bucket and of the scalar, once to scatter and once to gather.
+  EXPECT_EQ(volumes[0],
+            (CollectiveVolume{"all_reduce", "copies", 4, 2, 4, kFlat * 4, 2 * 3 * (kFlat + 1)}));
+  EXPECT_EQ(volumes[1],
+            (CollectiveVolume{"reduce_scatter", "shard", 2, 1, kFlat * 4, kFlat * 4, kFlat * 2}));
+  EXPECT_TRUE(collective_volumes(plan, ProgramKind::Micro).empty());
+}
+
+TEST(CommVolume, MembersInOneBufferAreNotCopied) {
+  const Plan plan = plan_of({gather(), scatter(), sum(scatter().operands)});
+  EXPECT_EQ(packing_bytes(plan, ProgramKind::Last), 0);
+}
+
+TEST(CommVolume, MembersElsewhereAreCopied) {
+  Step other_buffer = scatter();
+  other_buffer.operands[1].buffer = 9;
+  EXPECT_EQ(packing_bytes(plan_of({other_buffer}), ProgramKind::Last), 600 * 4);
+  Step other_offset = gather();
+  other_offset.results[1].offset += 2;
+  EXPECT_EQ(packing_bytes(plan_of({other_offset}), ProgramKind::Last), 600 * 2);
+  Step not_in_place = sum(scatter().operands);
+  for (TensorRef& result : not_in_place.results) result.buffer = 9;
+  EXPECT_EQ(packing_bytes(plan_of({not_in_place}), ProgramKind::Last), (1024 + 600) * 4);
+  Step not_into = gather();
+  not_into.operands.insert(not_into.operands.end(),
+                           {ref(9, DType::BF16, kFirst), not_into.results[1]});
+  EXPECT_EQ(packing_bytes(plan_of({not_into}), ProgramKind::Last), 1024 * 2);
+}
+
+TEST(CommVolume, BucketsAreCutParametersOrSummedGradients) {
+  Plan plan = plan_of({sum(scatter().operands), sum({ref(4, DType::F32, {8})})});
+  EXPECT_EQ(bucket_sizes(plan), (BucketSizes{2, 32, kFlat * 4}));
+  plan.params.push_back({"w+1", ref(0, DType::F32, {kFlat / 2}), "shard", {}});
+  EXPECT_EQ(bucket_sizes(plan), (BucketSizes{1, kFlat * 4, kFlat * 4}));
+  EXPECT_EQ(bucket_sizes(plan_of({})), BucketSizes{});
+}
+
+TEST(CommVolume, TheSummarySaysIt) {
+  const std::string text = summarize(plan_of({gather(), scatter()}));
+  EXPECT_NE(text.find(R"(
+  collectives all_gather shard=2  1 of 4 KiB  a rank sends 2 KiB
+              reduce_scatter shard=2  1 of 8 KiB  a rank sends 4 KiB
+              copied for packing 0 B
+)"),
+            std::string::npos)
+      << text;
+}
+
+}  // namespace
+}  // namespace weft
