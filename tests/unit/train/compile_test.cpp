@@ -39,6 +39,16 @@ TEST(Compile, RecomputationIsNoWorkOfTheModel) {
   EXPECT_EQ(model_flops(full.plan, 3), 3 * plain);
 }
 
+TEST(Compile, PredictsWhatCommunicationAddsToTheStep) {
+  const StepEstimate alone = compile(tiny()).estimate;
+  EXPECT_GT(alone.compute_seconds, 0);
+  EXPECT_EQ(alone.collective_seconds, 0);
+  EXPECT_EQ(alone.exposed_seconds(), 0);
+  const StepEstimate shared = compile(tiny(), {.data_vocab = 0, .ranks = 2}).estimate;
+  EXPECT_GT(shared.exposed_seconds(), 0);  // the first gather has nothing to hide behind
+  EXPECT_LE(shared.exposed_seconds(), shared.collective_seconds);
+}
+
 TEST(Compile, TakesTheVocabularyOfTheData) {
   EXPECT_EQ(
       compile(tiny({"--model.vocab_size=-1"}), {.data_vocab = 65, .ranks = 1}).spec.vocab_size, 65);
