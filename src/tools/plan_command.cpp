@@ -22,6 +22,7 @@ struct PlanArguments {
   std::string text_file;
   int64_t ranks = 1;
   bool passes = false;
+  bool fit = false;
 };
 
 int64_t data_vocabulary(const Config& config) {
@@ -39,18 +40,22 @@ void log_estimate(const StepEstimate& estimate) {
                short_time(estimate.collective_seconds), " of collectives"));
 }
 
-// Whether the device holds the plan, or else what would make it fit.
-void log_fit(const Compiled& compiled, const Config& config, int64_t ranks) {
+// Whether the device holds the plan.
+bool log_fits(const Compiled& compiled) {
   const int64_t have = memory_limit(compiled);
   const int64_t need = compiled.plan.arena_bytes;
   const auto bytes = [](int64_t count) { return human_bytes(static_cast<double>(count)); };
   log_line(cat("fits          ", need <= have ? "yes" : "no", ": ", bytes(need), " of ",
                bytes(have), " (", compiled.device.name, ")"));
-  if (need <= have) return;
+  return need <= have;
+}
+
+// What would make it fit, found by compiling alternatives.
+void log_alternative(const Compiled& compiled, const Config& config, int64_t ranks) {
   const std::optional<Alternative> found = find_alternative(config, compiled.spec, ranks);
   if (!found) return;
   log_line(cat("to fit        ", found->fits ? "" : "nothing that was tried; at best ",
-               found->change, " needs ", bytes(found->arena_bytes)));
+               found->change, " needs ", human_bytes(static_cast<double>(found->arena_bytes))));
 }
 
 ExitCode run_plan(const PlanArguments& arguments, const std::vector<std::string>& overrides) {
@@ -62,9 +67,12 @@ ExitCode run_plan(const PlanArguments& arguments, const std::vector<std::string>
   if (!arguments.text_file.empty()) write_text_file(arguments.text_file, print_plan(compiled.plan));
   log_line(cat("model         ", compiled.spec.model, " ", compiled.spec.flavor, ", ",
                human_count(parameter_count(compiled)), " parameters"));
+  log_line(cat("graph         ", compiled.reports.back().nodes_after, " nodes"));
   log_line(summarize(compiled.plan));
   log_estimate(compiled.estimate);
-  log_fit(compiled, config, arguments.ranks);
+  const bool fits = log_fits(compiled);
+  if (!fits && arguments.fit) log_alternative(compiled, config, arguments.ranks);
+  if (!fits && !arguments.fit) log_line("to fit        weft plan --fit looks for what would help");
   log_line(cat("compiled in   ", static_cast<int64_t>(compiled.milliseconds), " ms"));
   return ExitCode::Done;
 }
@@ -80,6 +88,7 @@ void add_plan_command(CLI::App& app, const Finish& finish) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command->add_flag("--passes", arguments->passes, "also report what each pass did");
+  command->add_flag("--fit", arguments->fit, "if it does not fit, compile changes that might");
   command->add_option("--text", arguments->text_file, "write the whole plan to this file");
   command->allow_extras();
   command->callback([=] { finish(run_plan(*arguments, config_overrides(*command))); });

@@ -15,14 +15,14 @@ TEST(Help, MentionsEveryCommandAndOption) {
   const Workspace work;
   const std::vector<Help> pages = {
       {{}, {"train", "data", "generate", "plan", "opt", "verify", "--version"}},
-      {{"train"}, {"CONFIG", "--section.key=value", "docs/config.md"}},
+      {{"train"}, {"CONFIG", "--ranks", "--transport", "--section.key=value", "docs/config.md"}},
       {{"data"}, {"prepare", "inspect"}},
       {{"data", "prepare"}, {"INPUT", "--output", "--tokenizer", "--validation-fraction"}},
       {{"data", "inspect"}, {"FILE", "--tokens"}},
       {{"generate"},
        {"DIR", "--prompt", "--tokens", "--temperature", "--top-k", "--top-p", "--seed",
         "--backend"}},
-      {{"plan"}, {"CONFIG", "--passes", "--text"}},
+      {{"plan"}, {"CONFIG", "--ranks", "--passes", "--fit", "--text"}},
       {{"opt"},
        {"GRAPH", "--passes", "--config", "--dump", "--report", "--list-ops", "--list-passes",
         "--list-keys", "--markdown"}},

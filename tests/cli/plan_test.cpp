@@ -54,7 +54,10 @@ TEST(Plan, SaysWhetherTheMachineHoldsIt) {
   work.folder().write("plan.toml", "[model]\nname = \"llama\"\nflavor = \"405B\"\n");
   const ProcessResult result = work.run_ok({"plan", "plan.toml"});
   EXPECT_NE(result.output.find("fits          no"), std::string::npos) << result.output;
-  EXPECT_NE(result.output.find("\nto fit  "), std::string::npos) << result.output;
+  EXPECT_NE(result.output.find("\nto fit        weft plan --fit "), std::string::npos)
+      << result.output;
+  const ProcessResult fit = work.run_ok({"plan", "plan.toml", "--fit"});
+  EXPECT_NE(fit.output.find(" needs "), std::string::npos) << fit.output;
 }
 
 TEST(Plan, SaysWhatARankCommunicates) {
