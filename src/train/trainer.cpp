@@ -367,7 +367,11 @@ TrainResult train(const Config& config, const std::atomic<bool>& stop, Communica
   bool worth_saving = result.failure.empty() || result.updates > 0;
   if (config.checkpoint.enable && worth_saving) result.weights_folder = save(run);
   if (!result.failure.empty()) fail_nonfinite(result);
-  return result;
+  return {.steps = result.steps,
+          .loss = result.loss,
+          .validation_loss = result.validation_loss,
+          .interrupted = result.interrupted,
+          .weights_folder = result.weights_folder};
 }
 
 }  // namespace weft
