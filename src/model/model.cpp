@@ -160,9 +160,9 @@ BuiltModel build_model(const ModelSpec& spec, const BuildOptions& options) {
   return find_model(spec.model).build(spec, options);
 }
 
-int64_t num_params(const BuiltModel& model) {
+int64_t num_params(std::span<const ParamInfo> params) {
   int64_t total = 0;
-  for (const ParamInfo& param : model.params) total += count(param.shape);
+  for (const ParamInfo& param : params) total += count(param.shape);
   return total;
 }
 

@@ -125,6 +125,6 @@ void check_model(const ModelSpec& spec);
 BuiltModel build_model(const ModelSpec& spec, const BuildOptions& options);
 
 // Number of parameters, tied weights counted once.
-int64_t num_params(const BuiltModel& model);
+int64_t num_params(std::span<const ParamInfo> params);
 
 }  // namespace weft

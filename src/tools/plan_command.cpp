@@ -66,7 +66,7 @@ ExitCode run_plan(const PlanArguments& arguments, const std::vector<std::string>
   if (arguments.passes) log_line(to_string(compiled.reports));
   if (!arguments.text_file.empty()) write_text_file(arguments.text_file, print_plan(compiled.plan));
   log_line(cat("model         ", compiled.spec.model, " ", compiled.spec.flavor, ", ",
-               human_count(parameter_count(compiled)), " parameters"));
+               human_count(static_cast<double>(num_params(compiled.params))), " parameters"));
   log_line(cat("graph         ", compiled.reports.back().nodes_after, " nodes"));
   log_line(summarize(compiled.plan));
   log_estimate(compiled.estimate);

@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/machine.h"
 #include "config/derived.h"
 #include "graph/text.h"
-#include "plan/check.h"
 #include "plan/lower.h"
 #include "runtime/device.h"
 
@@ -57,10 +57,7 @@ RunOptions run_options(const Config& config, Goal goal, const Mesh& mesh,
 Plan make_plan(const std::vector<ProgramSource>& sources, const Config& config,
                const DeviceSpec& device) {
   const Backend& backend = find_backend(config.device.backend);
-  Plan plan =
-      lower(sources, {.backend = backend.name, .kernels = backend.kernels(), .device = device});
-  check_plan(plan);
-  return plan;
+  return lower(sources, {.backend = backend.name, .kernels = backend.kernels(), .device = device});
 }
 
 }  // namespace
@@ -95,12 +92,13 @@ Compiled compile(const Config& config, const ModelSpec& spec, int64_t ranks) {
   std::vector<ProgramSource> sources;
   if (accumulation_steps(config, ranks) > 1) sources.push_back({ProgramKind::Micro, &step.graph});
   sources.push_back({ProgramKind::Last, &step.graph});
-  build.mode = BuildMode::Eval;
-  BuiltModel eval = build_model(spec, build);
+  std::optional<BuiltModel> eval;
   if (config.validation.enable) {
-    run_passes(eval.graph, pipeline(), config, compiled.device,
+    build.mode = BuildMode::Eval;
+    eval = build_model(spec, build);
+    run_passes(eval->graph, pipeline(), config, compiled.device,
                run_options(config, Goal::Evaluate, mesh, "eval"));
-    sources.push_back({ProgramKind::Eval, &eval.graph});
+    sources.push_back({ProgramKind::Eval, &eval->graph});
   }
   compiled.plan = make_plan(sources, config, compiled.device);
   compiled.milliseconds =
@@ -118,12 +116,6 @@ Compiled compile_decode(const Config& config, const ModelSpec& spec, int64_t seq
                                 run_options(config, Goal::Evaluate, {}, "decode"));
   compiled.plan = make_plan({{ProgramKind::Eval, &model.graph}}, config, compiled.device);
   return compiled;
-}
-
-double parameter_count(const Compiled& compiled) {
-  double total = 0;
-  for (const ParamInfo& param : compiled.params) total += static_cast<double>(count(param.shape));
-  return total;
 }
 
 int64_t memory_limit(const Compiled& compiled) {

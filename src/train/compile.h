@@ -45,9 +45,6 @@ Mesh data_parallel_mesh(const Config& config, int64_t ranks);
 // A forward-only plan whose `eval` program gives the logits of one sequence.
 Compiled compile_decode(const Config& config, const ModelSpec& spec, int64_t seq_len);
 
-// Number of parameters, tied weights counted once.
-double parameter_count(const Compiled& compiled);
-
 // Bytes that the plan may use: what the device spec says, or the memory of this machine.
 int64_t memory_limit(const Compiled& compiled);
 

@@ -326,7 +326,7 @@ void check_same_plan(const Compiled& compiled, Communicator* comm) {
 
 void announce(const Compiled& compiled, int64_t ranks) {
   log_line(cat(compiled.spec.model, " ", compiled.spec.flavor, ": ",
-               human_count(parameter_count(compiled)), " parameters, ",
+               human_count(static_cast<double>(num_params(compiled.params))), " parameters, ",
                ranks == 1 ? "" : cat(ranks, " ranks, "),
                compiled.plan.program(ProgramKind::Last).size(), " steps, arena ",
                human_bytes(static_cast<double>(compiled.plan.arena_bytes)), ", compiled in ",

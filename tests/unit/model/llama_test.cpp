@@ -34,7 +34,7 @@ TEST(Llama, TiedHeadUsesTheEmbedding) {
   spec.tie_embeddings = true;
   const BuiltModel tied = build_model(spec, {.batch = 2, .seq_len = 16});
   const BuiltModel untied = build_model(one_layer(), {.batch = 2, .seq_len = 16});
-  EXPECT_EQ(num_params(untied) - num_params(tied), spec.vocab_size * spec.dim);
+  EXPECT_EQ(num_params(untied.params) - num_params(tied.params), spec.vocab_size * spec.dim);
   const Node* head = tied.graph.find_value("output.logits")->def;
   EXPECT_EQ(head->operands.at(1), tied.graph.find_value("tok_embeddings.w"));
 }

@@ -38,7 +38,7 @@ TEST(Model, EveryPresetBuildsWithItsPublishedSize) {
       const BuiltModel model = build_model(preset, {.batch = 1, .seq_len = 64});
       verify(model.graph);
       ASSERT_TRUE(published.contains(name)) << name;
-      EXPECT_EQ(num_params(model), published.at(name)) << name;
+      EXPECT_EQ(num_params(model.params), published.at(name)) << name;
       EXPECT_EQ(resolve_model(flavor(preset.model, preset.flavor), 0), preset);
       ++presets;
     }
