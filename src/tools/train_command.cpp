@@ -22,7 +22,7 @@ namespace weft {
 namespace {
 
 // Signal handlers may only touch a lock-free atomic, and only a static one is in their reach.
-std::atomic<bool> g_stop{false};
+std::atomic<bool> g_stop{false};  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
 
 void request_stop(int) {
   g_stop.store(true);
