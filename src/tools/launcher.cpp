@@ -115,8 +115,9 @@ class Supervisor {
   void reap();
   void note_end(int64_t index);
   void enforce();
-  int verdict() const;
-  int blame(const std::string& message, int64_t involved, ExitCode code) const;
+  int verdict();
+  int blame(const std::string& message, int64_t involved, ExitCode code);
+  void name_cause(const std::string& message);
   std::vector<int64_t> failures() const;
   void report(const std::string& message) const;
 
@@ -125,7 +126,8 @@ class Supervisor {
   ShmJob job_;
   Descriptor signals_;
   std::vector<Rank> ranks_;
-  std::string loss_;        // how the first rank was lost, if one was
+  std::string loss_;  // how the first rank was lost, if one was
+  bool cause_named_ = false;
   int64_t abort_seen_ = 0;  // when the launcher saw the abort; 0: not yet
 };
 
@@ -185,13 +187,20 @@ void Supervisor::note_end(int64_t index) {
   const std::string message =
       cat("rank ", index, " (pid ", rank.pid, ") ", how, " at ", control.whereabouts(index));
   if (loss_.empty()) loss_ = message;
+  name_cause(loss_);
   control.abort(-1, message, ExitCode::PeerLost);
 }
 
 void Supervisor::enforce() {
-  if (!job_.control().aborted()) return;
+  const Control& control = job_.control();
+  // A rank that dies while it aborts the job leaves it half aborted, and nobody else can do it.
+  if (!control.aborted() && loss_.empty()) return;
   const int64_t now = monotonic_ns();
   if (abort_seen_ == 0) abort_seen_ = now;
+  // A rank that hangs may need force to end; its name need not wait for that.
+  if (control.aborted() && control.abort_code() == ExitCode::Hang) {
+    name_cause(control.abort_reason());
+  }
   if (static_cast<double>(now - abort_seen_) * 1e-9 < options_.grace_seconds) return;
   for (Rank& rank : ranks_) {
     if (rank.ended || rank.forced) continue;
@@ -215,7 +224,7 @@ std::vector<int64_t> Supervisor::failures() const {
   return found;
 }
 
-int Supervisor::verdict() const {
+int Supervisor::verdict() {
   const Control& control = job_.control();
   if (!loss_.empty()) return blame(loss_, 1, ExitCode::PeerLost);
   if (const std::vector<int64_t> failed = failures(); !failed.empty()) {
@@ -232,9 +241,15 @@ int Supervisor::verdict() const {
   return 0;
 }
 
+// Says once, as soon as it is known, why the job ends.
+void Supervisor::name_cause(const std::string& message) {
+  if (!cause_named_) report(message);
+  cause_named_ = true;
+}
+
 // The cause first; what followed from it in one line.
-int Supervisor::blame(const std::string& message, int64_t involved, ExitCode code) const {
-  report(message);
+int Supervisor::blame(const std::string& message, int64_t involved, ExitCode code) {
+  name_cause(message);
   std::vector<std::string> forced;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     if (ranks_[i].forced) forced.push_back(cat(i));

@@ -85,7 +85,7 @@ void add_plan_command(CLI::App& app, const Finish& finish) {
       "plan", "compile only: steps, FLOPs, peak memory, communication and time; allocates nothing");
   command->add_option("CONFIG", arguments->config, "config file, as for train")->required();
   command->add_option("--ranks", arguments->ranks, "plan for one of so many ranks")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command->add_flag("--passes", arguments->passes, "also report what each pass did");
   command->add_flag("--fit", arguments->fit, "if it does not fit, compile changes that might");

@@ -91,11 +91,12 @@ ExitCode train_threads(const Config& config, const Mesh& mesh, int64_t ranks) {
 
 ExitCode run_train(const TrainArguments& arguments, const std::vector<std::string>& overrides) {
   Config config = load_config(arguments.config, overrides);
-  if (arguments.ranks == 1) {
+  validate(config, arguments.ranks);
+  const Mesh mesh = data_parallel_mesh(config, arguments.ranks);
+  if (mesh.axes.empty()) {
     catch_signals();
     return report(config, train(config, g_stop));
   }
-  validate(config, arguments.ranks);
   const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
   if (config.device.threads == 0) {
     config.device.threads = std::max<int64_t>(1, cores / arguments.ranks);
@@ -103,7 +104,6 @@ ExitCode run_train(const TrainArguments& arguments, const std::vector<std::strin
   if (arguments.ranks > cores) {
     log_line(cat(arguments.ranks, " ranks on ", cores, " cores: they take turns"));
   }
-  const Mesh mesh = data_parallel_mesh(config, arguments.ranks);
   if (arguments.transport == "threads") return train_threads(config, mesh, arguments.ranks);
   int code = launch_ranks({.ranks = arguments.ranks, .report = {}}, [&](int64_t rank, ShmJob& job) {
     std::unique_ptr<Communicator> comm = job.join({mesh, rank}, comm_options(config));
@@ -121,7 +121,7 @@ void add_train_command(CLI::App& app, const Finish& finish) {
   command->add_option("CONFIG", arguments->config, "config file; docs/config.md lists every key")
       ->required();
   command->add_option("--ranks", arguments->ranks, "ranks to start on this machine")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   command
       ->add_option("--transport", arguments->transport,

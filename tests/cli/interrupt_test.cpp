@@ -14,12 +14,13 @@ TEST_P(Interrupt, EndsCleanlyAfterTheStep) {
   const Workspace work;
   work.prepare_data();
   bool sent = false;
-  const ProcessOptions options{.watch = [&](pid_t child, const std::string& output) {
-    if (!sent && output.find("step 5/") != std::string::npos) {
-      sent = true;
-      ::kill(child, GetParam());
-    }
-  }};
+  const ProcessOptions options{
+      .watch = [&](pid_t child, const std::string& output, const std::string&) {
+        if (!sent && output.find("step 5/") != std::string::npos) {
+          sent = true;
+          ::kill(child, GetParam());
+        }
+      }};
   const ProcessResult result = work.train(
       {"--training.steps=1000000", "--validation.freq=1000000", "--metrics.log_freq=1"}, options);
   EXPECT_EQ(result.exit_code, 75) << result.errors;

@@ -5,23 +5,15 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <regex>
+#include <set>
 
+#include "cli/children.h"
 #include "cli/workspace.h"
 
 namespace weft {
 namespace {
-
-// The children of a process, from /proc.
-std::vector<pid_t> children_of(pid_t parent) {
-  std::ifstream file("/proc/" + std::to_string(parent) + "/task/" + std::to_string(parent) +
-                     "/children");
-  std::vector<pid_t> children;
-  for (pid_t child = 0; file >> child;) children.push_back(child);
-  return children;
-}
 
 bool alive(pid_t pid) {
   return std::filesystem::exists("/proc/" + std::to_string(pid));
@@ -41,12 +33,26 @@ TEST(TrainRanks, ProcessesAndThreadsWriteTheSameWeights) {
             work.folder().read("threads/weights/model.safetensors"));
 }
 
+TEST(TrainRanks, AGroupOfOneWritesTheWeightsOfNoGroup) {
+  const Workspace work;
+  work.prepare_data();
+  const ProcessResult alone = work.train({"--job.dump_folder=alone"});
+  ASSERT_EQ(alone.exit_code, 0) << alone.errors;
+  for (const char* transport : {"shm", "threads"}) {
+    const ProcessResult group = work.train({"--parallelism.data_parallel_shard_degree=1",
+                                            "--transport", transport, "--job.dump_folder=group"});
+    ASSERT_EQ(group.exit_code, 0) << group.errors;
+    EXPECT_TRUE(work.folder().read("group/weights/model.safetensors") ==
+                work.folder().read("alone/weights/model.safetensors"));
+  }
+}
+
 TEST(TrainRanks, AKilledRankIsNamedAndTheOthersStop) {
   const Workspace work;
   work.prepare_data();
   std::vector<pid_t> ranks;
   ProcessOptions options{.folder = work.folder().path()};
-  options.watch = [&](pid_t launcher, const std::string& output) {
+  options.watch = [&](pid_t launcher, const std::string& output, const std::string&) {
     if (!ranks.empty() || output.find("step 10/") == std::string::npos) return;
     ranks = children_of(launcher);
     if (ranks.size() == 3) ::kill(ranks[1], SIGKILL);
@@ -69,7 +75,7 @@ TEST(TrainRanks, AStoppedRankIsNamedWithTheOpOthersWaitIn) {
   std::vector<pid_t> ranks;
   std::chrono::steady_clock::time_point stopped;
   ProcessOptions options;
-  options.watch = [&](pid_t launcher, const std::string& output) {
+  options.watch = [&](pid_t launcher, const std::string& output, const std::string&) {
     if (!ranks.empty() || output.find("step 10/") == std::string::npos) return;
     ranks = children_of(launcher);
     if (ranks.size() == 3) ::kill(ranks[1], SIGSTOP);
@@ -96,52 +102,105 @@ struct Combination {
   const char* bucketing;
   const char* overlap;
   const char* reshard;
+  const char* recompute;
   int64_t ranks;
 };
 
-// Every value of a column meets every value of the others; HSDP takes four ranks.
+// Every value of a column meets every value of the others, but that HSDP takes four ranks or more.
 const Combination kPairwise[] = {
-    {"ddp", "none", "true", "always", 2},   {"ddp", "transformer_block", "false", "never", 4},
-    {"ddp", "size", "true", "never", 2},    {"ddp", "auto", "false", "always", 4},
-    {"fsdp", "none", "false", "never", 4},  {"fsdp", "transformer_block", "true", "always", 2},
-    {"fsdp", "size", "false", "always", 4}, {"fsdp", "auto", "true", "never", 2},
-    {"hsdp", "none", "true", "never", 4},   {"hsdp", "transformer_block", "false", "always", 4},
-    {"hsdp", "size", "true", "always", 4},  {"hsdp", "auto", "false", "never", 4},
+    {"ddp", "none", "false", "always", "memory_budget", 3},
+    {"ddp", "none", "true", "never", "none", 2},
+    {"ddp", "transformer_block", "false", "always", "selective", 4},
+    {"ddp", "size", "false", "never", "memory_budget", 4},
+    {"ddp", "manual", "true", "never", "none", 8},
+    {"ddp", "auto", "true", "never", "full", 2},
+    {"ddp", "auto", "true", "always", "selective", 3},
+    {"zero1", "none", "false", "never", "full", 4},
+    {"zero1", "transformer_block", "true", "never", "full", 3},
+    {"zero1", "size", "false", "never", "selective", 2},
+    {"zero1", "manual", "false", "always", "memory_budget", 2},
+    {"zero1", "auto", "false", "always", "none", 8},
+    {"fsdp", "none", "true", "never", "selective", 8},
+    {"fsdp", "transformer_block", "false", "always", "none", 2},
+    {"fsdp", "size", "true", "never", "none", 3},
+    {"fsdp", "manual", "false", "never", "full", 3},
+    {"fsdp", "auto", "true", "never", "memory_budget", 4},
+    {"hsdp", "none", "true", "never", "none", 4},
+    {"hsdp", "transformer_block", "false", "never", "memory_budget", 8},
+    {"hsdp", "size", "true", "always", "full", 8},
+    {"hsdp", "manual", "false", "always", "selective", 4},
+    {"hsdp", "auto", "false", "always", "full", 8},
 };
+
+std::vector<std::string> values(const Combination& c) {
+  return {c.mode, c.bucketing, c.overlap, c.reshard, c.recompute, std::to_string(c.ranks)};
+}
 
 std::vector<std::string> flags(const Combination& combination) {
   const std::string mode = combination.mode;
+  const std::string bucketing = combination.bucketing;
   const int64_t ranks = combination.ranks;
   const int64_t copies = mode == "ddp" ? ranks : mode == "hsdp" ? 2 : 1;
-  return {"--ranks=" + std::to_string(ranks),
-          "--parallelism.data_parallel_replicate_degree=" + std::to_string(copies),
-          "--parallelism.data_parallel_shard_degree=" + std::to_string(ranks / copies),
-          std::string("--compile.bucketing=") + combination.bucketing,
-          std::string("--compile.overlap=") + combination.overlap,
-          std::string("--parallelism.fsdp_reshard_after_forward=") + combination.reshard};
+  std::vector<std::string> flags = {
+      "--ranks=" + std::to_string(ranks),
+      "--parallelism.data_parallel_replicate_degree=" + std::to_string(copies),
+      "--parallelism.data_parallel_shard_degree=" + std::to_string(ranks / copies),
+      "--compile.bucketing=" + bucketing,
+      std::string("--compile.overlap=") + combination.overlap,
+      std::string("--parallelism.fsdp_reshard_after_forward=") + combination.reshard,
+      std::string("--activation_checkpoint.mode=") + combination.recompute};
+  if (mode == "zero1") flags.emplace_back("--parallelism.zero_stage=1");
+  if (bucketing == "size") flags.emplace_back("--compile.bucket_min_parameters=5000");
+  if (bucketing == "manual") {
+    flags.emplace_back(
+        "--compile.buckets=tok_embeddings+pos_embeddings,layers.0.attention,layers.*,norm");
+  }
+  return flags;
+}
+
+TEST(TrainRanks, CombinationsMeetPairwise) {
+  const size_t columns = values(kPairwise[0]).size();
+  for (size_t a = 0; a < columns; ++a) {
+    for (size_t b = 0; b < a; ++b) {
+      std::set<std::string> of_a, of_b;
+      std::set<std::pair<std::string, std::string>> met;
+      for (const Combination& combination : kPairwise) {
+        const std::vector<std::string> row = values(combination);
+        of_a.insert(row[a]);
+        of_b.insert(row[b]);
+        met.emplace(row[a], row[b]);
+      }
+      const size_t impossible = of_b.contains("hsdp") && of_a.contains("3") ? 2 : 0;
+      EXPECT_EQ(met.size() + impossible, of_a.size() * of_b.size()) << a << " and " << b;
+    }
+  }
 }
 
 // Threads in any mode give these bits; processes must too, whatever the compiler does.
 TEST(TrainRanks, ProcessesHaveTheBitsOfThreadsInEveryCombination) {
   const Workspace work;
   work.prepare_data();
-  std::map<int64_t, std::vector<double>> expected;
-  for (const char* ranks : {"2", "4"}) {
-    const std::string out = std::string("threads") + ranks;
-    const ProcessResult result = work.train(
-        {"--ranks", ranks, "--transport=threads", "--metrics.log_freq=1",
-         "--compile.bucketing=none", "--compile.overlap=false", "--job.dump_folder=" + out});
-    ASSERT_EQ(result.exit_code, 0) << result.errors;
-    expected[std::stoll(ranks)] = work.figures(out + "/metrics.jsonl", "loss");
-    EXPECT_EQ(expected[std::stoll(ranks)].size(), 6U);
+  const auto run = [&](std::vector<std::string> arguments, const std::string& out) {
+    arguments.insert(arguments.end(),
+                     {"--metrics.log_freq=1", "--training.steps=4", "--job.dump_folder=" + out});
+    const ProcessResult result = work.train(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    return std::pair(work.figures(out + "/metrics.jsonl", "loss"),
+                     work.folder().read(out + "/weights/model.safetensors"));
+  };
+  std::map<int64_t, std::pair<std::vector<double>, std::string>> expected;
+  for (const int64_t ranks : {2, 3, 4, 8}) {
+    const std::string number = std::to_string(ranks);
+    expected[ranks] = run({"--ranks", number, "--transport=threads", "--compile.bucketing=none",
+                           "--compile.overlap=false"},
+                          "threads" + number);
+    ASSERT_EQ(expected[ranks].first.size(), 4U);
   }
   for (const Combination& combination : kPairwise) {
     SCOPED_TRACE(testing::PrintToString(flags(combination)));
-    std::vector<std::string> arguments = flags(combination);
-    arguments.insert(arguments.end(), {"--metrics.log_freq=1", "--job.dump_folder=shm"});
-    const ProcessResult result = work.train(arguments);
-    ASSERT_EQ(result.exit_code, 0) << result.errors;
-    EXPECT_EQ(work.figures("shm/metrics.jsonl", "loss"), expected[combination.ranks]);
+    const auto [losses, weights] = run(flags(combination), "shm");
+    EXPECT_EQ(losses, expected[combination.ranks].first);
+    EXPECT_TRUE(weights == expected[combination.ranks].second) << "weights differ";
     std::filesystem::remove_all(work.folder() / "shm");
   }
 }
@@ -151,7 +210,7 @@ TEST(TrainRanks, AnInterruptEndsAllRanksCleanly) {
   work.prepare_data();
   bool sent = false;
   ProcessOptions options{.folder = work.folder().path()};
-  options.watch = [&](pid_t launcher, const std::string& output) {
+  options.watch = [&](pid_t launcher, const std::string& output, const std::string&) {
     if (sent || output.find("step 10/") == std::string::npos) return;
     sent = true;
     ::kill(launcher, SIGINT);

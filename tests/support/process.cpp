@@ -99,7 +99,7 @@ ProcessResult run_process(const std::vector<std::string>& arguments,
       result.timed_out = true;
       ::kill(child, SIGKILL);
     }
-    if (options.watch) options.watch(child, content(output));
+    if (options.watch) options.watch(child, content(output), content(errors));
     ::usleep(1000);
   }
   result.seconds = std::chrono::duration<double>(Clock::now() - start).count();

@@ -17,8 +17,8 @@ struct ProcessOptions {
   int64_t file_size_limit = -1;  // bytes that it may write to one file; -1: any
   bool reader_gone = false;      // its standard output is a pipe that nobody reads
   std::string output_file = {};  // a file to be its standard output; empty: it is recorded
-  // Called every few milliseconds while it runs.
-  std::function<void(pid_t, const std::string& output)> watch = {};
+  // Called every few milliseconds while it runs, with what it has written so far.
+  std::function<void(pid_t, const std::string& output, const std::string& errors)> watch = {};
 };
 
 struct ProcessResult {
