@@ -195,7 +195,8 @@ BucketPlan plan_by_hand(std::span<const BucketItem> items, const Config& config)
   check_entries(entries, config);
   BucketPlan plan = group_by(keys);
   if (contested > 0) {
-    plan.note = cat(contested, " parameters match several entries, the first one has them");
+    plan.note = cat(contested, contested == 1 ? " parameter matches" : " parameters match",
+                    " several entries, the first one takes ", contested == 1 ? "it" : "them");
   }
   return plan;
 }

@@ -112,6 +112,7 @@ void ParamStore::write_copy(const Binding& copy, std::span<const float> values) 
   }
   CHECK(copy.tensor.dtype == DType::BF16, copy.name, " is ", dtype_name(copy.tensor.dtype));
   std::vector<uint16_t> rounded;
+  rounded.reserve(values.size());
   for (float value : values) rounded.push_back(bf16_from_f32(value));
   executor_.write(copy.name, rounded.data(), static_cast<int64_t>(rounded.size() * 2));
 }

@@ -4,17 +4,11 @@
 #include <algorithm>
 #include <chrono>
 
+#include "ranks/modes.h"
 #include "support/short_run.h"
 
 namespace weft {
 namespace {
-
-using Overrides = std::vector<std::string>;
-
-Overrides with(Overrides overrides, const Overrides& more) {
-  overrides.insert(overrides.end(), more.begin(), more.end());
-  return overrides;
-}
 
 struct TimedRun {
   ShortRun run;

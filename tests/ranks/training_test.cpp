@@ -1,110 +1,88 @@
-// Sharded training on ranks that are threads: whatever the mode, the bucketing, the overlap and the
-// recompute, the same ranks and micro-batches give the same bits.
+// Sharded training on ranks that are threads: at the same ranks and micro-batches every mode gives
+// the same bits, whatever the step is made of. product_test.cpp crosses modes with the compiler's
+// choices.
 #include <gtest/gtest.h>
 
 #include <cmath>
 
+#include "ranks/modes.h"
 #include "support/short_run.h"
 
 namespace weft {
 namespace {
 
-using Overrides = std::vector<std::string>;
+class Ranks : public testing::TestWithParam<int64_t> {
+ protected:
+  // Every mode against DDP.
+  void expect_same_bits(const Overrides& options) {
+    const int64_t ranks = GetParam();
+    const ShortRun ddp = short_run_on_ranks(ranks, with(options, mode("ddp", ranks)));
+    for (double loss : ddp.losses) EXPECT_TRUE(std::isfinite(loss));
+    EXPECT_NE(ddp.losses.front(), ddp.losses.back());
+    for (const std::string& name : modes(ranks)) {
+      EXPECT_TRUE(short_run_on_ranks(ranks, with(options, mode(name, ranks))) == ddp) << name;
+    }
+  }
 
-Overrides with(Overrides overrides, const Overrides& more) {
-  overrides.insert(overrides.end(), more.begin(), more.end());
-  return overrides;
+  Overrides micro_batches(int64_t count) const {
+    return {cat("--training.global_batch_size=", count * 2 * GetParam())};
+  }
+};
+
+TEST_P(Ranks, DropoutAndATiedHead) {
+  expect_same_bits(kTiny);
 }
 
-const Overrides kTiny = {"--model.name=gpt2", "--model.n_layers=3", "--model.dropout=0.1",
-                         "--training.local_batch_size=2", "--training.seq_len=8"};
-
-Overrides mode(const std::string& name, int64_t ranks) {
-  if (name == "ddp") {
-    return {"--parallelism.data_parallel_replicate_degree=" + std::to_string(ranks),
-            "--parallelism.data_parallel_shard_degree=1"};
-  }
-  if (name == "zero1") return {"--parallelism.zero_stage=1"};
-  if (name == "zero2") return {"--parallelism.fsdp_reshard_after_forward=never"};
-  if (name == "hsdp") {
-    return {"--parallelism.data_parallel_replicate_degree=2",
-            "--parallelism.data_parallel_shard_degree=" + std::to_string(ranks / 2)};
-  }
-  return {};
+TEST_P(Ranks, BrainFloats) {
+  expect_same_bits(with(kTiny, {"--training.mixed_precision_param=bfloat16"}));
 }
 
-class Ranks : public testing::TestWithParam<int64_t> {};
+TEST_P(Ranks, LlamaWithAHeadOfItsOwn) {
+  expect_same_bits({"--model.name=llama", "--model.flavor=debug", "--model.dim=16",
+                    "--model.n_layers=2", "--model.n_heads=2", "--model.n_kv_heads=1",
+                    "--model.ffn_dim=40", "--training.local_batch_size=2", "--training.seq_len=8"});
+}
 
-TEST_P(Ranks, EveryModeHasTheBitsOfDdp) {
+// Biases of three elements: most ranks hold nothing but padding.
+TEST_P(Ranks, ParametersOfThreeElements) {
+  for (const char* bucketing : {"none", "transformer_block"}) {
+    expect_same_bits({"--model.name=gpt2", "--model.dim=3", "--model.n_heads=1",
+                      "--model.vocab_size=7", "--model.max_seq_len=8",
+                      "--training.local_batch_size=2", "--training.seq_len=8",
+                      cat("--compile.bucketing=", bucketing)});
+  }
+}
+
+// Reducing every time adds over ranks first, reducing once over micro-batches first: two orders,
+// each the same in all modes. ZeRO-1 reduces once whatever is asked for.
+TEST_P(Ranks, MicroBatchesReducedEveryTimeOrOnce) {
   const int64_t ranks = GetParam();
-  const ShortRun ddp = short_run_on_ranks(ranks, with(kTiny, mode("ddp", ranks)));
-  for (double loss : ddp.losses) EXPECT_TRUE(std::isfinite(loss));
-  EXPECT_NE(ddp.losses[0], ddp.losses[2]);
-  for (const char* name : {"fsdp", "zero1", "zero2", "hsdp"}) {
-    // Groups that are no power of two add up in another order inside than over all ranks.
-    if (std::string(name) == "hsdp" && ranks % 4 != 0) continue;
-    SCOPED_TRACE(name);
-    EXPECT_EQ(short_run_on_ranks(ranks, with(kTiny, mode(name, ranks))), ddp);
-  }
-}
-
-TEST_P(Ranks, BucketingOverlapAndRecomputeKeepBits) {
-  const int64_t ranks = GetParam();
-  const ShortRun plain = short_run_on_ranks(
-      ranks, with(kTiny, {"--compile.bucketing=none", "--compile.overlap=false"}));
-  for (const char* bucketing : {"none", "transformer_block", "size", "auto"}) {
-    for (const char* overlap : {"true", "false"}) {
-      for (const char* reshard : {"always", "never"}) {
-        for (const char* recompute : {"none", "full"}) {
-          SCOPED_TRACE(std::string(bucketing) + " overlap " + overlap + " reshard " + reshard +
-                       " recompute " + recompute);
-          const Overrides options = {
-              std::string("--compile.bucketing=") + bucketing,
-              std::string("--compile.overlap=") + overlap,
-              std::string("--parallelism.fsdp_reshard_after_forward=") + reshard,
-              std::string("--activation_checkpoint.mode=") + recompute};
-          EXPECT_EQ(short_run_on_ranks(ranks, with(kTiny, options), 2).losses,
-                    std::vector<double>(plain.losses.begin(), plain.losses.begin() + 2));
-        }
-      }
+  for (const char* precision : {"float32", "bfloat16"}) {
+    SCOPED_TRACE(precision);
+    const Overrides several =
+        with(with(kTiny, micro_batches(3)), {cat("--training.mixed_precision_param=", precision)});
+    const Overrides once = with(several, {"--training.reduce_every_micro_batch=false"});
+    const auto run = [&](const Overrides& options, const std::string& name) {
+      return short_run_on_ranks(ranks, with(options, mode(name, ranks)));
+    };
+    const ShortRun ddp = run(several, "ddp");
+    const ShortRun ddp_once = run(once, "ddp");
+    EXPECT_NE(ddp.params, ddp_once.params);
+    EXPECT_TRUE(run(several, "zero1") == ddp_once);
+    for (const std::string& name : modes(ranks)) {
+      if (name == "zero1") continue;
+      EXPECT_TRUE(run(several, name) == ddp) << name;
+      EXPECT_TRUE(run(once, name) == ddp_once) << name << " once";
     }
   }
 }
 
-TEST_P(Ranks, AccumulationReducedEveryTimeOrOnce) {
-  const int64_t ranks = GetParam();
-  const std::string global = "--training.global_batch_size=" + std::to_string(4 * ranks);
-  for (const char* every : {"true", "false"}) {
-    SCOPED_TRACE(every);
-    const Overrides accumulate = {global,
-                                  std::string("--training.reduce_every_micro_batch=") + every};
-    const ShortRun fsdp = short_run_on_ranks(ranks, with(kTiny, accumulate));
-    const ShortRun ddp =
-        short_run_on_ranks(ranks, with(with(kTiny, accumulate), mode("ddp", ranks)));
-    EXPECT_EQ(fsdp, ddp);
-  }
-}
-
-TEST_P(Ranks, MixedPrecision) {
-  const int64_t ranks = GetParam();
-  const Overrides bf16 = {"--training.mixed_precision_param=bfloat16"};
-  EXPECT_EQ(short_run_on_ranks(ranks, with(kTiny, bf16)),
-            short_run_on_ranks(ranks, with(with(kTiny, bf16), mode("ddp", ranks))));
-}
-
-INSTANTIATE_TEST_SUITE_P(All, Ranks, testing::Values(2, 3, 4),
+INSTANTIATE_TEST_SUITE_P(All, Ranks, testing::Values(2, 3, 4, 8),
                          [](const auto& test) { return "On" + std::to_string(test.param); });
-
-TEST(Ranks, EightHaveTheSameBitsInEveryMode) {
-  const ShortRun ddp = short_run_on_ranks(8, with(kTiny, mode("ddp", 8)), 2);
-  EXPECT_EQ(short_run_on_ranks(8, with(kTiny, mode("fsdp", 8)), 2), ddp);
-  EXPECT_EQ(short_run_on_ranks(8, with(kTiny, mode("hsdp", 8)), 2), ddp);
-}
 
 // Sums over ranks are trees over rank gradients where one process sums over rows: another order.
 TEST(Ranks, AgreeWithOneProcess) {
-  const ShortRun one = short_run({"--model.name=gpt2", "--model.n_layers=3", "--model.dropout=0.1",
-                                  "--training.local_batch_size=8", "--training.seq_len=8"});
+  const ShortRun one = short_run(with(kTiny, {"--training.local_batch_size=8"}));
   const ShortRun four = short_run_on_ranks(4, kTiny);
   for (size_t i = 0; i < one.losses.size(); ++i) {
     EXPECT_NEAR(four.losses[i] / one.losses[i], 1, 1e-6);
@@ -114,8 +92,14 @@ TEST(Ranks, AgreeWithOneProcess) {
 }
 
 TEST(Ranks, AGroupOfOneIsTheSameAsNoGroup) {
-  EXPECT_EQ(short_run_on_ranks(1, with(kTiny, {"--parallelism.data_parallel_shard_degree=1"})),
-            short_run(kTiny));
+  for (const Overrides& options : std::vector<Overrides>{
+           {}, {"--training.global_batch_size=6"}, {"--training.mixed_precision_param=bfloat16"}}) {
+    const ShortRun alone = short_run(with(kTiny, options));
+    for (const char* name : {"zero1", "zero2", "fsdp"}) {
+      EXPECT_TRUE(short_run_on_ranks(1, with(with(kTiny, options), mode(name, 1))) == alone)
+          << name;
+    }
+  }
 }
 
 }  // namespace

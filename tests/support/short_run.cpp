@@ -14,9 +14,9 @@ namespace weft {
 
 namespace {
 
-ShortRun run_rank(const Config& config, Communicator* comm, int64_t steps) {
-  const int64_t ranks = comm == nullptr ? 1 : comm->ranks();
-  Session session(config, compile(config, {.data_vocab = 0, .ranks = ranks}), comm);
+ShortRun run_rank(const PreparedRun& prepared, Communicator* comm, int64_t steps) {
+  const Config& config = prepared.config;
+  Session session(config, prepared.compiled, comm);
   session.initialize(7);
   TokenSource source = TokenSource::synthetic(session.compiled().spec.vocab_size);
   int64_t batch_size = config.training.local_batch_size;
@@ -48,17 +48,26 @@ ShortRun run_rank(const Config& config, Communicator* comm, int64_t steps) {
 
 }  // namespace
 
-ShortRun short_run(const std::vector<std::string>& overrides, int64_t steps) {
+PreparedRun prepare_run(int64_t ranks, const std::vector<std::string>& overrides) {
   Config config = parse_config("", "test", overrides);
-  validate(config, 1);
-  return run_rank(config, nullptr, steps);
+  // A group of one may be told all that a larger one is, though it has no effect on results.
+  if (config.parallelism.data_parallel_shard_degree != 1 || ranks > 1) validate(config, ranks);
+  if (ranks > 1) config.device.threads = 1;
+  return {config, ranks, compile(config, {.data_vocab = 0, .ranks = ranks})};
+}
+
+ShortRun short_run(const std::vector<std::string>& overrides, int64_t steps) {
+  return run_rank(prepare_run(1, overrides), nullptr, steps);
 }
 
 ShortRun short_run_on_ranks(int64_t ranks, const std::vector<std::string>& overrides,
                             int64_t steps) {
-  Config config = parse_config("", "test", overrides);
-  validate(config, ranks);
-  config.device.threads = 1;
+  return short_run_on_ranks(prepare_run(ranks, overrides), steps);
+}
+
+ShortRun short_run_on_ranks(const PreparedRun& prepared, int64_t steps) {
+  const Config& config = prepared.config;
+  const int64_t ranks = prepared.ranks;
   const Mesh mesh = data_parallel_mesh(config, ranks);
   ThreadsJob job(ranks);
   std::vector<ShortRun> runs(static_cast<size_t>(ranks));
@@ -68,7 +77,7 @@ ShortRun short_run_on_ranks(int64_t ranks, const std::vector<std::string>& overr
     threads.emplace_back([&, rank] {
       std::unique_ptr<Communicator> comm = job.join({mesh, rank}, comm_options(config));
       try {
-        runs[static_cast<size_t>(rank)] = run_rank(config, comm.get(), steps);
+        runs[static_cast<size_t>(rank)] = run_rank(prepared, comm.get(), steps);
       } catch (const std::exception& error) {
         errors[static_cast<size_t>(rank)] = error.what();
         comm->abort(error.what());

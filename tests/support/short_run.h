@@ -5,6 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "config/config.h"
+#include "train/compile.h"
+
 namespace weft {
 
 // What a run leaves behind, exactly.
@@ -19,6 +22,15 @@ struct ShortRun {
   }
 };
 
+// A config and its plan for so many ranks; a run may be repeated, or left out if its plan is known.
+struct PreparedRun {
+  Config config;
+  int64_t ranks = 1;
+  Compiled compiled;
+};
+
+PreparedRun prepare_run(int64_t ranks, const std::vector<std::string>& overrides);
+
 // Runs `steps` optimizer steps on synthetic tokens with these config overrides.
 ShortRun short_run(const std::vector<std::string>& overrides, int64_t steps = 3);
 
@@ -26,5 +38,6 @@ ShortRun short_run(const std::vector<std::string>& overrides, int64_t steps = 3)
 // parameters; rank 0's are returned.
 ShortRun short_run_on_ranks(int64_t ranks, const std::vector<std::string>& overrides,
                             int64_t steps = 3);
+ShortRun short_run_on_ranks(const PreparedRun& prepared, int64_t steps = 3);
 
 }  // namespace weft
