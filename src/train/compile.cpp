@@ -60,26 +60,12 @@ Plan make_plan(const std::vector<ProgramSource>& sources, const Config& config,
   return lower(sources, {.backend = backend.name, .kernels = backend.kernels(), .device = device});
 }
 
-}  // namespace
-
-Mesh data_parallel_mesh(const Config& config, int64_t ranks) {
-  const DataParallelDegrees degrees = data_parallel_degrees(config, ranks);
-  Mesh mesh;
-  if (degrees.replicate > 1) mesh.axes.push_back({"dp_replicate", degrees.replicate});
-  const bool asked_for = config.parallelism.data_parallel_shard_degree == 1 && ranks == 1;
-  if (degrees.shard > 1 || asked_for) mesh.axes.push_back({"dp_shard", degrees.shard});
-  return mesh;
-}
-
-Compiled compile(const Config& config, const CompileOptions& options) {
-  return compile(config, resolve_model(config.model, options.data_vocab), options.ranks);
-}
-
-Compiled compile(const Config& config, const ModelSpec& spec, int64_t ranks) {
+Compiled compile_for(const DeviceSpec& device, const Config& config, const ModelSpec& spec,
+                     int64_t ranks) {
   auto start = std::chrono::steady_clock::now();
   Compiled compiled;
   compiled.spec = spec;
-  compiled.device = load_device_spec(config);
+  compiled.device = device;
   const Mesh mesh = data_parallel_mesh(config, ranks);
   BuildOptions build{.batch = config.training.local_batch_size * ranks,
                      .seq_len = config.training.seq_len};
@@ -103,6 +89,39 @@ Compiled compile(const Config& config, const ModelSpec& spec, int64_t ranks) {
   compiled.plan = make_plan(sources, config, compiled.device);
   compiled.milliseconds =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  return compiled;
+}
+
+}  // namespace
+
+Mesh data_parallel_mesh(const Config& config, int64_t ranks) {
+  const DataParallelDegrees degrees = data_parallel_degrees(config, ranks);
+  Mesh mesh;
+  if (degrees.replicate > 1) mesh.axes.push_back({"dp_replicate", degrees.replicate});
+  const bool asked_for = config.parallelism.data_parallel_shard_degree == 1 && ranks == 1;
+  if (degrees.shard > 1 || asked_for) mesh.axes.push_back({"dp_shard", degrees.shard});
+  return mesh;
+}
+
+Compiled compile(const Config& config, const CompileOptions& options) {
+  return compile(config, resolve_model(config.model, options.data_vocab), options.ranks);
+}
+
+Compiled compile(const Config& config, const ModelSpec& spec, int64_t ranks) {
+  const DeviceSpec device = load_device_spec(config);
+  Compiled compiled = compile_for(device, config, spec, ranks);
+  // Passes keep to the memory by what is alive at once; the gaps between buffers come on top, a few
+  // percent that are set aside where they do not fit, more with every attempt.
+  constexpr int64_t kMostGaps = 16;
+  DeviceSpec smaller = device;
+  for (int64_t share = 1; share <= 8; share *= 2) {
+    const int64_t excess = compiled.plan.arena_bytes - device.memory_bytes;
+    const bool only_gaps = excess > 0 && excess <= device.memory_bytes / kMostGaps;
+    if (device.memory_bytes == 0 || !only_gaps) break;
+    smaller.memory_bytes -= share * excess;
+    compiled = compile_for(smaller, config, spec, ranks);
+  }
+  compiled.device = device;
   return compiled;
 }
 
