@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kBlock = 1024;
 // What is larger does not stay in a core's own caches.
-constexpr int64_t kStreamBytes = 4 << 20;
+constexpr int64_t kStreamBytes = 1 << 20;
 
 // Copies past the caches: what is written is not read soon, and lines need not be fetched first.
 void stream_bytes(void* to, const void* from, int64_t bytes) {
@@ -53,6 +53,46 @@ WEFT_CLONES void sum4(const float* a, const float* b, const float* c, const floa
   WEFT_VECTORIZE
   for (int64_t i = 0; i < n; ++i) to[i] = (a[i] + b[i]) + (c[i] + d[i]);
 }
+
+#if defined(__SSE2__)
+constexpr int64_t kLine = 16;  // elements of a cache line
+
+// Sums of whole lines past the caches; `sum` gives those of elements [i, i + 4).
+template <class Sum>
+void stream_lines(int64_t n, float* to, const Sum& sum) {
+  for (int64_t i = 0; i < n; i += kLine) {
+    _mm_stream_ps(to + i, sum(i));
+    _mm_stream_ps(to + i + 4, sum(i + 4));
+    _mm_stream_ps(to + i + 8, sum(i + 8));
+    _mm_stream_ps(to + i + 12, sum(i + 12));
+  }
+  _mm_sfence();  // before anybody is told that they are there
+}
+
+// The sums of two or four f32 sources, without a block in between; how many elements were summed.
+int64_t stream_sums(std::span<const void* const> sources, int64_t n, float* to) {
+  const int64_t lines = n / kLine * kLine;
+  if (reinterpret_cast<uintptr_t>(to) % 16 != 0) return 0;
+  const auto at = [&](size_t source, int64_t i) {
+    return _mm_loadu_ps(static_cast<const float*>(sources[source]) + i);
+  };
+  if (sources.size() == 2) {
+    stream_lines(lines, to, [&](int64_t i) { return _mm_add_ps(at(0, i), at(1, i)); });
+    return lines;
+  }
+  if (sources.size() == 4) {
+    stream_lines(lines, to, [&](int64_t i) {
+      return _mm_add_ps(_mm_add_ps(at(0, i), at(1, i)), _mm_add_ps(at(2, i), at(3, i)));
+    });
+    return lines;
+  }
+  return 0;
+}
+#else
+int64_t stream_sums(std::span<const void* const>, int64_t, float*) {
+  return 0;
+}
+#endif
 
 // Elements [offset, offset + n) of the sources, n at most a block. Parts go through blocks of their
 // own, as `to` may be a source that is still to be read.
@@ -102,7 +142,9 @@ void tree_sum(std::span<const void* const> sources, DType dtype, int64_t n, cons
   const Tensor result{to.data, to.dtype, {}};
   alignas(64) float buffer[kBlock];
   const bool streams = to.dtype == DType::F32 && n * 4 >= kStreamBytes;
-  for (int64_t offset = 0; offset < n; offset += kBlock) {
+  int64_t offset = 0;
+  if (streams && dtype == DType::F32) offset = stream_sums(sources, n, result.as<float>());
+  for (; offset < n; offset += kBlock) {
     const int64_t length = std::min(kBlock, n - offset);
     float* sums = streams ? buffer : place(result, offset, buffer);
     sum_block(sources, dtype, offset, length, sums);
