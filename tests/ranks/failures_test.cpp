@@ -152,6 +152,22 @@ TEST(RankFailures, WorkThatShowsSignsOfLifeIsNotAHang) {
   for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
+// One kernel without a mark, several times as long as the patience of the others.
+TEST(RankFailures, ALongComputationIsNotAHang) {
+  for (const Transport transport : {Transport::Threads, Transport::Shm}) {
+    RanksOptions options{.transport = transport};
+    options.comm.timeout_seconds = 0.3;
+    const auto errors = run_ranks(kTwo, options, [](Communicator& comm, Device&) {
+      const auto start = std::chrono::steady_clock::now();
+      while (comm.rank() == 1 &&
+             std::chrono::steady_clock::now() - start < std::chrono::milliseconds(1200)) {
+      }
+      sum_of(comm, "dp", 1);
+    });
+    for (const std::string& error : errors) EXPECT_EQ(error, "");
+  }
+}
+
 TEST(RankFailures, LongHostWorkIsNotAHang) {
   RanksOptions options;
   options.comm.timeout_seconds = 0.5;

@@ -53,6 +53,7 @@ struct RankRecord {
   std::atomic<uint32_t> state;
   std::atomic<int32_t> inside;  // collectives this rank is in
   std::atomic<int64_t> step;
+  std::atomic<int32_t> process;       // its id
   std::atomic<int64_t> sign_of_life;  // nanoseconds of the monotonic clock
   WaitRecord waits[kMaxChannels];
   MarkRecord marks[kMaxChannels];
@@ -125,7 +126,8 @@ struct WaitOptions {
 };
 
 // Waits until `peer` has made the arrival `target`; throws DeviceError when the job is aborted, and
-// aborts it when the peer has left, the launcher is gone, or a rank is hung.
+// aborts it when the peer has left, the launcher is gone, or a rank is hung: it neither gives signs
+// of life nor uses its processor. So one kernel may take as long as it wants.
 void await_arrival(const Control& control, int64_t rank, int64_t peer, const MeetingPlace& place,
                    uint32_t target, const WaitOptions& options);
 

@@ -1,5 +1,7 @@
 #include "runtime/comm/peer_memory.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -183,6 +185,7 @@ PeerMemory::PeerMemory(const Control& control, RankInfo info, const CommOptions&
   wait_.spins =
       mesh.ranks() <= static_cast<int64_t>(std::thread::hardware_concurrency()) ? 1000 : 0;
   wait_.launcher_alive = [this] { return launcher_alive(); };
+  control_.at(info_.rank).process = ::getpid();
   control_.set_state(info_.rank, RankState::Running);
 }
 
