@@ -117,6 +117,7 @@ struct CompileConfig {
   bool overlap = true;
   int64_t prefetch = 1;
   std::vector<std::string> overlap_with;
+  bool common_gather = true;
 };
 
 // Ranks of one job; a link slower than it is serves tests and learners.

@@ -80,6 +80,7 @@ const std::vector<DeviceSpec>& built_in_specs() {
        .matmul_efficiency = 0.7,
        .gemm_workspace_bytes = 0,
        .ranks_per_host = 0,
+       .common_memory = true,
        .links = {link(1, 2, {20, 8}, {30, 5}), link(1, 8, {60, 8}, {90, 5})}},
       h100("h100", 8, cluster_links()),
       h100("h100x8", 8, nvswitch_links()),
@@ -138,6 +139,8 @@ std::vector<Key<DeviceSpec>> spec_keys(const std::string& file_name) {
       make_key("ranks_per_host", &S::ranks_per_host,
                {.doc = "Neighbouring ranks that share a host; 0: all of them.",
                 .range = {.at_least = 0}}),
+      make_key("common_memory", &S::common_memory,
+               {.doc = "Whether the ranks of a host reach one memory."}),
       links_key(file_name),
   };
 }
@@ -223,14 +226,17 @@ Link parse_link(std::string_view text) {
   return link;
 }
 
+bool on_one_host(const DeviceSpec& spec, int64_t size, int64_t stride) {
+  return spec.ranks_per_host == 0 || stride * size <= spec.ranks_per_host;
+}
+
 Link find_link(const DeviceSpec& spec, int64_t size, int64_t stride) {
   const Link inside{.gather_latency = spec.launch_latency,
                     .gather_bandwidth = spec.memory_bandwidth / 2,
                     .sum_latency = spec.launch_latency,
                     .sum_bandwidth = spec.memory_bandwidth / 2};
   if (size == 1 || spec.links.empty()) return inside;
-  const bool one_host = spec.ranks_per_host == 0 || stride * size <= spec.ranks_per_host;
-  if (one_host) {
+  if (on_one_host(spec, size, stride)) {
     const auto rows = rows_where(
         spec, [](const Link& row, int64_t) { return row.hosts == 1; }, 0, &Link::ranks);
     return rows.empty() ? inside : interpolate(rows, &Link::ranks, size);

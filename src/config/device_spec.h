@@ -35,6 +35,7 @@ struct DeviceSpec {
   double matmul_efficiency = 1.0;    // share of the matmul rate that a matmul of a model reaches
   int64_t gemm_workspace_bytes = 0;  // per stream
   int64_t ranks_per_host = 0;        // neighbours in the order of ranks; 0: all of them
+  bool common_memory = false;        // the ranks of a host reach one memory
   std::vector<Link> links = {};      // empty: there are no measurements
 };
 
@@ -48,6 +49,9 @@ Link parse_link(std::string_view text);
 // around it, beyond the last row the latency grows on and the bandwidth stays. Without rows, and
 // for a group of one, data moves as fast as inside the device.
 Link find_link(const DeviceSpec& spec, int64_t size, int64_t stride);
+
+// Whether such a group lies on one host.
+bool on_one_host(const DeviceSpec& spec, int64_t size, int64_t stride);
 
 // Names of the built-in specs.
 std::vector<std::string> device_spec_names();

@@ -307,13 +307,19 @@ void add_compile(Keys& keys) {
         {.doc = "Entries \"bucket=module\": the collectives of the buckets that hold parameters of "
                 "the first path hide under the second.",
          .effective_when = &kOverlaps});
+  s.add("common_gather", &C::common_gather,
+        {.doc = "Whether ranks of one host gather weights into one buffer that all of them read, "
+                "instead of a copy each.",
+         .effective_when = &kManyRanks});
 }
 
 void add_comm(Keys& keys) {
   using C = CommConfig;
   SectionKeys s(keys, "comm", &Config::comm);
   s.add("timeout_seconds", &C::timeout_seconds,
-        {.doc = "Silence of a rank that others wait for, until it counts as hung and the job ends.",
+        {.doc = "Silence of a rank that others wait for, until it counts as hung and the job ends; "
+                "a rank "
+                "that computes is not silent.",
          .range = {.above = 0},
          .effective_when = &kManyRanks});
   s.add("link_bandwidth", &C::link_bandwidth,

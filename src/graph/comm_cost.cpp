@@ -18,6 +18,15 @@ bool is_all_reduce(const OpDef& op) {
   return &op == &kAllReduce || &op == &kAllReduceStart;
 }
 
+// How many ranks apart neighbours along the axis are.
+int64_t stride_of(const Mesh& mesh, std::string_view axis) {
+  int64_t stride = 1;
+  for (size_t i = mesh.axes.size(); i-- > 0 && mesh.axes[i].name != axis;) {
+    stride *= mesh.axes[i].size;
+  }
+  return stride;
+}
+
 // The call as one rank runs it.
 Call localized(Call call, const Mesh& mesh) {
   for (auto* types : {&call.operands, &call.results}) {
@@ -48,11 +57,11 @@ double collective_bytes(const Call& call, const Mesh& mesh) {
 }
 
 Link axis_link(const Mesh& mesh, std::string_view axis, const DeviceSpec& device) {
-  int64_t stride = 1;
-  for (size_t i = mesh.axes.size(); i-- > 0 && mesh.axes[i].name != axis;) {
-    stride *= mesh.axes[i].size;
-  }
-  return find_link(device, mesh.axis_size(axis), stride);
+  return find_link(device, mesh.axis_size(axis), stride_of(mesh, axis));
+}
+
+bool on_one_host(const Mesh& mesh, std::string_view axis, const DeviceSpec& device) {
+  return on_one_host(device, mesh.axis_size(axis), stride_of(mesh, axis));
 }
 
 double local_seconds(const Call& call, const Mesh& mesh, const DeviceSpec& device) {

@@ -1,6 +1,8 @@
 // Checks in the order in which a wrong plan would hurt: bounds, static overlap of lifetimes, then a
 // walk of each program that knows of every byte who wrote it last and whether that has surely
-// ended.
+// ended. That holds for common memory too, although others write there: a gather over its axis is
+// the only step that may, and it lets no rank write before all of them have come to it, each past
+// its own earlier reads.
 #include "plan/check.h"
 
 #include <algorithm>
@@ -24,12 +26,36 @@ std::string describe(const Plan& plan, int64_t index) {
              buffer.offset + buffer.bytes, ")");
 }
 
+// The arena and the common spaces as one range of bytes, one after the other.
+int64_t space_begin(const Plan& plan, int64_t common) {
+  int64_t begin = common < 0 ? 0 : plan.arena_bytes;
+  for (int64_t i = 0; i < common; ++i) begin += plan.common[i].bytes;
+  return begin;
+}
+
+int64_t first_byte(const Plan& plan, const Buffer& buffer) {
+  return space_begin(plan, buffer.common) + buffer.offset;
+}
+
+void check_space(const Plan& plan, int64_t index) {
+  const Buffer& b = plan.buffers[index];
+  if (b.common < -1 || b.common >= static_cast<int64_t>(plan.common.size())) {
+    fault(plan, "buffer ", describe(plan, index), " in common space ", b.common, " of ",
+          plan.common.size());
+  }
+  const int64_t space = b.common < 0 ? plan.arena_bytes : plan.common[b.common].bytes;
+  if (b.bytes < 0 || b.offset < 0 || b.offset > space || b.bytes > space - b.offset) {
+    fault(plan, "buffer ", describe(plan, index), " outside the ",
+          b.common < 0 ? "arena" : "common space", " of ", space);
+  }
+  if (b.common >= 0 && b.persistent) {
+    fault(plan, "buffer ", describe(plan, index), " is persistent in a common space");
+  }
+}
+
 void check_buffer(const Plan& plan, int64_t index) {
   const Buffer& b = plan.buffers[index];
-  if (b.bytes < 0 || b.offset < 0 || b.offset > plan.arena_bytes ||
-      b.bytes > plan.arena_bytes - b.offset) {
-    fault(plan, "buffer ", describe(plan, index), " outside the arena of ", plan.arena_bytes);
-  }
+  check_space(plan, index);
   if (b.offset % kAlignment != 0) {
     fault(plan, "buffer ", describe(plan, index), " not aligned to ", kAlignment);
   }
@@ -40,7 +66,7 @@ void check_buffer(const Plan& plan, int64_t index) {
     }
     return;
   }
-  if (b.offset < plan.persistent_bytes) {
+  if (b.common < 0 && b.offset < plan.persistent_bytes) {
     fault(plan, "buffer ", describe(plan, index), " within the persistent ", plan.persistent_bytes,
           " bytes");
   }
@@ -59,20 +85,21 @@ class LiveSet {
   void insert(int64_t index) {
     const Buffer& buffer = plan_.buffers[index];
     if (buffer.bytes == 0) return;
-    const auto next = by_offset_.lower_bound(buffer.offset);
-    if (next != by_offset_.end() && next->first < buffer.offset + buffer.bytes) {
+    const int64_t begin = first_byte(plan_, buffer);
+    const auto next = by_begin_.lower_bound(begin);
+    if (next != by_begin_.end() && next->first < begin + buffer.bytes) {
       overlap(index, next->second);
     }
-    if (next != by_offset_.begin()) {
-      const int64_t before = std::prev(next)->second;
-      const Buffer& other = plan_.buffers[before];
-      if (other.offset + other.bytes > buffer.offset) overlap(before, index);
+    if (next != by_begin_.begin()) {
+      const auto [other_begin, other] = *std::prev(next);
+      if (other_begin + plan_.buffers[other].bytes > begin) overlap(other, index);
     }
-    by_offset_.emplace(buffer.offset, index);
+    by_begin_.emplace(begin, index);
   }
 
   void erase(int64_t index) {
-    if (plan_.buffers[index].bytes > 0) by_offset_.erase(plan_.buffers[index].offset);
+    const Buffer& buffer = plan_.buffers[index];
+    if (buffer.bytes > 0) by_begin_.erase(first_byte(plan_, buffer));
   }
 
  private:
@@ -87,7 +114,7 @@ class LiveSet {
   }
 
   const Plan& plan_;
-  std::map<int64_t, int64_t> by_offset_;
+  std::map<int64_t, int64_t> by_begin_;
 };
 
 void check_persistent_overlap(const Plan& plan) {
@@ -121,7 +148,8 @@ class ProgramWalk {
       : plan_(plan),
         program_(program),
         written_(written),
-        history_(plan.arena_bytes, static_cast<int64_t>(plan.streams.size()), plan.num_events) {
+        history_(space_begin(plan, static_cast<int64_t>(plan.common.size())),
+                 static_cast<int64_t>(plan.streams.size()), plan.num_events) {
     for (size_t i = 0; i < plan.buffers.size(); ++i) {
       if (plan.buffers[i].persistent) history_.preset(range(static_cast<int64_t>(i)));
     }
@@ -191,6 +219,7 @@ class ProgramWalk {
 
   void check_write(const AccessHistory::Range& target, std::set<int64_t>& targets) {
     const int64_t index = target.buffer;
+    check_writer(plan_.buffers[index], index);
     if (!targets.insert(target.begin).second) {
       step_fault("writes ", describe(plan_, index), " twice");
     }
@@ -199,6 +228,14 @@ class ProgramWalk {
                  ", which uses those bytes");
     }
     written_.insert(index);
+  }
+
+  // Common memory belongs to the gathers of its axis.
+  void check_writer(const Buffer& buffer, int64_t index) const {
+    if (buffer.common < 0) return;
+    const std::string& axis = plan_.common[buffer.common].axis;
+    if (step_->op == "all_gather" && call_of(*step_).text_attr("axis") == axis) return;
+    step_fault("writes ", describe(plan_, index), ", which only a gather over ", axis, " may");
   }
 
   [[noreturn]] void bad_read(int64_t index, const AccessHistory::Conflict& conflict) const {
@@ -223,12 +260,12 @@ class ProgramWalk {
   }
 
   AccessHistory::Range range(int64_t index) const {
-    const Buffer& buffer = plan_.buffers[index];
-    return {index, buffer.offset, buffer.offset + buffer.bytes};
+    const int64_t begin = first_byte(plan_, plan_.buffers[index]);
+    return {index, begin, begin + plan_.buffers[index].bytes};
   }
 
   AccessHistory::Range range(const TensorRef& ref) const {
-    const int64_t begin = plan_.buffers[ref.buffer].offset + ref.offset;
+    const int64_t begin = first_byte(plan_, plan_.buffers[ref.buffer]) + ref.offset;
     return {ref.buffer, begin, begin + tensor_bytes(ref)};
   }
 
@@ -272,6 +309,10 @@ void check_plan(const Plan& plan) {
       plan.num_events < 0) {
     fault(plan, "arena ", plan.arena_bytes, ", persistent ", plan.persistent_bytes, ", events ",
           plan.num_events);
+  }
+  for (const CommonSpace& space : plan.common) {
+    if (space.bytes < 0) fault(plan, "common space of ", space.bytes, " bytes over ", space.axis);
+    plan.mesh.axis_size(space.axis);
   }
   for (size_t i = 0; i < plan.buffers.size(); ++i) check_buffer(plan, static_cast<int64_t>(i));
   check_persistent_overlap(plan);

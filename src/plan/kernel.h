@@ -61,6 +61,9 @@ struct Kernel {
   int64_t (*workspace)(const Call&) = nullptr;
   // Runs it, or puts it on the stream of a device that works asynchronously.
   void (*launch)(const Launch&) = nullptr;
+  // Whether the results of a gather may lie in memory that the ranks of its axis have in common:
+  // no rank writes before all have come, and none goes on before all have written.
+  bool common_results = false;
 };
 
 // Whether the planner may put result 0 on this operand's memory when nothing needs the operand

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "graph/comm_cost.h"
 #include "graph/cost.h"
 #include "graph/flat.h"
 #include "graph/ops/ops.h"
@@ -239,13 +240,13 @@ class Emitter {
     for (const auto& result : node.results) {
       call.results.push_back(local_type(*result, plan_.mesh));
     }
-    for (size_t i = 0; i < node.results.size(); ++i) {
-      give_buffer(*node.result(i), call, index);
-      step.results.push_back(ref(*node.result(i), call.results[i]));
-    }
     const Kernel& kernel =
         choose_kernel(options_.kernels, call, options_.backend, node.result()->name);
     step.kernel = std::string(kernel.name);
+    for (size_t i = 0; i < node.results.size(); ++i) {
+      give_buffer(*node.result(i), call, index, kernel);
+      step.results.push_back(ref(*node.result(i), call.results[i]));
+    }
     const int64_t workspace_bytes = kernel.workspace ? kernel.workspace(call) : 0;
     if (workspace_bytes > 0) {
       step.workspace = add_buffer(node.result()->name + ".workspace", BufferKind::Workspace,
@@ -312,7 +313,7 @@ class Emitter {
   }
 
   // Makes sure that the value's root has a buffer, and that it lives long enough.
-  void give_buffer(const Value& value, const Call& call, int64_t index) {
+  void give_buffer(const Value& value, const Call& call, int64_t index, const Kernel& kernel) {
     const Value* root = program_.homes.at(&value).root;
     const int64_t last = last_use_.at(root);
     const auto known = program_.buffers.find(root);
@@ -323,6 +324,7 @@ class Emitter {
     if (buffer == -1) {
       const int64_t bytes = program_.homes.bytes(root, call.results[value.index].bytes());
       buffer = add_buffer(value.name, BufferKind::Activation, bytes, index, last);
+      if (kernel.common_results) plan_.buffers[buffer].common = common_space(*value.def);
     }
     program_.buffers[root] = buffer;
     Buffer& held = plan_.buffers[buffer];
@@ -331,6 +333,20 @@ class Emitter {
         root->def->op == &kState && root != &value && value.def->phase == Phase::Backward;
     if (accumulator || (!held.persistent && is_gradient(value))) held.kind = BufferKind::Gradient;
     if (!held.persistent && is_all_gather(*value.def)) held.kind = BufferKind::Gathered;
+  }
+
+  // The space that the ranks along the gather's axis have in common, or -1 where there is none.
+  int64_t common_space(const Node& gather) {
+    const auto& axis = std::get<std::string>(gather.attr("axis"));
+    const bool shared = options_.common_gather && options_.device.common_memory &&
+                        plan_.mesh.axis_size(axis) > 1 &&
+                        on_one_host(plan_.mesh, axis, options_.device);
+    if (!shared) return -1;
+    const auto known = std::find_if(plan_.common.begin(), plan_.common.end(),
+                                    [&](const CommonSpace& space) { return space.axis == axis; });
+    const int64_t index = known - plan_.common.begin();
+    if (known == plan_.common.end()) plan_.common.push_back({axis, 0});
+    return index;
   }
 
   // The transient buffer of an operand that ends here and may hold the first result, or -1.

@@ -15,6 +15,7 @@ struct LowerOptions {
   std::string_view backend;  // its name, for messages and the plan's header
   std::span<const Kernel> kernels;
   const DeviceSpec& device;
+  bool common_gather = true;  // gathered weights once per host, where device and kernel allow it
 };
 
 // Which program a graph becomes. Micro leaves out the optimizer phase and what only it needs, so

@@ -1,5 +1,5 @@
-// Greedy by size: the largest buffer first, each at the lowest offset that is free during its whole
-// life. Large buffers set the peak, small ones fill the gaps between them.
+// Greedy by size in each space: the largest buffer first, each at the lowest offset that is free
+// during its whole life. Large buffers set the peak, small ones fill the gaps between them.
 #include "plan/memory.h"
 
 #include <algorithm>
@@ -55,19 +55,29 @@ int64_t place_program(std::vector<Buffer*> buffers, int64_t base) {
 
 void assign_offsets(Plan& plan) {
   int64_t persistent = 0;
-  std::array<std::vector<Buffer*>, kPrograms> transient;
+  using ByProgram = std::array<std::vector<Buffer*>, kPrograms>;
+  ByProgram transient;
+  std::vector<ByProgram> common(plan.common.size());
   for (Buffer& buffer : plan.buffers) {
     if (buffer.persistent) {
       buffer.offset = persistent;
       persistent += align_up(buffer.bytes);
     } else {
-      transient[static_cast<size_t>(buffer.program)].push_back(&buffer);
+      ByProgram& space =
+          buffer.common < 0 ? transient : common.at(static_cast<size_t>(buffer.common));
+      space[static_cast<size_t>(buffer.program)].push_back(&buffer);
     }
   }
   plan.persistent_bytes = persistent;
   plan.arena_bytes = persistent;
   for (std::vector<Buffer*>& buffers : transient) {
     plan.arena_bytes = std::max(plan.arena_bytes, place_program(std::move(buffers), persistent));
+  }
+  for (size_t i = 0; i < common.size(); ++i) {
+    int64_t& bytes = plan.common[i].bytes;
+    for (std::vector<Buffer*>& buffers : common[i]) {
+      bytes = std::max(bytes, place_program(std::move(buffers), 0));
+    }
   }
 }
 

@@ -47,6 +47,15 @@ Call call_of(const Step& step) {
   return call;
 }
 
+int64_t rank_bytes(const Plan& plan) {
+  int64_t bytes = plan.arena_bytes;
+  for (const CommonSpace& space : plan.common) {
+    const int64_t ranks = plan.mesh.axis_size(space.axis);
+    bytes += (space.bytes + ranks - 1) / ranks;
+  }
+  return bytes;
+}
+
 int64_t tensor_bytes(const TensorRef& ref) {
   return count(ref.shape) * dtype_bytes(ref.dtype);
 }

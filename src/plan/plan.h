@@ -1,7 +1,7 @@
 // The plan: everything the runtime needs for one training step, and nothing else. Buffers with
-// fixed offsets in one arena, and programs of steps over it: `micro` (forward, backward,
-// accumulate), `last` (micro, then clip and update) and `eval` (forward only). A plan prints,
-// parses, hashes and stands alone.
+// fixed offsets in the rank's arena or in memory that ranks have in common, and programs of steps
+// over it: `micro` (forward, backward, accumulate), `last` (micro, then clip and update) and `eval`
+// (forward only). A plan prints, parses, hashes and stands alone.
 #pragma once
 
 #include <array>
@@ -32,14 +32,23 @@ enum class ProgramKind { Micro, Last, Eval };
 inline constexpr int kPrograms = 3;
 std::string_view program_name(ProgramKind kind);  // "micro", "last", "eval"
 
-// A range of the arena. Persistent buffers keep their contents between steps and programs; the
-// others live from step `first` to step `last` of one program and share memory with those they
-// never meet.
+// Memory that the ranks along an axis have in common on their host: gathered weights lie there
+// once, every rank writes its part of them and all read the whole.
+struct CommonSpace {
+  std::string axis;
+  int64_t bytes = 0;
+  bool operator==(const CommonSpace&) const = default;
+};
+
+// A range of the arena, or of a common space. Persistent buffers keep their contents between steps
+// and programs; the others live from step `first` to step `last` of one program and share memory
+// with those they never meet.
 struct Buffer {
   std::string name;
   BufferKind kind = BufferKind::Activation;
   int64_t bytes = 0;
   int64_t offset = -1;
+  int64_t common = -1;  // the common space it lies in; -1: the arena
   bool persistent = false;
   ProgramKind program = ProgramKind::Last;  // transient only
   int64_t first = 0;                        // transient only
@@ -97,6 +106,7 @@ struct Plan {
   int64_t num_events = 0;
   int64_t arena_bytes = 0;
   int64_t persistent_bytes = 0;
+  std::vector<CommonSpace> common;  // once per host
   std::vector<Buffer> buffers;
   std::array<std::vector<Step>, kPrograms> programs;
   std::vector<Binding> inputs;   // written by the host before a program runs
@@ -111,6 +121,9 @@ struct Plan {
 
 // Local types and attributes of a step, as its kernel's supports and workspace see them.
 Call call_of(const Step& step);
+
+// A rank's share of its host's memory: its arena, and its part of what the ranks have in common.
+int64_t rank_bytes(const Plan& plan);
 
 // Bytes of the tensor.
 int64_t tensor_bytes(const TensorRef& ref);

@@ -37,7 +37,9 @@ std::string group_name(std::string_view name) {
   return out;
 }
 
+// In the arena of the rank.
 bool alive(const Buffer& buffer, ProgramKind program, int64_t step) {
+  if (buffer.common >= 0) return false;
   return buffer.persistent ||
          (buffer.program == program && buffer.first <= step && step <= buffer.last);
 }
@@ -150,6 +152,7 @@ Peak peak_memory(const Plan& plan, ProgramKind program) {
   std::vector<Bytes> born(steps + 1, Bytes{});
   std::vector<Bytes> dead(steps + 1, Bytes{});
   for (const Buffer& buffer : plan.buffers) {
+    if (buffer.common >= 0) continue;
     const auto kind = static_cast<size_t>(buffer.kind);
     if (buffer.persistent) {
       live[kind] += buffer.bytes;
@@ -204,6 +207,11 @@ std::string summarize(const Plan& plan) {
   text += cat(padded("arena"), human_bytes(static_cast<double>(plan.arena_bytes)), " (",
               plan.arena_bytes, " bytes)  persistent ",
               human_bytes(static_cast<double>(plan.persistent_bytes)), "\n");
+  for (const CommonSpace& space : plan.common) {
+    text += cat(padded("common"), human_bytes(static_cast<double>(space.bytes)), " (", space.bytes,
+                " bytes)  gathered weights, once per host for ", space.axis, "=",
+                plan.mesh.axis_size(space.axis), "\n");
+  }
   const BucketSizes buckets = bucket_sizes(plan);
   if (buckets.count > 0) {
     text += cat(padded("buckets"), buckets.count, " of ",

@@ -9,7 +9,7 @@
 
 namespace weft {
 
-// Live bytes by kind at the step of `program` where their sum is largest.
+// Live bytes of a rank's arena by kind at the step of `program` where their sum is largest.
 struct Peak {
   std::array<int64_t, kBufferKinds> bytes{};
   int64_t total = 0;

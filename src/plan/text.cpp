@@ -7,8 +7,10 @@
 //   events 1
 //   arena 8192
 //   persistent 4096
+//   common dp 1024
 //   buffer b0 param 1024 at 0 persistent "layers.0.attention.wo"
 //   buffer b1 activation 4096 at 4096 last 3..7 "l0.attn.out"
+//   buffer b2 gathered 1024 at 0 common dp last 0..9 "layers.0.attention.wo.full"
 //   param "layers.0.attention.wo" b0: f32[16,16]
 //   program last
 //   step 0 compute matmul.gemm(b2: f32[64,16], b0: f32[16,16]; ta=false) -> b1: f32[64,16]
@@ -54,12 +56,17 @@ std::string print_members(const Binding& binding) {
   return cat(" flat ", binding.axis, " ", join(members, ", "));
 }
 
-std::string print_buffer(size_t index, const Buffer& buffer) {
+std::string print_buffer(const Plan& plan, size_t index) {
+  const Buffer& buffer = plan.buffers[index];
+  const std::string space =
+      buffer.common < 0
+          ? ""
+          : cat("common ", plan.common.at(static_cast<size_t>(buffer.common)).axis, " ");
   const std::string life =
       buffer.persistent ? "persistent"
                         : cat(program_name(buffer.program), " ", buffer.first, "..", buffer.last);
   return cat("buffer b", index, " ", buffer_kind_name(buffer.kind), " ", buffer.bytes, " at ",
-             buffer.offset, " ", life, " ", quoted(buffer.name), "\n");
+             buffer.offset, " ", space, life, " ", quoted(buffer.name), "\n");
 }
 
 std::string print_attrs(const Step& step) {
@@ -144,6 +151,9 @@ class Parser {
       plan_.arena_bytes = scan.integer();
     } else if (key == "persistent") {
       plan_.persistent_bytes = scan.integer();
+    } else if (key == "common") {
+      std::string axis = scan.word();
+      plan_.common.push_back({std::move(axis), scan.integer()});
     } else if (key == "program") {
       program_ = &plan_.programs[static_cast<size_t>(parse_program(scan))];
     } else {
@@ -197,6 +207,14 @@ class Parser {
     return ref;
   }
 
+  int64_t find_common(const std::string& axis) const {
+    const auto found = std::find_if(plan_.common.begin(), plan_.common.end(),
+                                    [&](const CommonSpace& space) { return space.axis == axis; });
+    INPUT_CHECK(found != plan_.common.end(), "a buffer lies in common over \"", axis,
+                "\", which has no line \"common\"");
+    return found - plan_.common.begin();
+  }
+
   void parse_buffer(Scanner& scan) {
     const int64_t index = scan.numbered('b');
     INPUT_CHECK(index == static_cast<int64_t>(plan_.buffers.size()), "buffer b", index,
@@ -206,6 +224,7 @@ class Parser {
     buffer.bytes = scan.integer();
     scan.expect("at");
     buffer.offset = scan.integer();
+    if (scan.accept("common")) buffer.common = find_common(scan.word());
     buffer.persistent = scan.accept("persistent");
     if (!buffer.persistent) {
       buffer.program = parse_program(scan);
@@ -317,7 +336,10 @@ std::string print_plan(const Plan& plan) {
   if (!axes.empty()) text += "mesh " + join(axes, ", ") + "\n";
   text += cat("streams ", join(plan.streams, ", "), "\nevents ", plan.num_events, "\narena ",
               plan.arena_bytes, "\npersistent ", plan.persistent_bytes, "\n");
-  for (size_t i = 0; i < plan.buffers.size(); ++i) text += print_buffer(i, plan.buffers[i]);
+  for (const CommonSpace& space : plan.common) {
+    text += cat("common ", space.axis, " ", space.bytes, "\n");
+  }
+  for (size_t i = 0; i < plan.buffers.size(); ++i) text += print_buffer(plan, i);
   const auto print_bindings = [&](std::string_view key, const std::vector<Binding>& bindings) {
     for (const Binding& binding : bindings) {
       text += cat(key, " ", quoted(binding.name), " ", print_ref(binding.tensor),

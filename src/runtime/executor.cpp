@@ -68,25 +68,34 @@ struct Executor::PreparedStep {
   Event* signal = nullptr;
 };
 
-// The one block of device memory.
-struct Executor::Arena {
-  Arena(Device& device_, Communicator* comm_, int64_t bytes) : device(device_), comm(comm_) {
-    base = static_cast<char*>(comm != nullptr ? comm->allocate(bytes, device)
-                                              : device.allocate(bytes));
+// One block of memory, from the communicator where there is one.
+class Executor::Memory {
+ public:
+  Memory(Device& device, Communicator* comm, int64_t bytes) : device_(device), comm_(comm) {
+    base_ = comm_ != nullptr ? comm_->allocate(bytes, device_) : device_.allocate(bytes);
   }
-  ~Arena() {
-    if (comm != nullptr) {
-      comm->release(base, device);
+  // In common with the ranks along the axis.
+  Memory(Device& device, Communicator* comm, const CommonSpace& space)
+      : device_(device), comm_(comm) {
+    CHECK(comm_ != nullptr, "a common space in a run without a communicator");
+    base_ = comm_->allocate_common(space.axis, space.bytes, device_);
+  }
+  ~Memory() {
+    if (comm_ != nullptr) {
+      comm_->release(base_, device_);
     } else {
-      device.release(base);
+      device_.release(base_);
     }
   }
-  Arena(const Arena&) = delete;
-  Arena& operator=(const Arena&) = delete;
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
 
-  Device& device;
-  Communicator* comm;
-  char* base = nullptr;
+  char* at(int64_t offset) const { return static_cast<char*>(base_) + offset; }
+
+ private:
+  Device& device_;
+  Communicator* comm_;
+  void* base_ = nullptr;
 };
 
 Executor::Executor(const Plan& plan, Device& device, std::span<const Kernel> kernels,
@@ -95,10 +104,13 @@ Executor::Executor(const Plan& plan, Device& device, std::span<const Kernel> ker
   for (const std::string& name : plan.streams) streams_.push_back(device.make_stream(name));
   for (int64_t i = 0; i < plan.num_events; ++i) events_.push_back(device.make_event());
   CHECK(!streams_.empty(), "a plan without streams");
-  arena_ = std::make_unique<Arena>(device_, comm_, plan.arena_bytes);
+  arena_ = std::make_unique<Memory>(device_, comm_, plan.arena_bytes);
+  for (const CommonSpace& space : plan.common) {
+    common_.push_back(std::make_unique<Memory>(device_, comm_, space));
+  }
   allocated_bytes_ = plan.arena_bytes;
   for (int i = 0; i < kPrograms; ++i) prepare(static_cast<ProgramKind>(i), kernels);
-  streams_.front()->zero(arena_->base, plan.persistent_bytes);
+  streams_.front()->zero(arena_->at(0), plan.persistent_bytes);
   streams_.front()->synchronize();
 }
 
@@ -123,9 +135,8 @@ std::unique_ptr<Executor::PreparedStep> Executor::prepare_step(ProgramKind progr
   for (const TensorRef& ref : step.operands) launch.operands.push_back(tensor(ref));
   for (const TensorRef& ref : step.results) launch.results.push_back(tensor(ref));
   if (step.workspace != -1) {
-    const Buffer& workspace = plan_.buffers.at(step.workspace);
-    launch.workspace = arena_->base + workspace.offset;
-    launch.workspace_bytes = workspace.bytes;
+    launch.workspace = address(step.workspace);
+    launch.workspace_bytes = plan_.buffers.at(step.workspace).bytes;
   }
   launch.stream = streams_.at(step.stream).get();
   launch.seconds = step.seconds;
@@ -138,8 +149,14 @@ std::unique_ptr<Executor::PreparedStep> Executor::prepare_step(ProgramKind progr
   return prepared;
 }
 
+char* Executor::address(int64_t buffer) const {
+  const Buffer& found = plan_.buffers.at(buffer);
+  const Memory& memory = found.common < 0 ? *arena_ : *common_.at(found.common);
+  return memory.at(found.offset);
+}
+
 Tensor Executor::tensor(const TensorRef& ref) const {
-  return {arena_->base + plan_.buffers.at(ref.buffer).offset + ref.offset, ref.dtype, ref.shape};
+  return {address(ref.buffer) + ref.offset, ref.dtype, ref.shape};
 }
 
 const TensorRef& Executor::find(std::string_view name) const {

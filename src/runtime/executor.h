@@ -1,5 +1,5 @@
 // Walks the steps of a plan on a device. It knows buffers, streams and events, and no op by name.
-// The arena it allocates is exactly the plan's arena_bytes.
+// The arena it allocates is exactly the plan's arena_bytes; common spaces are the communicator's.
 #pragma once
 
 #include <array>
@@ -37,13 +37,14 @@ class Executor {
   // as the device can tell.
   void run(ProgramKind program);
 
-  // Bytes allocated on the device: always plan.arena_bytes.
+  // Bytes allocated for this rank alone: always plan.arena_bytes.
   int64_t allocated_bytes() const { return allocated_bytes_; }
 
  private:
   struct PreparedStep;
-  struct Arena;
+  class Memory;
   const TensorRef& find(std::string_view name) const;
+  char* address(int64_t buffer) const;
   Tensor tensor(const TensorRef& ref) const;
   void prepare(ProgramKind program, std::span<const Kernel> kernels);
   std::unique_ptr<PreparedStep> prepare_step(ProgramKind program, int64_t index,
@@ -56,7 +57,8 @@ class Executor {
   Communicator* comm_ = nullptr;
   int64_t allocated_bytes_ = 0;
   // Destroyed in reverse: streams end before what their work uses.
-  std::unique_ptr<Arena> arena_;
+  std::unique_ptr<Memory> arena_;
+  std::vector<std::unique_ptr<Memory>> common_;
   std::array<std::vector<std::unique_ptr<PreparedStep>>, kPrograms> programs_;
   std::vector<std::unique_ptr<Event>> events_;
   std::vector<std::unique_ptr<Stream>> streams_;

@@ -43,7 +43,7 @@ void log_estimate(const StepEstimate& estimate) {
 // Whether the device holds the plan.
 bool log_fits(const Compiled& compiled) {
   const int64_t have = memory_limit(compiled);
-  const int64_t need = compiled.plan.arena_bytes;
+  const int64_t need = rank_bytes(compiled.plan);
   const auto bytes = [](int64_t count) { return human_bytes(static_cast<double>(count)); };
   log_line(cat("fits          ", need <= have ? "yes" : "no", ": ", bytes(need), " of ",
                bytes(have), " (", compiled.device.name, ")"));
@@ -55,7 +55,7 @@ void log_alternative(const Compiled& compiled, const Config& config, int64_t ran
   const std::optional<Alternative> found = find_alternative(config, compiled.spec, ranks);
   if (!found) return;
   log_line(cat("to fit        ", found->fits ? "" : "nothing that was tried; at best ",
-               found->change, " needs ", human_bytes(static_cast<double>(found->arena_bytes))));
+               found->change, " needs ", human_bytes(static_cast<double>(found->rank_bytes))));
 }
 
 ExitCode run_plan(const PlanArguments& arguments, const std::vector<std::string>& overrides) {

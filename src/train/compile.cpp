@@ -57,7 +57,10 @@ RunOptions run_options(const Config& config, Goal goal, const Mesh& mesh,
 Plan make_plan(const std::vector<ProgramSource>& sources, const Config& config,
                const DeviceSpec& device) {
   const Backend& backend = find_backend(config.device.backend);
-  return lower(sources, {.backend = backend.name, .kernels = backend.kernels(), .device = device});
+  return lower(sources, {.backend = backend.name,
+                         .kernels = backend.kernels(),
+                         .device = device,
+                         .common_gather = config.compile.common_gather});
 }
 
 Compiled compile_for(const DeviceSpec& device, const Config& config, const ModelSpec& spec,

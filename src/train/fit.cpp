@@ -52,10 +52,10 @@ std::optional<Alternative> find_alternative(const Config& config, const ModelSpe
     try {
       validate(candidate.config, candidate.ranks);
       const Compiled compiled = compile(candidate.config, spec, candidate.ranks);
-      const int64_t bytes = compiled.plan.arena_bytes;
+      const int64_t bytes = rank_bytes(compiled.plan);
       const Alternative found{candidate.change, bytes, bytes <= memory_limit(compiled)};
       if (found.fits) return found;
-      if (!smallest || bytes < smallest->arena_bytes) smallest = found;
+      if (!smallest || bytes < smallest->rank_bytes) smallest = found;
     } catch (const UserError&) {
       // The rest of the config does not allow this one.
       continue;

@@ -9,10 +9,10 @@
 
 namespace weft {
 
-// A change to a run, and the arena of the plan that it gives.
+// A change to a run, and the memory that a rank of its plan needs.
 struct Alternative {
   std::string change;  // as the user would write it: "--ranks 16"
-  int64_t arena_bytes = 0;
+  int64_t rank_bytes = 0;
   bool fits = false;
 };
 

@@ -276,10 +276,10 @@ std::string save(const Run& run) {
 
 // The plan must fit before anything is allocated.
 void check_fits(const Compiled& compiled) {
-  if (compiled.plan.arena_bytes <= memory_limit(compiled)) return;
+  if (rank_bytes(compiled.plan) <= memory_limit(compiled)) return;
   throw UserError(
       ExitCode::OutOfMemory,
-      cat("the plan needs ", human_bytes(static_cast<double>(compiled.plan.arena_bytes)),
+      cat("the plan needs ", human_bytes(static_cast<double>(rank_bytes(compiled.plan))),
           ", the device ", compiled.device.name, " has ",
           human_bytes(static_cast<double>(memory_limit(compiled))),
           "; lower training.local_batch_size or set activation_checkpoint.mode = \"full\""));
@@ -324,12 +324,21 @@ void check_same_plan(const Compiled& compiled, Communicator* comm) {
   }
 }
 
+// ", common 12 MiB once per host", or nothing.
+std::string common_text(const Plan& plan) {
+  int64_t bytes = 0;
+  for (const CommonSpace& space : plan.common) bytes += space.bytes;
+  if (bytes == 0) return "";
+  return cat(", common ", human_bytes(static_cast<double>(bytes)), " once per host");
+}
+
 void announce(const Compiled& compiled, int64_t ranks) {
   log_line(cat(compiled.spec.model, " ", compiled.spec.flavor, ": ",
                human_count(static_cast<double>(num_params(compiled.params))), " parameters, ",
                ranks == 1 ? "" : cat(ranks, " ranks, "),
                compiled.plan.program(ProgramKind::Last).size(), " steps, arena ",
-               human_bytes(static_cast<double>(compiled.plan.arena_bytes)), ", compiled in ",
+               human_bytes(static_cast<double>(compiled.plan.arena_bytes)),
+               common_text(compiled.plan), ", compiled in ",
                static_cast<int64_t>(compiled.milliseconds), " ms"));
 }
 

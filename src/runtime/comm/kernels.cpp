@@ -52,7 +52,11 @@ void all_reduce(const Launch& launch) {
 }
 
 constexpr Kernel gather_row(std::string_view op) {
-  return {.op = op, .name = "peer_all_gather", .supports = supports_floating, .launch = all_gather};
+  return {.op = op,
+          .name = "peer_all_gather",
+          .supports = supports_floating,
+          .launch = all_gather,
+          .common_results = true};
 }
 
 constexpr Kernel scatter_row(std::string_view op) {

@@ -39,12 +39,16 @@ std::string complaint(const Plan& plan) {
 }
 
 // The complaint about the plan with one piece of its text replaced.
-std::string complaint_with(std::string_view from, std::string_view to) {
-  std::string text(kTwoStreams);
+std::string complaint_with(std::string_view plan, std::string_view from, std::string_view to) {
+  std::string text(plan);
   const size_t at = text.find(from);
   EXPECT_NE(at, std::string::npos) << from;
   text.replace(at, from.size(), to);
   return complaint(parse_plan(text));
+}
+
+std::string complaint_with(std::string_view from, std::string_view to) {
+  return complaint_with(kTwoStreams, from, to);
 }
 
 TEST(CheckPlan, AcceptsARightPlan) {
@@ -156,6 +160,55 @@ step 2 c add.plain(b1: f32[16], b2: f32[16]) -> b3: f32[16] wait e1 # fwd
 }
 
 // Faults put into a plan that came from the planner.
+// Two gathers into common memory, the second over the first once that has been read.
+constexpr std::string_view kCommon = R"(plan common
+backend test
+mesh dp=2
+streams compute, gather
+events 3
+arena 4352
+persistent 4352
+common dp 8192
+buffer b0 param 4096 at 0 persistent "w"
+buffer b1 gathered 8192 at 0 common dp last 0..1 "w.full"
+buffer b2 gathered 8192 at 0 common dp last 2..3 "w.again"
+buffer b3 output 4 at 4096 persistent "y"
+param "w" b0: f32[1024]
+output "y" b3: f32[]
+program last
+step 0 gather all_gather.plain(b0: f32[1024]; axis="dp", types=["f32[2048]"]) -> b1: f32[2048] signal e0 # fwd
+step 1 compute gelu.plain(b1: f32[]) -> b3: f32[] wait e0 signal e1 # fwd
+step 2 gather all_gather.plain(b0: f32[1024]; axis="dp", types=["f32[2048]"]) -> b2: f32[2048] wait e1 signal e2 # bwd
+step 3 compute gelu.plain(b2: f32[]) -> b3: f32[] wait e2 # bwd
+)";
+
+TEST(CheckPlan, CommonMemoryIsASpaceOfItsOwn) {
+  EXPECT_EQ(complaint(parse_plan(kCommon)), "");
+  EXPECT_EQ(complaint_with(kCommon, "common dp 8192", "common dp 4096"),
+            "internal error: plan common: buffer b1 \"w.full\" [0, 8192) outside the common space "
+            "of 4096");
+  EXPECT_EQ(complaint_with(kCommon, "common dp last 2..3", "common dp last 1..3"),
+            "internal error: plan common: buffers b2 \"w.again\" [0, 8192) and b1 \"w.full\" [0, "
+            "8192) overlap at last step 1");
+  EXPECT_EQ(
+      complaint_with(kCommon, "common dp last 2..3", "common dp persistent"),
+      "internal error: plan common: buffer b2 \"w.again\" [0, 8192) is persistent in a common "
+      "space");
+}
+
+// A peer may still read what lies there unless every rank has come past its reads.
+TEST(CheckPlan, AGatherIntoCommonMemoryComesAfterTheReadsOfWhatItReplaces) {
+  EXPECT_EQ(complaint_with(kCommon, "b2: f32[2048] wait e1", "b2: f32[2048]"),
+            "internal error: plan common: last step 2 all_gather (bwd): writes b2 \"w.again\" [0, "
+            "8192) with no event after last step 1 gelu (fwd), which uses those bytes");
+}
+
+TEST(CheckPlan, OnlyGathersOverItsAxisWriteCommonMemory) {
+  EXPECT_EQ(complaint_with(kCommon, "gelu.plain(b2: f32[]) -> b3", "gelu.plain(b2: f32[]) -> b2"),
+            "internal error: plan common: last step 3 gelu (bwd): writes b2 \"w.again\" [0, 8192), "
+            "which only a gather over dp may");
+}
+
 TEST(CheckPlan, FindsEveryOffsetMovedOntoALiveNeighbour) {
   const Plan good = tiny_plan();
   int64_t moved = 0;

@@ -215,6 +215,65 @@ TEST(Lower, AnOutputMayBeASource) {
   EXPECT_EQ(bound(plan.outputs, "again"), bound(plan.outputs, "y"));
 }
 
+constexpr std::string_view kGathers = R"(graph g(mesh dp_shard=2) {
+  %b = bucket ["p"] : f32[2048] @F(dp_shard)
+  %p.full = state "full.p" : bf16[2048]
+  %w = all_gather(%b; axis="dp_shard", types=["bf16[2048]"]) : bf16[2048]
+  %x = gelu(%w) : bf16[2048]
+  %w.again = all_gather(%b; axis="dp_shard", types=["bf16[2048]"]) : bf16[2048]
+  %y = add(%w.again, %x) : bf16[2048]
+  %p.new = all_gather(%b, %p.full; axis="dp_shard", types=["bf16[2048]"]) : bf16[2048]
+  return y=%y
+}
+)";
+
+// Kernels that may gather into common memory.
+std::vector<Kernel> common_kernels() {
+  std::vector<Kernel> kernels = plain_kernels();
+  for (Kernel& kernel : kernels) kernel.common_results = kernel.op == "all_gather";
+  return kernels;
+}
+
+TEST(Lower, GatheredWeightsLieInCommonMemoryOnceAHost) {
+  const Graph graph = parse_graph(kGathers);
+  const std::vector<ProgramSource> sources = {{ProgramKind::Last, &graph}};
+  DeviceSpec device = tiny_device();
+  device.common_memory = true;
+  const std::vector<Kernel> kernels = common_kernels();
+  const Plan plan = lower(sources, {.backend = "test", .kernels = kernels, .device = device});
+  EXPECT_EQ(plan.common, (std::vector<CommonSpace>{{"dp_shard", 4096}}));
+  EXPECT_EQ(buffer_named(plan, "w").common, 0);
+  EXPECT_EQ(buffer_named(plan, "w").offset, 0);
+  EXPECT_EQ(buffer_named(plan, "w.again").offset, 0);
+  EXPECT_EQ(buffer_named(plan, "x").common, -1);
+  EXPECT_EQ(buffer_named(plan, "full.p").common, -1);  // kept between steps, one for each rank
+  EXPECT_EQ(rank_bytes(plan), plan.arena_bytes + 2048);
+  EXPECT_EQ(print_plan(parse_plan(print_plan(plan))), print_plan(plan));
+}
+
+TEST(Lower, GatheredWeightsAreEachRanksOwnWhereNothingIsInCommon) {
+  const Graph graph = parse_graph(kGathers);
+  const std::vector<ProgramSource> sources = {{ProgramKind::Last, &graph}};
+  const DeviceSpec apart = tiny_device();
+  DeviceSpec one = tiny_device();
+  one.common_memory = true;
+  DeviceSpec hosts = one;
+  hosts.ranks_per_host = 1;
+  const std::vector<Kernel> copying = plain_kernels();
+  const std::vector<Kernel> sharing = common_kernels();
+  const std::vector<LowerOptions> all = {
+      {.backend = "test", .kernels = sharing, .device = apart},
+      {.backend = "test", .kernels = sharing, .device = hosts},
+      {.backend = "test", .kernels = copying, .device = one},
+      {.backend = "test", .kernels = sharing, .device = one, .common_gather = false}};
+  for (const LowerOptions& options : all) {
+    const Plan plan = lower(sources, options);
+    EXPECT_TRUE(plan.common.empty());
+    EXPECT_EQ(buffer_named(plan, "w").common, -1);
+    EXPECT_EQ(rank_bytes(plan), plan.arena_bytes);
+  }
+}
+
 TEST(Lower, NamesTheNodeWithoutAKernel) {
   std::vector<Kernel> kernels = plain_kernels();
   std::erase_if(kernels, [](const Kernel& kernel) { return kernel.op == "gelu_grad"; });

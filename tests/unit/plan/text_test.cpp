@@ -22,6 +22,7 @@ TEST(PlanText, KeepsEveryField) {
   plan.num_events = 3;
   plan.arena_bytes = 8192;
   plan.persistent_bytes = 256;
+  plan.common = {{"tp", 64}, {"dp", 4096}};
   for (int i = 0; i < kBufferKinds; ++i) {
     Buffer buffer;
     buffer.name = cat("quo\"te \\ # ", i);
@@ -33,6 +34,7 @@ TEST(PlanText, KeepsEveryField) {
       buffer.program = static_cast<ProgramKind>(i % kPrograms);
       buffer.first = i;
       buffer.last = 2 * i;
+      buffer.common = i == 4 ? 1 : -1;
     }
     plan.buffers.push_back(buffer);
   }
@@ -68,6 +70,9 @@ TEST(PlanText, KeepsEveryField) {
   EXPECT_EQ(parsed.streams, plan.streams);
   EXPECT_EQ(parsed.buffers[6].name, plan.buffers[6].name);
   EXPECT_EQ(parsed.buffers[5].last, 10);
+  EXPECT_EQ(parsed.common, plan.common);
+  EXPECT_EQ(parsed.buffers[4].common, 1);
+  EXPECT_EQ(parsed.buffers[5].common, -1);
   EXPECT_EQ(parsed.states[0].tensor, plan.states[0].tensor);
   const Step& back = parsed.programs[0].at(0);
   EXPECT_EQ(back.attrs, step.attrs);

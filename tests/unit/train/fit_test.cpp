@@ -31,7 +31,7 @@ TEST(Fit, NamesTheFirstThatFits) {
   EXPECT_TRUE(found->fits);
   EXPECT_EQ(found->change, "--activation_checkpoint.mode=full");
   const Config full = on_device(folder, int64_t{1} << 40, {"--activation_checkpoint.mode=full"});
-  EXPECT_EQ(found->arena_bytes, compile(full).plan.arena_bytes);
+  EXPECT_EQ(found->rank_bytes, rank_bytes(compile(full).plan));
   EXPECT_EQ(alternative(full)->change, "--ranks 2");
 }
 
@@ -40,7 +40,7 @@ TEST(Fit, NamesTheSmallestWhenNoneFits) {
   const auto found = alternative(on_device(folder, 1, {}));
   ASSERT_TRUE(found);
   EXPECT_FALSE(found->fits);
-  EXPECT_GT(found->arena_bytes, 1);
+  EXPECT_GT(found->rank_bytes, 1);
 }
 
 TEST(Fit, SkipsWhatTheConfigDoesNotAllow) {

@@ -1,0 +1,31 @@
+// Weights gathered into memory that the ranks have in common: the bits of a copy for each rank, in
+// less memory.
+#include <gtest/gtest.h>
+
+#include "ranks/modes.h"
+#include "support/short_run.h"
+
+namespace weft {
+namespace {
+
+// Reuse of common memory within a step, over micro-batches, and by two groups beside each other.
+TEST(CommonGather, HasTheBitsOfACopyForEachRank) {
+  const std::vector<Overrides> choices = {
+      {},
+      {"--compile.overlap=false"},
+      {"--compile.prefetch=3", "--training.mixed_precision_param=bfloat16"},
+      {"--parallelism.fsdp_reshard_after_forward=never", "--training.global_batch_size=16"},
+      {"--parallelism.data_parallel_replicate_degree=2", "--compile.bucketing=none"},
+  };
+  for (const Overrides& choice : choices) {
+    SCOPED_TRACE(choice.empty() ? "" : choice.front());
+    const ShortRun common = short_run_on_ranks(4, with(kTiny, choice));
+    const ShortRun copies =
+        short_run_on_ranks(4, with(with(kTiny, choice), {"--compile.common_gather=false"}));
+    EXPECT_EQ(common, copies);
+    EXPECT_LE(common.arena_bytes, copies.arena_bytes);
+  }
+}
+
+}  // namespace
+}  // namespace weft
