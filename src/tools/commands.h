@@ -24,6 +24,7 @@ void add_plan_command(CLI::App& app, const Finish& finish);
 void add_opt_command(CLI::App& app, const Finish& finish);
 void add_verify_command(CLI::App& app, const Finish& finish);
 void add_bench_command(CLI::App& app, const Finish& finish);
+void add_bench_ranks(CLI::App& bench, const Finish& finish);
 
 // The "--section.key=value" arguments that a command left over; throws UserError for any other.
 std::vector<std::string> config_overrides(const CLI::App& command);

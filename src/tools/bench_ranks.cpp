@@ -1,0 +1,190 @@
+// weft bench ranks CONFIG: one training step on ranks with a core each, beside one process with as
+// many threads on the same work. The variants take turns in processes of their own; the fastest
+// step of each counts, and the processor time of all its processes.
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+
+#include "base/text.h"
+#include "config/load.h"
+#include "config/validate.h"
+#include "data/loader.h"
+#include "tools/commands.h"
+#include "tools/launcher.h"
+#include "train/session.h"
+
+namespace weft {
+namespace {
+
+struct RanksBench {
+  std::string config;
+  int64_t ranks = 2;
+  int64_t steps = 3;
+  int64_t repeats = 3;
+};
+
+constexpr int64_t kMostRanks = 64;
+
+// What the processes of one run leave for the one that prints; it lies in memory they share.
+struct Board {
+  double step_seconds = 0;                    // rank 0's fastest
+  double processor_seconds[kMostRanks] = {};  // of each rank, a step
+  int64_t rank_bytes = 0;
+};
+
+struct Result {
+  std::string name;
+  Config config;
+  int64_t ranks = 1;
+  double step_seconds = 1e30;
+  double processor_seconds = 1e30;
+  int64_t rank_bytes = 0;
+};
+
+// Keeps this process on one of the cores it may use.
+void pin(int64_t rank) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  int64_t left = rank % std::max(1, CPU_COUNT(&allowed));
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (!CPU_ISSET(core, &allowed) || left-- > 0) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    ::sched_setaffinity(0, sizeof one, &one);
+    return;
+  }
+}
+
+double processor_seconds() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+// Trains on made-up tokens: one step to warm up, then those that count.
+void run_steps(const Config& config, Communicator* comm, int64_t steps, Board& board) {
+  const int64_t ranks = comm == nullptr ? 1 : comm->ranks();
+  const int64_t rank = comm == nullptr ? 0 : comm->rank();
+  Session session(config, compile(config, {.data_vocab = 0, .ranks = ranks}), comm);
+  session.initialize(1);
+  const TokenSource source = TokenSource::synthetic(session.compiled().spec.vocab_size);
+  const int64_t count = config.training.local_batch_size, seq_len = config.training.seq_len;
+  const auto run_step = [&](int64_t step) {
+    session.train_step({.step = step, .seed = 1, .lr = 1e-4}, [&](int64_t first, Batch& batch) {
+      batch.tokens.resize(static_cast<size_t>(count * seq_len));
+      batch.targets.resize(batch.tokens.size());
+      source.batch(
+          {.seed = 1, .step = step, .first_sample = first, .count = count, .seq_len = seq_len},
+          batch.tokens.data(), batch.targets.data());
+    });
+  };
+  run_step(0);
+  const double used = processor_seconds();
+  double best = 1e30;
+  for (int64_t step = 1; step <= steps; ++step) {
+    if (comm != nullptr) comm->barrier();
+    const auto start = std::chrono::steady_clock::now();
+    run_step(step);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    best = std::min(best, took.count());
+  }
+  board.processor_seconds[rank] = (processor_seconds() - used) / static_cast<double>(steps);
+  if (rank != 0) return;
+  board.step_seconds = best;
+  board.rank_bytes = rank_bytes(session.compiled().plan);
+}
+
+void run_once(Result& result, int64_t steps, Board& board) {
+  board = {};
+  const Mesh mesh = data_parallel_mesh(result.config, result.ranks);
+  const int code =
+      launch_ranks({.ranks = result.ranks, .report = {}}, [&](int64_t rank, ShmJob& job) {
+        std::unique_ptr<Communicator> comm;
+        if (result.ranks > 1) {
+          pin(rank);
+          comm = job.join({mesh, rank}, comm_options(result.config));
+        }
+        run_steps(result.config, comm.get(), steps, board);
+        return 0;
+      });
+  if (code != 0) throw DeviceError(cat("bench: ", result.name, " failed"), ExitCode(code));
+  double used = 0;
+  for (int64_t rank = 0; rank < result.ranks; ++rank) used += board.processor_seconds[rank];
+  result.step_seconds = std::min(result.step_seconds, board.step_seconds);
+  result.processor_seconds = std::min(result.processor_seconds, used);
+  result.rank_bytes = board.rank_bytes;
+}
+
+void print(const Result& result, const Result& first) {
+  const double tokens = static_cast<double>(result.config.training.local_batch_size * result.ranks *
+                                            result.config.training.seq_len);
+  std::printf(
+      "%-26s step %9.3f ms  %8.0f tok/s  %5.2f of the first  processor %9.3f ms  %s a rank\n",
+      result.name.c_str(), result.step_seconds * 1e3, tokens / result.step_seconds,
+      first.step_seconds / result.step_seconds, result.processor_seconds * 1e3,
+      human_bytes(static_cast<double>(result.rank_bytes)).c_str());
+}
+
+// One process on the work of all ranks, the ranks, and ranks that gather into memory of their own.
+std::vector<Result> variants(const RanksBench& bench, Config config) {
+  config.device.threads = 1;
+  Config copies = config;
+  copies.compile.common_gather = false;
+  Config one = config;
+  one.device.threads = bench.ranks;
+  one.training.local_batch_size *= bench.ranks;
+  return {
+      {.name = cat("1 process, ", bench.ranks, " threads"), .config = one},
+      {.name = cat(bench.ranks, " ranks"), .config = config, .ranks = bench.ranks},
+      {.name = cat(bench.ranks, " ranks, a copy each"), .config = copies, .ranks = bench.ranks}};
+}
+
+ExitCode run_ranks(const RanksBench& bench, const std::vector<std::string>& overrides) {
+  const Config config = load_config(bench.config, overrides);
+  USER_CHECK(bench.ranks >= 2 && bench.ranks <= kMostRanks, "command line: --ranks has ",
+             bench.ranks, ", expected 2 to ", kMostRanks);
+  validate(config, bench.ranks);
+  void* memory =
+      ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw DeviceError("bench: no memory to share", ExitCode::OutOfMemory);
+  auto& board = *static_cast<Board*>(memory);
+  std::vector<Result> results = variants(bench, config);
+  for (int64_t i = 0; i < bench.repeats; ++i) {
+    for (Result& result : results) run_once(result, bench.steps, board);
+  }
+  ::munmap(memory, sizeof(Board));
+  for (const Result& result : results) print(result, results.front());
+  return ExitCode::Done;
+}
+
+}  // namespace
+
+void add_bench_ranks(CLI::App& bench, const Finish& finish) {
+  auto arguments = std::make_shared<RanksBench>();
+  CLI::App* command = bench.add_subcommand(
+      "ranks", "a training step on ranks with a core each against one process with threads");
+  command->add_option("CONFIG", arguments->config, "config file, as for train")->required();
+  command->add_option("--ranks", arguments->ranks, "ranks, and threads of the one process")
+      ->capture_default_str();
+  command->add_option("--steps", arguments->steps, "steps of a run, after one to warm up")
+      ->check(CLI::Range(1, 10000))
+      ->capture_default_str();
+  command->add_option("--repeats", arguments->repeats, "runs of each, taking turns")
+      ->check(CLI::Range(1, 10000))
+      ->capture_default_str();
+  command->allow_extras();
+  command->callback([=] { finish(run_ranks(*arguments, config_overrides(*command))); });
+}
+
+}  // namespace weft
