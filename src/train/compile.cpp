@@ -118,7 +118,7 @@ Compiled compile(const Config& config, const ModelSpec& spec, int64_t ranks) {
   constexpr int64_t kMostGaps = 16;
   DeviceSpec smaller = device;
   for (int64_t share = 1; share <= 8; share *= 2) {
-    const int64_t excess = compiled.plan.arena_bytes - device.memory_bytes;
+    const int64_t excess = rank_bytes(compiled.plan) - device.memory_bytes;
     const bool only_gaps = excess > 0 && excess <= device.memory_bytes / kMostGaps;
     if (device.memory_bytes == 0 || !only_gaps) break;
     smaller.memory_bytes -= share * excess;
