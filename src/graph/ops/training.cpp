@@ -1,6 +1,7 @@
 // What stands around the layers in a training step: embedding, loss, accumulation, gradient norm,
 // clipping and the update.
 #include "base/exact_sum.h"
+#include "base/tree_level.h"
 #include "graph/ops/ops.h"
 #include "graph/ops/shapes.h"
 
@@ -75,6 +76,9 @@ std::vector<TensorType> infer_accumulate(const Call& call) {
                ", expected f32 or f64");
   require_floating(call, 1, acc.shape);
   require_type(call, 2, DType::I32, {});
+  const int64_t level = call.int_attr("level");
+  call.require(level >= -1 && level < kMaxTreeLevels, "level is ", level, ", expected -1 to ",
+               kMaxTreeLevels - 1);
   return {acc};
 }
 
@@ -218,8 +222,13 @@ constinit const OpDef kCrossEntropyGrad{
 };
 
 constinit const OpDef kAccumulate{
-    .signature = "accumulate(acc, g, micro) -> sum",
-    .doc = "Gradient accumulation in place: acc = g in micro-batch 0, acc += g in later ones.",
+    .signature = "accumulate(acc, g, micro; level = -1) -> sum",
+    .doc =
+        "Gradient accumulation in place: acc = g in micro-batch 0, acc += g in later ones. With a "
+        "level it is one level of a binary tree over the micro-batches: where the bits of micro "
+        "below the level are all ones, acc = g or, if the bit of the level is one, acc += g; else "
+        "acc stays. In a chain of levels from 0 up each adds up what the one before gives, and "
+        "after 2^n micro-batches the n-th holds the tree sum.",
     .traits = {.effect = true, .differentiable = false, .linear = true},
     .overwrites = "sum<-acc",
     .infer = infer_accumulate,
@@ -228,7 +237,9 @@ constinit const OpDef kAccumulate{
     .samples =
         "acc: f32[3,5], g: f32[3,5], micro: i32[] | acc: f32[1030], g: bf16[1030], "
         "micro: i32[] | "
-        "acc: f32[41,1031], g: f32[41,1031], micro: i32[]",
+        "acc: f32[41,1031], g: f32[41,1031], micro: i32[] | "
+        "acc: f32[7], g: f32[7], micro: i32[]; level=0 | "
+        "acc: f32[1030], g: bf16[1030], micro: i32[]; level=1",
 };
 
 constinit const OpDef kSquareSum{

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/exact_sum.h"
+#include "base/tree_level.h"
 #include "runtime/cpu/device.h"
 #include "runtime/cpu/elements.h"
 #include "runtime/cpu/kernels.h"
@@ -37,10 +38,12 @@ void launch_accumulate(const Launch& launch) {
   const float* acc = launch.operands.at(0).as<float>();
   const Tensor& g = launch.operands.at(1);
   float* sum = launch.results.at(0).as<float>();
-  const bool first = scalar_i32(launch.operands.at(2)) == 0;
+  const AccumulateAction action =
+      accumulate_action(launch.call->int_attr("level"), scalar_i32(launch.operands.at(2)));
+  if (action == AccumulateAction::Keep) return;  // the sum is the accumulator
   for_blocks(team(launch), g.elements(), [&](int64_t offset, int64_t n, float* scratch) {
     const float* from = load(g, offset, n, scratch);
-    if (first) {
+    if (action == AccumulateAction::Set) {
       std::copy(from, from + n, sum + offset);
     } else {
       add_block(acc + offset, from, n, sum + offset);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/tree_level.h"
 #include "runtime/cuda/elements.h"
 #include "runtime/cuda/kernels.h"
 
@@ -12,11 +13,21 @@ namespace {
 
 static_assert(kFlatBlock % kThreads == 0, "a block of threads updates one flat block");
 
-__global__ void accumulate(const float* acc, Elements g, const int32_t* micro, float* sum,
-                           int64_t n) {
+struct AccumulateArgs {
+  const float* acc = nullptr;
+  Elements g;
+  const int32_t* micro = nullptr;
+  float* sum = nullptr;  // the same memory as acc
+  int64_t n = 0;
+  int64_t level = 0;
+};
+
+__global__ void accumulate(AccumulateArgs args) {
   const int64_t i = global_thread();
-  if (i >= n) return;
-  sum[i] = *micro == 0 ? g.get(i) : acc[i] + g.get(i);
+  const AccumulateAction action = accumulate_action(args.level, *args.micro);
+  if (i >= args.n || action == AccumulateAction::Keep) return;
+  const float g = args.g.get(i);
+  args.sum[i] = action == AccumulateAction::Set ? g : args.acc[i] + g;
 }
 
 __global__ void clip(const float* norm, const int32_t* updates, double max_norm, float* coefficient,
@@ -129,9 +140,13 @@ void launch_store_ranges(const Launch& launch, const std::vector<int64_t>& range
 
 void launch_accumulate(const Launch& launch) {
   const Tensor& sum = launch.results.at(0);
-  accumulate<<<blocks_for(sum.elements(), kThreads), kThreads, 0, stream_of(launch)>>>(
-      launch.operands.at(0).as<float>(), elements(launch.operands.at(1)),
-      launch.operands.at(2).as<int32_t>(), sum.as<float>(), sum.elements());
+  const AccumulateArgs args{.acc = launch.operands.at(0).as<float>(),
+                            .g = elements(launch.operands.at(1)),
+                            .micro = launch.operands.at(2).as<int32_t>(),
+                            .sum = sum.as<float>(),
+                            .n = sum.elements(),
+                            .level = launch.call->int_attr("level")};
+  accumulate<<<blocks_for(args.n, kThreads), kThreads, 0, stream_of(launch)>>>(args);
 }
 
 void launch_clip(const Launch& launch) {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/exact_sum.h"
+#include "base/tree_level.h"
 #include "runtime/reference/launches.h"
 #include "runtime/reference/values.h"
 
@@ -52,8 +53,12 @@ bool decays(const std::vector<int64_t>& ranges, int64_t element) {
 void accumulate(const Launch& launch) {
   const Values acc = read(launch.operands[0]);
   Values sum = read(launch.operands[1]);
-  const bool first = read_ints(launch.operands[2])[0] == 0;
-  for (size_t i = 0; i < sum.size(); ++i) sum[i] = first ? sum[i] : acc[i] + sum[i];
+  const int64_t level = launch.call->int_attr("level");
+  const AccumulateAction action = accumulate_action(level, read_ints(launch.operands[2])[0]);
+  for (size_t i = 0; i < sum.size(); ++i) {
+    if (action == AccumulateAction::Keep) sum[i] = acc[i];
+    if (action == AccumulateAction::Add) sum[i] += acc[i];
+  }
   write(launch.results[0], sum);
 }
 

@@ -1,0 +1,25 @@
+// A sum over micro-batches as a balanced binary tree, in the order in which they come: a binary
+// counter with a partial sum for each bit. Adding one carries through the bits that are ones.
+#pragma once
+
+#include <cstdint>
+
+#include "base/half.h"
+
+namespace weft {
+
+inline constexpr int64_t kMaxTreeLevels = 31;
+
+// What happens to an accumulator in a micro-batch.
+enum class AccumulateAction { Keep, Set, Add };
+
+// Of the accumulator of a level of the tree, or, at level -1, of the only one, which adds up the
+// micro-batches one after the other.
+WEFT_HOST_DEVICE inline AccumulateAction accumulate_action(int64_t level, int32_t micro) {
+  if (level < 0) return micro == 0 ? AccumulateAction::Set : AccumulateAction::Add;
+  const int32_t below = static_cast<int32_t>((int64_t{1} << level) - 1);
+  if ((micro & below) != below) return AccumulateAction::Keep;
+  return (micro >> level & 1) == 0 ? AccumulateAction::Set : AccumulateAction::Add;
+}
+
+}  // namespace weft
