@@ -31,6 +31,9 @@ enum class ReshardPolicy { Default, Always, Never };
 // How the collectives of parameters are joined into buckets.
 enum class BucketingMode { None, TransformerBlock, Size, Manual, Auto };
 
+// For which runs of one config the bits are the same: those on as many ranks, or all.
+enum class Determinism { SameRanks, Elastic };
+
 // What is kept for the backward and what is computed again.
 enum class RecomputeMode { None, Full, Selective, MemoryBudget };
 
@@ -148,6 +151,8 @@ struct ValidationConfig {
 
 struct DebugConfig {
   int64_t seed = 1337;
+  Determinism deterministic = Determinism::SameRanks;
+  int64_t elastic_shards = 8;
 };
 
 struct DeviceConfig {

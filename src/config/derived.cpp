@@ -15,14 +15,35 @@ DataParallelDegrees data_parallel_degrees(const Config& config, int64_t ranks) {
   return degrees;
 }
 
+bool is_elastic(const Config& config) {
+  return config.debug.deterministic == Determinism::Elastic;
+}
+
 int64_t global_batch_size(const Config& config, int64_t ranks) {
   const TrainingConfig& training = config.training;
-  return training.global_batch_size == -1 ? training.local_batch_size * ranks
+  const int64_t micro_batches = is_elastic(config) ? config.debug.elastic_shards : ranks;
+  return training.global_batch_size == -1 ? training.local_batch_size * micro_batches
                                           : training.global_batch_size;
 }
 
 int64_t accumulation_steps(const Config& config, int64_t ranks) {
   return global_batch_size(config, ranks) / (config.training.local_batch_size * ranks);
+}
+
+bool reduces_once(const Config& config, int64_t ranks) {
+  return accumulation_steps(config, ranks) > 1 &&
+         (config.parallelism.zero_stage == 1 || !config.training.reduce_every_micro_batch);
+}
+
+int64_t global_micro_batch(const Config& config, const RankSlot& at) {
+  if (is_elastic(config) && reduces_once(config, at.ranks)) {
+    return at.rank * accumulation_steps(config, at.ranks) + at.slot;
+  }
+  return at.slot * at.ranks + at.rank;
+}
+
+int64_t validation_slots(const Config& config, int64_t ranks) {
+  return is_elastic(config) ? accumulation_steps(config, ranks) : 1;
 }
 
 SelectiveOption selective_option(const Config& config) {

@@ -16,6 +16,13 @@ struct DataParallelDegrees {
   int64_t shard = 1;
 };
 
+// One of the micro-batches that a rank accumulates.
+struct RankSlot {
+  int64_t ranks = 1;
+  int64_t rank = 0;
+  int64_t slot = 0;
+};
+
 // Which blocks or ops mode = "selective" treats specially.
 struct SelectiveOption {
   enum class Kind { EveryKth, FromBlock, ByOp };
@@ -27,11 +34,25 @@ struct SelectiveOption {
 // Replicate and shard degrees, with -1 replaced by what is left of the ranks.
 DataParallelDegrees data_parallel_degrees(const Config& config, int64_t ranks);
 
+// Whether bits do not depend on the number of ranks: debug.deterministic = "elastic".
+bool is_elastic(const Config& config);
+
 // Sequences in one optimizer step, over all ranks.
 int64_t global_batch_size(const Config& config, int64_t ranks);
 
 // Micro-batches that each rank accumulates in one optimizer step.
 int64_t accumulation_steps(const Config& config, int64_t ranks);
+
+// Whether micro-batches are added up on each rank and reduced over the ranks once a step.
+bool reduces_once(const Config& config, int64_t ranks);
+
+// Which micro-batch of the step, over all ranks, a rank computes as its `slot`-th. Sums over slots
+// and over ranks are trees; in an elastic run these numbers make them parts of one tree over all
+// micro-batches, with what is summed first in the low bits.
+int64_t global_micro_batch(const Config& config, const RankSlot& at);
+
+// Micro-batches that each rank evaluates in one step of a validation.
+int64_t validation_slots(const Config& config, int64_t ranks);
 
 // Reads activation_checkpoint.selective_ac_option: "2", "op" or "from:K".
 SelectiveOption selective_option(const Config& config);

@@ -68,6 +68,8 @@ const Condition kValidatesFile{"validation.enable = true and training.dataset = 
                                [](const Config& c, int64_t) {
                                  return c.validation.enable && c.training.dataset == Dataset::File;
                                }};
+const Condition kElastic{"debug.deterministic = \"elastic\"",
+                         [](const Config& c, int64_t) { return is_elastic(c); }};
 const Condition kHasThreads{"device.backend = \"cpu\"",
                             [](const Config& c, int64_t) { return c.device.backend == "cpu"; }};
 
@@ -166,7 +168,7 @@ void add_training(Keys& keys) {
   s.add("global_batch_size", &C::global_batch_size,
         {.doc = "Sequences of one optimizer step over all ranks, a multiple of local_batch_size x "
                 "ranks; the quotient is the number of accumulated micro-batches. -1 accumulates "
-                "none.",
+                "none, or makes debug.elastic_shards micro-batches.",
          .range = {.at_least = 1, .also = -1}});
   s.add("seq_len", &C::seq_len, {.doc = "Tokens of one sequence.", .range = kPositive});
   s.add("max_norm", &C::max_norm,
@@ -366,7 +368,8 @@ void add_reporting(Keys& keys) {
                   .range = kPositive,
                   .effective_when = &kValidates});
   validation.add("steps", &ValidationConfig::steps,
-                 {.doc = "Micro-batches of one validation.",
+                 {.doc = "Micro-batches of one validation on each rank; debug.deterministic = "
+                         "\"elastic\" takes debug.elastic_shards over all ranks for each.",
                   .range = kPositive,
                   .effective_when = &kValidates});
 }
@@ -376,6 +379,16 @@ void add_machine(Keys& keys) {
   debug.add("seed", &DebugConfig::seed,
             {.doc = "Seed of initial weights, data order and dropout.",
              .range = {.at_least = 0, .at_most = 9007199254740992.0}});
+  debug.add("deterministic", &DebugConfig::deterministic,
+            {.doc = "Which runs have the same losses and parameters, bit for bit: those on the "
+                    "same number of ranks, or all, whatever the ranks and the accumulation. "
+                    "\"elastic\" costs memory for gradients and some time.",
+             .choices = {"same_ranks", "elastic"}});
+  debug.add("elastic_shards", &DebugConfig::elastic_shards,
+            {.doc = "Micro-batches that make a step over all ranks, a power of two and a multiple "
+                    "of the ranks. A run has the bits of one on so many ranks.",
+             .range = {.at_least = 1, .at_most = 65536},
+             .effective_when = &kElastic});
   SectionKeys device(keys, "device", &Config::device);
   device.add("backend", &DeviceConfig::backend,
              {.doc = "What runs the plan; null computes nothing and counts.",

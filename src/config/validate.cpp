@@ -53,6 +53,37 @@ void check_ranks(const Config& config, int64_t ranks) {
              rank_count(ranks), "; use ", shard_key, " = -1");
 }
 
+bool is_power_of_two(int64_t number) {
+  return (number & (number - 1)) == 0;
+}
+
+// What makes the sums over ranks and micro-batches one binary tree, whatever the ranks. Groups of
+// ranks divide the ranks, so all of them are powers of two.
+void check_elastic(const Config& config, int64_t ranks) {
+  if (!is_elastic(config)) {
+    return;
+  }
+  const int64_t shards = config.debug.elastic_shards;
+  const std::string key = describe_key(config, "debug.elastic_shards");
+  int64_t below = 1;
+  while (below * 2 < shards) {
+    below *= 2;
+  }
+  USER_CHECK(is_power_of_two(shards), key, " is not a power of two; use ", below, " or ",
+             2 * below);
+  USER_CHECK(shards % ranks == 0, key, " is not a multiple of ", rank_count(ranks), "; use ",
+             divisors_text(shards), " ranks");
+  const int64_t global = shards * config.training.local_batch_size;
+  USER_CHECK(global_batch_size(config, ranks) == global,
+             describe_key(config, "training.global_batch_size"),
+             " is not debug.elastic_shards x training.local_batch_size = ", global, "; use ",
+             global, " or -1");
+  USER_CHECK(config.training.mixed_precision_reduce == Precision::Float32,
+             describe_key(config, "training.mixed_precision_reduce"),
+             " rounds what ranks send and not what one rank adds up, expected \"float32\" with "
+             "debug.deterministic = \"elastic\"");
+}
+
 void check_batch(const Config& config, int64_t ranks) {
   const int64_t micro = config.training.local_batch_size * ranks;
   const int64_t global = global_batch_size(config, ranks);
@@ -115,6 +146,7 @@ void validate(const Config& config, int64_t ranks) {
   CHECK(ranks >= 1, ranks);
   check_effects(config, ranks);
   check_ranks(config, ranks);
+  check_elastic(config, ranks);
   check_batch(config, ranks);
   check_schedule(config);
   check_data(config);

@@ -11,6 +11,11 @@
 //   %clip, %clip.count2 = clip(%grad_norm, %adam.count; max_norm=1) : f32[], i32[]  # opt
 //   %w.new, %w.new.m2, %w.new.v2 = adamw(%w, %grad.w.sum, %m.w, %v.w, %lr, %clip, %clip.count2) ...
 //   return loss=%loss, grad_norm=%grad_norm
+// Where bits must not depend on the number of ranks (debug.deterministic = "elastic"), gradients
+// and loss are added up in a binary tree instead, with a state for each level:
+//   %grad.level0.w.sum = accumulate(%grad.level0.w, %d.w, %micro; level=0) : f32[8,8]  # bwd
+//   %grad.level1.w.sum = accumulate(%grad.level1.w, %grad.level0.w.sum, %micro; level=1) ...
+#include <algorithm>
 #include <map>
 
 #include "base/error.h"
@@ -46,35 +51,75 @@ std::vector<Trained> trained_params(const Graph& graph) {
   return list;
 }
 
-// Adds each gradient up as soon as it is there, so that it need not live to the end of the
-// backward.
-void accumulate_gradients(Graph& graph, std::vector<Trained>& params) {
-  const std::vector<Node*> nodes = graph.nodes();
-  const auto position = positions(graph);
-  Node* first_backward = nullptr;
-  for (size_t i = nodes.size(); i-- > 0;) {
-    if (nodes[i]->phase == Phase::Backward) first_backward = nodes[i];
+// Adds values up over the micro-batches of a step: one after the other, or, where bits must not
+// depend on how many micro-batches a rank has, in a binary tree with a state for each level.
+class Accumulation {
+ public:
+  Accumulation(Graph& graph, const PassContext& context, int64_t micro_batches) : graph_(graph) {
+    for (const auto& node : graph.order()) {
+      if (node->phase != Phase::Backward) continue;
+      backward_ = node.get();
+      break;
+    }
+    const NodeOptions options{.name = "micro", .phase = Phase::Backward};
+    micro_ =
+        graph.insert_source(backward_, kInput, "micro", TensorType{DType::I32, {}, {}}, options)
+            ->result();
+    if (!is_elastic(context.config)) return;
+    for (; int64_t{1} << levels_ < micro_batches; ++levels_) {
+    }
   }
-  Value* micro = graph
-                     .insert_source(first_backward, kInput, "micro", TensorType{DType::I32, {}, {}},
-                                    {.name = "micro", .phase = Phase::Backward})
-                     ->result();
-  for (Trained& trained : params) {
-    const Node* def = trained.grad->def;
-    const size_t next = static_cast<size_t>(position.at(def)) + 1;
-    Node* before = next < nodes.size() ? nodes[next] : nullptr;
-    const std::string name = "grad." + trained.name;
-    TensorType type = trained.grad->type;
+
+  // Each gradient as soon as it is there, so that it need not live to the end of the backward.
+  void add_gradients(std::vector<Trained>& params) {
+    const std::vector<Node*> nodes = graph_.nodes();
+    const auto position = positions(graph_);
+    for (Trained& trained : params) {
+      const size_t next = static_cast<size_t>(position.at(trained.grad->def)) + 1;
+      Node* before = next < nodes.size() ? nodes[next] : nullptr;
+      trained.grad = add_up(trained.grad, before, "grad", "." + trained.name);
+    }
+  }
+
+  // The loss in the same tree; a running sum is left to whoever reads the loss.
+  void add_loss() {
+    const auto& outputs = graph_.outputs();
+    const auto loss = std::find_if(outputs.begin(), outputs.end(),
+                                   [](const auto& output) { return output.name == "loss"; });
+    if (levels_ == 0 || loss == outputs.end()) return;
+    Value* sum = add_up(loss->value, backward_, "loss", "");
+    graph_.remove_output("loss");
+    graph_.add_output("loss", sum);
+  }
+
+ private:
+  // States are named kind + name, or kind + level + name.
+  Value* add_up(Value* value, Node* before, const std::string& kind, const std::string& name) {
+    if (levels_ == 0) return add_level(value, before, kind + name, -1);
+    for (int64_t level = 0; level < levels_; ++level) {
+      value = add_level(value, before, cat(kind, ".level", level, name), level);
+    }
+    return value;
+  }
+
+  Value* add_level(Value* value, Node* before, const std::string& name, int64_t level) {
+    TensorType type = value->type;
     type.dtype = DType::F32;
-    const NodeOptions options{.name = name, .path = def->path, .phase = Phase::Backward};
-    Value* sum = graph.insert_source(before, kState, name, type, options)->result();
-    Builder builder(graph, before);
-    builder.set_path(def->path);
+    const std::string path = value->def->path;
+    const NodeOptions options{.name = name, .path = path, .phase = Phase::Backward};
+    Value* state = graph_.insert_source(before, kState, name, type, options)->result();
+    Builder builder(graph_, before);
+    builder.set_path(path);
     builder.set_phase(Phase::Backward);
-    trained.grad =
-        builder.add(kAccumulate, {sum, trained.grad, micro}, {}, name + ".sum")->result();
+    return builder.add(kAccumulate, {state, value, micro_}, {{"level", level}}, name + ".sum")
+        ->result();
   }
-}
+
+  Graph& graph_;
+  Node* backward_ = nullptr;  // its first node
+  Value* micro_ = nullptr;
+  int64_t levels_ = 0;  // of the tree; 0: one after the other
+};
 
 class Updater {
  public:
@@ -132,7 +177,11 @@ bool run(Graph& graph, PassContext& context) {
   }
   std::vector<Trained> params = trained_params(graph);
   const int64_t micro_batches = accumulation_steps(context.config, context.mesh.ranks());
-  if (micro_batches > 1) accumulate_gradients(graph, params);
+  if (micro_batches > 1) {
+    Accumulation accumulation(graph, context, micro_batches);
+    accumulation.add_gradients(params);
+    accumulation.add_loss();
+  }
   Updater(graph, context.config).update(params);
   context.note = cat(params.size(), " parameters, ", micro_batches,
                      micro_batches == 1 ? " micro-batch" : " micro-batches");
@@ -149,7 +198,8 @@ constexpr Pass optimizer{
     .doc =
         "Adds gradient accumulation when a step has several micro-batches, then the global norm, "
         "clipping and one AdamW update per parameter. Weight decay is for parameters of rank 2 "
-        "and more.",
+        "and more. With debug.deterministic = \"elastic\" gradients and loss are added up in a "
+        "binary tree.",
     .needs = kNeeds,
     .gives = kGives,
     .run = run,

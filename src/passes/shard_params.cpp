@@ -48,7 +48,7 @@ struct Weight {
   std::vector<Node*> readers;  // in order, the update aside
   Node* update = nullptr;      // nullptr: the graph does not train it
   Value* grad = nullptr;       // of one micro-batch; nullptr: there is none
-  Node* sum = nullptr;         // where micro-batches are added up; nullptr: there is one
+  std::vector<Node*> sums;     // where micro-batches are added up, in order; empty: there is one
 };
 
 bool takes_gradients(const Node& node) {
@@ -66,6 +66,7 @@ class Sharder {
       if (node->op == &kParam) weights.push_back(find_weight(node));
     }
     for (const Weight& weight : weights) shard(weight);
+    reduce_loss();
     for (Node* node : graph_.nodes()) {
       if (node->op == &kSquareSum) reduce_squares(node);
     }
@@ -79,7 +80,8 @@ class Sharder {
     Weight weight{.param = param,
                   .name = std::get<std::string>(param->attrs.at(0)),
                   .path = {},
-                  .readers = {}};
+                  .readers = {},
+                  .sums = {}};
     for (Node* user : param->result()->users) {
       if (user->phase == Phase::Optimizer) {
         weight.update = user;
@@ -98,12 +100,18 @@ class Sharder {
       CHECK(weight.update->op == &kAdamw, print_name(param), " is updated by ",
             weight.update->op->name());
       weight.grad = weight.update->operands.at(1);
-      if (weight.grad->def->op == &kAccumulate) {
-        weight.sum = weight.grad->def;
-        weight.grad = weight.sum->operands.at(1);
-      }
+      weight.sums = take_sums(weight.grad);
     }
     return weight;
+  }
+
+  // The nodes that add `value` up over micro-batches; `value` becomes that of one micro-batch.
+  static std::vector<Node*> take_sums(Value*& value) {
+    std::vector<Node*> sums;
+    for (; value->def->op == &kAccumulate; value = value->def->operands.at(1)) {
+      sums.insert(sums.begin(), value->def);
+    }
+    return sums;
   }
 
   static std::string print_name(const Node* param) { return "%" + param->result()->name; }
@@ -117,22 +125,42 @@ class Sharder {
   void reduce_gradient(const Weight& weight) {
     CHECK(is_partial(weight.grad->type), "the gradient of ", print_name(weight.param), " is ",
           to_string(weight.grad->type));
-    if (weight.sum != nullptr && mode_.reduce_once) {
-      Value* state = weight.sum->operands.at(0);
-      graph_.set_type(state, placed_like(state->type, weight.grad->type));
-      graph_.retype(weight.sum);
-      reduce(weight.sum->result(), weight.path, Phase::Optimizer);
-      return;
-    }
-    Value* reduced = reduce(weight.grad, weight.path, Phase::Backward);
-    if (weight.sum == nullptr) return;
-    graph_.set_type(weight.sum->operands.at(0), reduced->type);
-    graph_.retype(weight.sum);
+    reduce_sum(weight.grad, weight.sums,
+               [&](Value* grad, Phase phase) { return reduce(grad, weight.path, phase); });
   }
 
-  static TensorType placed_like(TensorType type, const TensorType& other) {
-    type.placement = other.placement;
-    return type;
+  // A loss that the step adds up over its micro-batches; place reduced any other.
+  void reduce_loss() {
+    for (const auto& output : graph_.outputs()) {
+      if (output.name != "loss" || output.value->def->op != &kAccumulate) continue;
+      Value* loss = output.value;
+      const std::vector<Node*> sums = take_sums(loss);
+      reduce_sum(loss, sums, [&](Value* value, Phase phase) {
+        Node* before = graph_.next(value->def);
+        return all_reduce(graph_, value, before, {.path = value->def->path, .phase = phase});
+      });
+      return;
+    }
+  }
+
+  // Reduces a value over the ranks in every micro-batch, or once what they add up to.
+  template <class Reduce>
+  void reduce_sum(Value* value, const std::vector<Node*>& sums, const Reduce& reduce) {
+    if (!sums.empty() && mode_.reduce_once) {
+      place_sums(sums, value->type);
+      reduce(sums.back()->result(), Phase::Optimizer);
+    } else {
+      place_sums(sums, reduce(value, Phase::Backward)->type);
+    }
+  }
+
+  // States that add up `values` are f32 but else like them.
+  void place_sums(const std::vector<Node*>& sums, TensorType values) {
+    values.dtype = DType::F32;
+    for (Node* sum : sums) {
+      graph_.set_type(sum->operands.at(0), values);
+      graph_.retype(sum);
+    }
   }
 
   // The gradient summed over the ranks, for all that take gradients. Two parameters may share one.

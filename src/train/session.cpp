@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "config/derived.h"
+#include "runtime/comm/sum.h"
 
 namespace weft {
 
@@ -63,7 +64,10 @@ void Session::forward_backward(const BatchFn& batch) {
 float Session::run_micro_batches(const StepScalars& scalars, const BatchFn& batch) {
   int64_t micro_batches = accumulation_steps(config_, ranks());
   int64_t batch_size = config_.training.local_batch_size;
-  const auto first_sample = [&](int64_t micro) { return (micro * ranks() + rank()) * batch_size; };
+  const auto first_sample = [&](int64_t slot) {
+    return batch_size *
+           global_micro_batch(config_, {.ranks = ranks(), .rank = rank(), .slot = slot});
+  };
   // The loss is divided by the valid tokens of the whole step, so all micro-batches come first.
   std::vector<Batch> batches(static_cast<size_t>(micro_batches));
   int64_t valid = 0;
@@ -82,9 +86,9 @@ float Session::run_micro_batches(const StepScalars& scalars, const BatchFn& batc
     if (has_input("micro")) write_int("micro", static_cast<int32_t>(micro));
     write_batch(batches[static_cast<size_t>(micro)]);
     executor_->run(micro + 1 < micro_batches ? ProgramKind::Micro : ProgramKind::Last);
-    loss += read_scalar("loss");
+    if (!is_elastic(config_)) loss += read_scalar("loss");
   }
-  return loss;
+  return is_elastic(config_) ? read_scalar("loss") : loss;  // the plan itself adds it up
 }
 
 void Session::write_rng(const StepScalars& scalars, int64_t first_sample) {
@@ -94,11 +98,21 @@ void Session::write_rng(const StepScalars& scalars, int64_t first_sample) {
   executor_->write("rng", rng, sizeof rng);
 }
 
-double Session::evaluate(const Batch& batch) {
-  write_valid_tokens(valid_tokens(batch));
-  write_batch(batch);
-  executor_->run(ProgramKind::Eval);
-  return read_scalar("loss");
+double Session::evaluate(std::span<const Batch> batches) {
+  int64_t valid = 0;
+  for (const Batch& batch : batches) valid += valid_tokens(batch);
+  write_valid_tokens(valid);
+  std::vector<float> losses;
+  for (const Batch& batch : batches) {
+    write_batch(batch);
+    executor_->run(ProgramKind::Eval);
+    losses.push_back(read_scalar("loss"));
+  }
+  std::vector<const void*> parts;
+  for (const float& loss : losses) parts.push_back(&loss);
+  float sum = 0;
+  tree_sum(parts, DType::F32, 1, {&sum, DType::F32});
+  return sum;
 }
 
 std::vector<float> Session::logits(std::span<const int32_t> tokens) {

@@ -60,8 +60,9 @@ class Session {
   StepResult train_step(const StepScalars& scalars, const BatchFn& batch);
   // The same without an update, for a plan made without the optimizer pass: gradients are outputs.
   void forward_backward(const BatchFn& batch);
-  // Mean loss of one batch of every rank through the `eval` program.
-  double evaluate(const Batch& batch);
+  // Mean loss of the batches of all ranks through the `eval` program; added up over the ranks, then
+  // as a tree over the batches.
+  double evaluate(std::span<const Batch> batches);
   // Logits [seq_len, vocab] of one sequence through a decode plan.
   std::vector<float> logits(std::span<const int32_t> tokens);
 

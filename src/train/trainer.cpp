@@ -104,10 +104,12 @@ double run_validation(Run& run) {
   int64_t batch_size = config.training.local_batch_size;
   int64_t seq_len = config.training.seq_len;
   int64_t windows = run.data.validation->validation_windows(seq_len);
-  Batch batch;
-  size_batch(config, batch);
+  const int64_t slots = validation_slots(config, run.ranks());
+  std::vector<Batch> batches(static_cast<size_t>(slots));
   double sum = 0;
-  for (int64_t i = 0; i < config.validation.steps; ++i) {
+  for (int64_t i = 0; i < config.validation.steps * slots; ++i) {
+    Batch& batch = batches[static_cast<size_t>(i % slots)];
+    size_batch(config, batch);
     // Windows wrap around, so that a short file still fills the batches asked for.
     for (int64_t s = 0; s < batch_size; ++s) {
       run.data.validation->validation_batch(
@@ -116,7 +118,7 @@ double run_validation(Run& run) {
            .seq_len = seq_len},
           batch.tokens.data() + s * seq_len, batch.targets.data() + s * seq_len);
     }
-    sum += run.session.evaluate(batch);
+    if ((i + 1) % slots == 0) sum += run.session.evaluate(batches);
   }
   return sum / static_cast<double>(config.validation.steps);
 }

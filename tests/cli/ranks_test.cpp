@@ -15,6 +15,41 @@
 namespace weft {
 namespace {
 
+// Losses, gradient norms and validation losses of an elastic run, and its weights.
+struct ElasticRun {
+  std::vector<std::vector<double>> figures;
+  std::string weights;
+  bool operator==(const ElasticRun&) const = default;
+};
+
+ElasticRun run_elastic(const Workspace& work, const std::vector<std::string>& flags) {
+  std::vector<std::string> arguments = {"--debug.deterministic=elastic", "--debug.elastic_shards=4",
+                                        "--training.local_batch_size=2", "--model.dropout=0.1",
+                                        "--metrics.log_freq=1"};
+  arguments.insert(arguments.end(), flags.begin(), flags.end());
+  const ProcessResult result = work.train(arguments);
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  ElasticRun run;
+  for (const char* key : {"loss", "grad_norm", "validation_loss"}) {
+    run.figures.push_back(work.figures("out/metrics.jsonl", key));
+  }
+  run.weights = work.folder().read("out/weights/model.safetensors");
+  std::filesystem::remove_all(work.folder() / "out");
+  return run;
+}
+
+TEST(TrainRanks, ElasticRunsAreTheSameOnAnyNumberOfProcesses) {
+  const Workspace work;
+  work.prepare_data();
+  const ElasticRun one = run_elastic(work, {});
+  ASSERT_EQ(one.figures[0].size(), 6U);
+  ASSERT_EQ(one.figures[2].size(), 2U);
+  EXPECT_TRUE(run_elastic(work, {"--ranks=2"}) == one);
+  EXPECT_TRUE(run_elastic(work, {"--ranks=2", "--training.reduce_every_micro_batch=false"}) == one);
+  EXPECT_TRUE(run_elastic(work, {"--ranks=4"}) == one);
+  EXPECT_TRUE(run_elastic(work, {"--ranks=4", "--parallelism.zero_stage=1"}) == one);
+}
+
 bool alive(pid_t pid) {
   return std::filesystem::exists("/proc/" + std::to_string(pid));
 }

@@ -39,6 +39,38 @@ TEST(Derived, GlobalBatchGivesTheAccumulation) {
   EXPECT_EQ(accumulation_steps(accumulated, 4), 2);
 }
 
+TEST(Derived, AnElasticStepHasItsShardsOnAnyNumberOfRanks) {
+  const Config config = parse({"--training.local_batch_size=3", "--debug.deterministic=elastic",
+                               "--debug.elastic_shards=8"});
+  for (const int64_t ranks : {1, 2, 4, 8}) {
+    EXPECT_NO_THROW(validate(config, ranks));
+    EXPECT_EQ(global_batch_size(config, ranks), 24);
+    EXPECT_EQ(accumulation_steps(config, ranks), 8 / ranks);
+    EXPECT_EQ(validation_slots(config, ranks), 8 / ranks);
+  }
+  EXPECT_EQ(validation_slots(parse({"--training.global_batch_size=64"}), 2), 1);
+}
+
+// What a rank computes one after the other, on two ranks.
+std::vector<int64_t> micro_batches_of(const Config& config, int64_t rank) {
+  std::vector<int64_t> numbers;
+  for (int64_t slot = 0; slot < accumulation_steps(config, 2); ++slot) {
+    numbers.push_back(global_micro_batch(config, {.ranks = 2, .rank = rank, .slot = slot}));
+  }
+  return numbers;
+}
+
+TEST(Derived, MicroBatchesThatAreSummedFirstAreNeighboursInAnElasticRun) {
+  const std::string once = "--training.reduce_every_micro_batch=false";
+  const std::string elastic = "--debug.deterministic=elastic";
+  const std::vector<int64_t> in_turn = {1, 3, 5, 7};
+  const std::vector<int64_t> in_a_row = {4, 5, 6, 7};
+  EXPECT_EQ(micro_batches_of(parse({elastic}), 1), in_turn);
+  EXPECT_EQ(micro_batches_of(parse({elastic, once}), 1), in_a_row);
+  EXPECT_EQ(micro_batches_of(parse({elastic, "--parallelism.zero_stage=1"}), 1), in_a_row);
+  EXPECT_EQ(micro_batches_of(parse({once, "--training.global_batch_size=64"}), 1), in_turn);
+}
+
 TEST(Derived, ReadsSelectiveOptions) {
   const auto option = [](const std::string& text) {
     return selective_option(parse({"--activation_checkpoint.selective_ac_option=" + text}));

@@ -69,11 +69,11 @@ TEST(Session, TheFirstLossIsThatOfTheEvaluation) {
   session.initialize(1);
   Batch batch;
   count_up(batch);
-  const double evaluated = session.evaluate(batch);
+  const double evaluated = session.evaluate({&batch, 1});
   // Untrained, every one of the 256 tokens is about as likely.
   EXPECT_NEAR(evaluated, std::log(256.0), 0.1);
   EXPECT_EQ(step(session, 0, 1e-2).loss, evaluated);
-  EXPECT_LT(session.evaluate(batch), evaluated);
+  EXPECT_LT(session.evaluate({&batch, 1}), evaluated);
 }
 
 TEST(Session, NoLearningRateNoChange) {
@@ -98,10 +98,10 @@ TEST(Session, TargetsBelowZeroDoNotCount) {
     for (size_t j = 0; j < single.targets.size(); ++j) {
       if (j != i) single.targets[j] = -1;
     }
-    sum += session.evaluate(single);
+    sum += session.evaluate({&single, 1});
   }
   // A mean of 16 f32 values against their f32 sum: a few roundings apart.
-  EXPECT_NEAR(session.evaluate(batch), sum / 16, 1e-5);
+  EXPECT_NEAR(session.evaluate({&batch, 1}), sum / 16, 1e-5);
 }
 
 TEST(Session, MicroBatchesAddUpToTheBatch) {
