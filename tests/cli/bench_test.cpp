@@ -1,0 +1,37 @@
+// weft bench: what it prints; the figures are for a quiet machine.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "cli/workspace.h"
+
+namespace weft {
+namespace {
+
+int64_t lines(const std::string& text) {
+  return std::count(text.begin(), text.end(), '\n');
+}
+
+TEST(Bench, CommComparesEachCollectiveWithCopies) {
+  const Workspace work;
+  const ProcessResult result =
+      work.run_ok({"bench", "comm", "--ranks", "2", "--mib", "1,2", "--repeats", "1"});
+  EXPECT_EQ(lines(result.output), 6) << result.output;
+  for (const char* name : {"all_gather  ", "all_gather in common", "reduce_scatter"}) {
+    EXPECT_NE(result.output.find(name), std::string::npos) << result.output;
+  }
+}
+
+TEST(Bench, RanksComparesThemWithOneProcess) {
+  const Workspace work;
+  work.folder().write("small.toml", "[model]\nflavor = \"tiny\"\n\n[training]\nseq_len = 32\n");
+  const ProcessResult result =
+      work.run_ok({"bench", "ranks", "small.toml", "--steps", "1", "--repeats", "1"});
+  EXPECT_EQ(lines(result.output), 3) << result.output;
+  for (const char* name : {"1 process, 2 threads ", "2 ranks  ", "2 ranks, a copy each "}) {
+    EXPECT_NE(result.output.find(name), std::string::npos) << result.output;
+  }
+}
+
+}  // namespace
+}  // namespace weft
