@@ -14,7 +14,7 @@
 namespace weft {
 
 // Element type of parameters in compute, of reductions and of exported weights.
-enum class Precision { Float32, Bfloat16 };
+enum class Precision { Float32, Bfloat16, Float16 };
 
 // Where training tokens come from.
 enum class Dataset { Synthetic, File };
@@ -77,6 +77,14 @@ struct TrainingConfig {
   bool reduce_every_micro_batch = true;
   NonFinitePolicy nonfinite = NonFinitePolicy::Skip;
   int64_t nonfinite_limit = 3;
+};
+
+// The dynamic loss scale of float16 training, named as in torch.amp.GradScaler.
+struct GradScalerConfig {
+  double init_scale = 65536;
+  double growth_factor = 2;
+  double backoff_factor = 0.5;
+  int64_t growth_interval = 2000;
 };
 
 struct OptimizerConfig {
@@ -166,6 +174,7 @@ struct Config {
   JobConfig job;
   ModelConfig model;
   TrainingConfig training;
+  GradScalerConfig grad_scaler;
   OptimizerConfig optimizer;
   LrSchedulerConfig lr_scheduler;
   ParallelismConfig parallelism;

@@ -46,6 +46,10 @@ int64_t validation_slots(const Config& config, int64_t ranks) {
   return is_elastic(config) ? accumulation_steps(config, ranks) : 1;
 }
 
+bool scales_loss(const Config& config) {
+  return config.training.mixed_precision_param == Precision::Float16;
+}
+
 SelectiveOption selective_option(const Config& config) {
   constexpr std::string_view kFrom = "from:";
   const std::string_view text = config.activation_checkpoint.selective_ac_option;

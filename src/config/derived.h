@@ -54,6 +54,9 @@ int64_t global_micro_batch(const Config& config, const RankSlot& at);
 // Micro-batches that each rank evaluates in one step of a validation.
 int64_t validation_slots(const Config& config, int64_t ranks);
 
+// Whether the loss is scaled to keep gradients in the range of the compute type.
+bool scales_loss(const Config& config);
+
 // Reads activation_checkpoint.selective_ac_option: "2", "op" or "from:K".
 SelectiveOption selective_option(const Config& config);
 

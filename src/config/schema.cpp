@@ -1,5 +1,6 @@
 #include "config/schema.h"
 
+#include "base/loss_scale.h"
 #include "config/derived.h"
 
 namespace weft {
@@ -28,6 +29,8 @@ const Condition kReadsFile{"training.dataset = \"file\"", [](const Config& c, in
 const Condition kSkips{"training.nonfinite = \"skip\"", [](const Config& c, int64_t) {
                          return c.training.nonfinite == NonFinitePolicy::Skip;
                        }};
+const Condition kScales{"training.mixed_precision_param = \"float16\"",
+                        [](const Config& c, int64_t) { return scales_loss(c); }};
 const Condition kDecays{
     "lr_scheduler.decay_type other than \"constant\"",
     [](const Config& c, int64_t) { return c.lr_scheduler.decay_type != DecayType::Constant; }};
@@ -177,10 +180,13 @@ void add_training(Keys& keys) {
   s.add("steps", &C::steps, {.doc = "Optimizer steps of the run.", .range = kPositive});
   s.add("mixed_precision_param", &C::mixed_precision_param,
         {.doc = "Type that parameters are cast to for the forward and backward; master weights and "
-                "optimizer state stay float32.",
-         .choices = {"float32", "bfloat16"}});
+                "optimizer state stay float32. float16 scales the loss as [grad_scaler] says.",
+         .choices = {"float32", "bfloat16", "float16"}});
   s.add("mixed_precision_reduce", &C::mixed_precision_reduce,
-        {.doc = "Type that gradients are accumulated and reduced in.", .choices = {"float32"}});
+        {.doc = "Type that gradients of parameters are written and sent in. Sums over ranks and "
+                "micro-batches are float32 either way. float16 is no choice: its range is too "
+                "short for sums, and its bytes are those of bfloat16.",
+         .choices = {"float32", "bfloat16"}});
   s.add("reduce_every_micro_batch", &C::reduce_every_micro_batch,
         {.doc = "Whether gradients are reduced over the ranks after every micro-batch, or added up "
                 "whole on each rank and reduced once a step: less traffic, more memory.",
@@ -191,9 +197,32 @@ void add_training(Keys& keys) {
               "Parameters are untouched either way.",
        .choices = {"skip", "stop"}});
   s.add("nonfinite_limit", &C::nonfinite_limit,
-        {.doc = "Steps in a row that may be skipped before the run stops.",
+        {.doc = "Steps in a row that may be skipped before the run stops. Steps that only made "
+                "the loss scale of float16 shrink do not count.",
          .range = kPositive,
          .effective_when = &kSkips});
+}
+
+void add_grad_scaler(Keys& keys) {
+  using C = GradScalerConfig;
+  SectionKeys s(keys, "grad_scaler", &Config::grad_scaler);
+  s.add("init_scale", &C::init_scale,
+        {.doc = "Factor of the loss in the first step, a power of two.",
+         .range = {.at_least = kMinLossScale, .at_most = kMaxLossScale},
+         .effective_when = &kScales});
+  s.add("growth_factor", &C::growth_factor,
+        {.doc = "What the scale grows by after growth_interval good steps, a power of two.",
+         .range = {.above = 1},
+         .effective_when = &kScales});
+  s.add("backoff_factor", &C::backoff_factor,
+        {.doc = "What the scale shrinks by, down to 1, when a gradient is not finite; a power of "
+                "two.",
+         .range = {.above = 0, .below = 1},
+         .effective_when = &kScales});
+  s.add("growth_interval", &C::growth_interval,
+        {.doc = "Good steps in a row until the scale grows.",
+         .range = {.at_least = 1, .at_most = 2147483647},
+         .effective_when = &kScales});
 }
 
 void add_optimizer(Keys& keys) {
@@ -408,6 +437,7 @@ Keys make_keys() {
   add_job(keys);
   add_model(keys);
   add_training(keys);
+  add_grad_scaler(keys);
   add_optimizer(keys);
   add_lr_scheduler(keys);
   add_parallelism(keys);
@@ -427,6 +457,7 @@ const std::vector<Section>& config_sections() {
       {"job", "The run as a whole."},
       {"model", "What is trained: a preset and changes to its sizes."},
       {"training", "Data, batch sizes and precision."},
+      {"grad_scaler", "The factor of the loss that keeps float16 gradients in range."},
       {"optimizer", "The update rule."},
       {"lr_scheduler", "The learning rate over the steps."},
       {"parallelism", "How ranks divide the work."},

@@ -1,5 +1,7 @@
 #include "config/validate.h"
 
+#include <cmath>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "config/derived.h"
@@ -94,6 +96,19 @@ void check_batch(const Config& config, int64_t ranks) {
              std::max(global / micro, int64_t{1}) * micro, " or ", larger);
 }
 
+// Factors that are powers of two scale without rounding.
+void check_scaler(const Config& config) {
+  const auto check = [&](const char* key, double value) {
+    int exponent = 0;
+    USER_CHECK(std::frexp(value, &exponent) == 0.5, describe_key(config, key),
+               " is not a power of two; use ",
+               value_to_toml(std::ldexp(1.0, value > 2 || value < 1 ? exponent - 1 : exponent)));
+  };
+  check("grad_scaler.init_scale", config.grad_scaler.init_scale);
+  check("grad_scaler.growth_factor", config.grad_scaler.growth_factor);
+  check("grad_scaler.backoff_factor", config.grad_scaler.backoff_factor);
+}
+
 void check_schedule(const Config& config) {
   const LrSchedulerConfig& schedule = config.lr_scheduler;
   if (!schedule.decay_ratio) {
@@ -148,6 +163,7 @@ void validate(const Config& config, int64_t ranks) {
   check_ranks(config, ranks);
   check_elastic(config, ranks);
   check_batch(config, ranks);
+  check_scaler(config);
   check_schedule(config);
   check_data(config);
   check_folders(config);

@@ -1,6 +1,8 @@
 // Node building with names and attributes checked against the op's signature.
 #include "graph/builder.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace weft {
@@ -41,7 +43,10 @@ DType Vjp::grad_dtype(size_t operand) const {
   const Node* def = value->def;
   if (def->op->name() != "cast") return value->type.dtype;
   const auto& wanted = std::get<std::string>(def->attr("grad"));
-  return wanted.empty() ? value->type.dtype : parse_dtype(wanted);
+  if (wanted.empty()) return value->type.dtype;
+  const auto readers = std::count_if(value->users.begin(), value->users.end(),
+                                     [](const Node* n) { return n->phase == Phase::Forward; });
+  return readers > 1 ? DType::F32 : parse_dtype(wanted);
 }
 
 Node* Vjp::add(const OpDef& op, std::vector<Value*> operands,

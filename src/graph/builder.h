@@ -58,7 +58,8 @@ class Vjp {
   const Attr& attr(std::string_view name) const { return node_.attr(name); }
 
   // The dtype the gradient of this operand is to have: its own, or, for a parameter cast down to
-  // the compute type, the type that gradients are reduced in.
+  // the compute type, the type that gradients are reduced in. Where several readers contribute,
+  // f32: the sum is rounded once, by the gradient of the cast.
   DType grad_dtype(size_t operand) const;
 
   // Adds a backward node whose results are the gradients of operands `of`, `of` + 1, ...

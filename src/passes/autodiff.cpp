@@ -15,6 +15,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "config/derived.h"
 #include "graph/builder.h"
 #include "graph/ops/ops.h"
 #include "passes/pass.h"
@@ -34,10 +35,11 @@ class Backward {
     mark_active();
   }
 
-  // Adds all gradients and their outputs; gives the number of parameters.
-  size_t run(Value* loss) {
+  // Adds all gradients and their outputs; gives the number of parameters. `seed` is the op of the
+  // gradient that the loss starts with.
+  size_t run(Value* loss, const OpDef& seed) {
     USER_CHECK(active_.contains(loss), "autodiff: no parameter flows into the loss %", loss->name);
-    Node* scale = graph_.insert_source(nullptr, kInput, "loss_scale", loss->type,
+    Node* scale = graph_.insert_source(nullptr, seed, "loss_scale", loss->type,
                                        {.name = "loss_scale", .phase = Phase::Backward});
     contributions_[loss].push_back(scale->result());
     for (auto node = forward_.rbegin(); node != forward_.rend(); ++node) visit(*node);
@@ -73,7 +75,8 @@ class Backward {
       Value* param = node->result();
       USER_CHECK(grads[0] != nullptr, "autodiff: the loss does not depend on parameter ",
                  to_string(node->attrs.at(0)), "; remove it from the model");
-      CHECK(grads[0]->type == param->type, "the gradient of %", param->name, " is ",
+      // Its dtype may be another: that of reductions.
+      CHECK(grads[0]->type.shape == param->type.shape, "the gradient of %", param->name, " is ",
             to_string(grads[0]->type));
       gradients_[node] = grads[0];
       return;
@@ -150,7 +153,8 @@ bool run(Graph& graph, PassContext& context) {
     USER_CHECK(node->phase == Phase::Forward,
                "autodiff: the graph has a backward already; run autodiff once");
   }
-  const size_t params = Backward(graph).run(loss);
+  // A scale that changes as the run goes on lives on the device.
+  const size_t params = Backward(graph).run(loss, scales_loss(context.config) ? kState : kInput);
   context.note = cat("gradients of ", params, " parameters");
   return true;
 }
@@ -163,8 +167,9 @@ constexpr Pass autodiff{
     .name = "autodiff",
     .doc =
         "Adds the gradient of the output \"loss\" with respect to every parameter as backward "
-        "nodes and returns each as \"grad.<parameter>\". The backward is seeded by the input "
-        "\"loss_scale\"; several uses of one value are summed first use first.",
+        "nodes and returns each as \"grad.<parameter>\". The backward is seeded by "
+        "\"loss_scale\", an input, or a state in float16; several uses of one value are summed "
+        "first use first.",
     .needs = {},
     .gives = kGives,
     .run = run,

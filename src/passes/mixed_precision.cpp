@@ -1,6 +1,6 @@
 // Casts every parameter to the compute type before its first use; result types follow down the
 // graph. The cast remembers the type that gradients are reduced in, so that weight-gradient kernels
-// write it from their f32 accumulators.
+// write it from their f32 accumulators; it stands there for that even where compute is in f32.
 //
 //   %y = matmul(%x, %w) : f32[4,8]
 // becomes, with training.mixed_precision_param = "bfloat16":
@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "config/derived.h"
 #include "graph/builder.h"
 #include "graph/ops/ops.h"
 #include "passes/pass.h"
@@ -61,13 +62,26 @@ class Caster {
 };
 
 DType dtype_of(Precision precision) {
-  return precision == Precision::Bfloat16 ? DType::BF16 : DType::F32;
+  switch (precision) {
+    case Precision::Float32:
+      return DType::F32;
+    case Precision::Bfloat16:
+      return DType::BF16;
+    case Precision::Float16:
+      return DType::F16;
+  }
+  throw InternalError("unknown precision");
 }
 
 bool run(Graph& graph, PassContext& context) {
   const TrainingConfig& training = context.config.training;
-  if (training.mixed_precision_param == Precision::Float32) {
-    context.note = "training.mixed_precision_param is float32";
+  const DType compute = dtype_of(training.mixed_precision_param);
+  // Gradients that are added up before they are sent keep their bits until then.
+  const DType gradient = reduces_once(context.config, context.mesh.ranks())
+                             ? DType::F32
+                             : dtype_of(training.mixed_precision_reduce);
+  if (compute == DType::F32 && gradient == DType::F32) {
+    context.note = "parameters and gradients are float32";
     return false;
   }
   const std::vector<Node*> nodes = graph.nodes();
@@ -79,13 +93,14 @@ bool run(Graph& graph, PassContext& context) {
                "mixed_precision: parameter %", node->operands[0]->name,
                " is cast already; run mixed_precision once");
   }
-  Caster caster(graph, dtype_of(training.mixed_precision_param),
-                dtype_of(training.mixed_precision_reduce));
+  Caster caster(graph, compute, gradient);
   for (Node* node : nodes) {
     if (!node->op->traits.source) caster.visit(node);
   }
-  context.note = caster.casts() == 0 ? "no parameter is used"
-                                     : cat(caster.casts(), " parameters cast to bf16");
+  context.note = caster.casts() == 0
+                     ? "no parameter is used"
+                     : cat(caster.casts(), " parameters cast to ", dtype_name(compute),
+                           ", gradients in ", dtype_name(gradient));
   return caster.casts() != 0;
 }
 

@@ -131,9 +131,12 @@ class Updater {
     std::vector<Value*> grads;
     for (const Trained& trained : params) grads.push_back(trained.grad);
     Value* squares = builder_.add(kSquareSum, std::move(grads), {}, "square_sum")->result();
-    Value* norm = builder_.add(kNorm, {squares}, {}, "grad_norm")->result();
+    Value* scale = loss_scale();
+    Value* norm = builder_.add(kNorm, with_scale({squares}, scale), {}, "grad_norm")->result();
     Value* count = source(kState, "adam.count", TensorType{DType::I32, {}, {}});
-    clip_ = builder_.add(kClip, {norm, count}, {{"max_norm", config_.training.max_norm}}, "clip");
+    clip_ = builder_.add(kClip, with_scale({norm, count}, scale),
+                         {{"max_norm", config_.training.max_norm}}, "clip");
+    if (scale != nullptr) update_scale(scale, norm);
     lr_ = source(kInput, "lr", TensorType{DType::F32, {}, {}});
     for (const Trained& trained : params) adamw(trained);
     for (const Trained& trained : params) graph_.remove_output("grad." + trained.name);
@@ -144,6 +147,27 @@ class Updater {
   Value* source(const OpDef& op, const std::string& name, const TensorType& type) {
     const NodeOptions options{.name = name, .path = builder_.path(), .phase = Phase::Optimizer};
     return graph_.insert_source(nullptr, op, name, type, options)->result();
+  }
+
+  // The scale that all gradients carry, or nullptr when the loss is not scaled.
+  Value* loss_scale() const {
+    Value* seed = graph_.find_value("loss_scale");
+    return seed != nullptr && seed->def->op == &kState ? seed : nullptr;
+  }
+
+  static std::vector<Value*> with_scale(std::vector<Value*> operands, Value* scale) {
+    if (scale != nullptr) operands.push_back(scale);
+    return operands;
+  }
+
+  void update_scale(Value* scale, Value* norm) {
+    const GradScalerConfig& scaler = config_.grad_scaler;
+    Value* good = source(kState, "loss_scale.good", TensorType{DType::I32, {}, {}});
+    builder_.add(kUpdateScale, {scale, good, norm},
+                 {{"growth", scaler.growth_factor},
+                  {"backoff", scaler.backoff_factor},
+                  {"interval", scaler.growth_interval}},
+                 "loss_scale.next");
   }
 
   void adamw(const Trained& trained) {
@@ -199,7 +223,8 @@ constexpr Pass optimizer{
         "Adds gradient accumulation when a step has several micro-batches, then the global norm, "
         "clipping and one AdamW update per parameter. Weight decay is for parameters of rank 2 "
         "and more. With debug.deterministic = \"elastic\" gradients and loss are added up in a "
-        "binary tree.",
+        "binary tree. Where autodiff seeded the backward with a state, norm and clip take that "
+        "scale out again, and the scale is updated by the norm.",
     .needs = kNeeds,
     .gives = kGives,
     .run = run,

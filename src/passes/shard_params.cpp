@@ -3,6 +3,7 @@
 // first use, in the type of the cast that stood there, its gradient reduced into the same cut,
 // inside before across. Without, parameters stay whole and gradients are reduced everywhere. With
 // parallelism.zero_stage = 1 the whole weights persist and are gathered again after the update.
+// Gradients are sent in the type that they have, or in training.mixed_precision_reduce.
 //
 //   %w = param "output.weight" : f32[8,16]
 //   %w.bf16 = cast(%w; dtype=bf16, grad="f32") : bf16[8,16]
@@ -38,6 +39,7 @@ struct Mode {
   bool flat = false;         // storage is cut over kShardAxis
   bool keep_whole = false;   // the step reads whole weights that persist (ZeRO-1)
   bool reduce_once = false;  // micro-batches are added up before the reduction
+  bool send_bf16 = false;    // gradients that are f32 are rounded before the reduction
 };
 
 // A parameter with all that belongs to it.
@@ -188,12 +190,22 @@ class Sharder {
   }
 
   Value* add_reduction(Value* grad, Node* before, const NodeOptions& options) {
-    if (!mode_.flat) return all_reduce(graph_, grad, before, options);
     Builder builder(graph_, before);
     builder.set_path(options.path);
     builder.set_phase(options.phase);
-    Node* node = builder.add(kReduceScatter, {grad}, {{"axis", std::string(kShardAxis)}},
-                             grad->name + ".shard");
+    if (mode_.send_bf16 && grad->type.dtype == DType::F32) {
+      Node* cast = builder.add(kCast, {grad}, {{"dtype", DType::BF16}}, grad->name + ".bf16");
+      graph_.replace_uses(grad, cast->result(), cast);
+      grad = cast->result();
+    }
+    if (!mode_.flat) return all_reduce(graph_, grad, before, options);
+    // A sum that is not sent on keeps the precision it was made in.
+    const bool sent_on = grad->type.placement.size() > 1;
+    const bool widened = grad->type.dtype != DType::F32 && !sent_on;
+    Node* node =
+        builder.add(kReduceScatter, {grad},
+                    {{"axis", std::string(kShardAxis)}, {"out", std::string(widened ? "f32" : "")}},
+                    grad->name + ".shard");
     graph_.replace_uses(grad, node->result(), node);
     if (!is_partial(node->result()->type)) return node->result();
     return all_reduce(graph_, node->result(), before, options);
@@ -310,7 +322,8 @@ Mode mode_of(const PassContext& context, const Mesh& mesh) {
              ": no ranks share the optimizer state; set parallelism.data_parallel_shard_degree");
   return {.flat = flat,
           .keep_whole = first_stage,
-          .reduce_once = first_stage || !config.training.reduce_every_micro_batch};
+          .reduce_once = first_stage || !config.training.reduce_every_micro_batch,
+          .send_bf16 = config.training.mixed_precision_reduce == Precision::Bfloat16};
 }
 
 bool run(Graph& graph, PassContext& context) {
@@ -340,7 +353,8 @@ constexpr Pass shard_params{
         "Puts parameters, moments and gradients where the mesh wants them. With the axis dp_shard "
         "they become flat storage cut over it, gathered before the first use and reduced into the "
         "same cut, then across dp_replicate; without it, gradients are all-reduced. With "
-        "parallelism.zero_stage = 1 whole weights persist and are gathered after the update.",
+        "parallelism.zero_stage = 1 whole weights persist and are gathered after the update. "
+        "Gradients that were added up in f32 are cast to training.mixed_precision_reduce first.",
     .needs = kNeeds,
     .gives = kGives,
     .run = run,

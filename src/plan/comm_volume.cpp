@@ -34,7 +34,9 @@ int64_t flat_bytes(const Step& step, int64_t ranks) {
   if (step.op == kGather) {
     return ranks * count(step.operands.at(0).shape) * dtype_bytes(step.results.at(0).dtype);
   }
-  if (step.op == kScatter) return ranks * tensor_bytes(step.results.at(0));
+  if (step.op == kScatter) {
+    return ranks * count(step.results.at(0).shape) * dtype_bytes(step.operands.at(0).dtype);
+  }
   const TensorRef& first = step.operands.at(0);
   if (step.operands.size() == 1) return tensor_bytes(first);
   return flat_size(shapes_of(step.operands)) * dtype_bytes(first.dtype);

@@ -38,6 +38,9 @@ ExitCode report(const Config& config, const TrainResult& result) {
   if (result.interrupted) {
     log_line(cat("stopped after step ", result.steps, " as asked"));
   }
+  if (result.skipped > 0) {
+    log_line(cat(result.skipped, " of ", result.steps, " steps were skipped: not finite"));
+  }
   const std::string& folder = config.job.dump_folder;
   log_line(cat("wrote ", folder, "/config.toml, ", folder, "/plan.txt",
                config.metrics.file.empty() ? "" : cat(", ", folder, "/", config.metrics.file),

@@ -34,11 +34,12 @@ std::string json_number(double value) {
 std::string to_line(const StepMetrics& m) {
   char lr[32];
   std::snprintf(lr, sizeof lr, "%.3g", m.lr);
+  const std::string scale = m.loss_scale ? cat("  scale ", format_double(*m.loss_scale)) : "";
   return cat("step ", m.step, "/", m.steps, "  loss ", fixed(m.loss, 4), "  grad norm ",
              fixed(m.grad_norm, 3), "  lr ", lr, "  ", human_count(m.tokens_per_second),
              " tok/s  mfu ", fixed(m.mfu * 100, 1), " %  mem ",
              human_bytes(static_cast<double>(m.memory_bytes)), "  eta ",
-             human_duration(m.eta_seconds), m.skipped ? "  skipped: not finite" : "");
+             human_duration(m.eta_seconds), scale, m.skipped ? "  skipped: not finite" : "");
 }
 
 std::string to_json(const StepMetrics& m) {
@@ -46,7 +47,8 @@ std::string to_json(const StepMetrics& m) {
              ",\"grad_norm\":", json_number(m.grad_norm), ",\"lr\":", json_number(m.lr),
              ",\"tokens_per_second\":", json_number(m.tokens_per_second),
              ",\"mfu\":", json_number(m.mfu), ",\"memory_bytes\":", m.memory_bytes,
-             ",\"skipped\":", m.skipped ? "true" : "false", "}");
+             ",\"skipped\":", m.skipped ? "true" : "false",
+             m.loss_scale ? cat(",\"loss_scale\":", json_number(*m.loss_scale)) : "", "}");
 }
 
 MetricsLog::MetricsLog(const std::string& path, int64_t log_freq)

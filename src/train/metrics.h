@@ -20,6 +20,7 @@ struct StepMetrics {
   int64_t memory_bytes = 0;
   double eta_seconds = 0;
   bool skipped = false;  // not finite: the update was left out
+  std::optional<double> loss_scale = {};
 };
 
 // "step 10/2000  loss 3.1416  grad norm 1.25  lr 0.001  41.2 k tok/s  mfu 31.0 %  mem 1.2 GiB ..."

@@ -110,10 +110,11 @@ void ParamStore::write_copy(const Binding& copy, std::span<const float> values) 
     executor_.write(copy.name, values.data(), static_cast<int64_t>(values.size_bytes()));
     return;
   }
-  CHECK(copy.tensor.dtype == DType::BF16, copy.name, " is ", dtype_name(copy.tensor.dtype));
+  const bool bf16 = copy.tensor.dtype == DType::BF16;
+  CHECK(bf16 || copy.tensor.dtype == DType::F16, copy.name, " is ", dtype_name(copy.tensor.dtype));
   std::vector<uint16_t> rounded;
   rounded.reserve(values.size());
-  for (float value : values) rounded.push_back(bf16_from_f32(value));
+  for (float value : values) rounded.push_back(bf16 ? bf16_from_f32(value) : f16_from_f32(value));
   executor_.write(copy.name, rounded.data(), static_cast<int64_t>(rounded.size() * 2));
 }
 

@@ -17,6 +17,11 @@ int64_t valid_tokens(const Batch& batch) {
                        [](int32_t t) { return t >= 0; });
 }
 
+bool has_binding(std::span<const Binding> bindings, std::string_view name) {
+  return std::any_of(bindings.begin(), bindings.end(),
+                     [&](const Binding& binding) { return binding.name == name; });
+}
+
 int64_t bytes_of(std::span<const int32_t> values) {
   return static_cast<int64_t>(values.size_bytes());
 }
@@ -36,6 +41,8 @@ Session::Session(const Config& config, Compiled compiled, Communicator* comm)
   executor_ = std::make_unique<Executor>(compiled_.plan, *device_, backend.kernels(), comm_);
   params_ = std::make_unique<ParamStore>(compiled_, *executor_, *device_, comm_);
   write_coordinates();
+  const auto scale = static_cast<float>(config_.grad_scaler.init_scale);
+  if (scales_loss()) write_scalar("loss_scale", scale);
 }
 
 void Session::initialize(uint64_t seed) {
@@ -52,9 +59,15 @@ void Session::read_param(size_t param, std::span<float> values) {
 
 StepResult Session::train_step(const StepScalars& scalars, const BatchFn& batch) {
   StepResult result;
+  result.loss_scale = loss_scale();
   result.loss = run_micro_batches(scalars, batch);
   result.grad_norm = read_scalar("grad_norm");
   return result;
+}
+
+std::optional<double> Session::loss_scale() const {
+  if (!scales_loss()) return std::nullopt;
+  return read_scalar("loss_scale");
 }
 
 void Session::forward_backward(const BatchFn& batch) {
@@ -77,7 +90,7 @@ float Session::run_micro_batches(const StepScalars& scalars, const BatchFn& batc
     valid += valid_tokens(next);
   }
   write_valid_tokens(valid);
-  write_scalar("loss_scale", 1.0F);
+  if (has_input("loss_scale")) write_scalar("loss_scale", 1.0F);
   if (has_input("lr")) write_scalar("lr", static_cast<float>(scalars.lr));
 
   float loss = 0;
@@ -154,9 +167,11 @@ void Session::write_int(std::string_view name, int32_t value) {
 }
 
 bool Session::has_input(std::string_view name) const {
-  const auto& inputs = compiled_.plan.inputs;
-  return std::any_of(inputs.begin(), inputs.end(),
-                     [&](const Binding& input) { return input.name == name; });
+  return has_binding(compiled_.plan.inputs, name);
+}
+
+bool Session::scales_loss() const {
+  return has_binding(compiled_.plan.states, "loss_scale");
 }
 
 float Session::read_scalar(std::string_view name) const {

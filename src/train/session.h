@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -35,6 +36,7 @@ struct StepScalars {
 struct StepResult {
   double loss = 0;       // mean over the valid tokens of the global batch
   double grad_norm = 0;  // before clipping; non-finite means that the update was skipped
+  std::optional<double> loss_scale = {};  // that the step ran with; the norm is without it
 };
 
 // How patient ranks are with each other and how slow their link is, as the config says.
@@ -56,6 +58,9 @@ class Session {
   void write_param(size_t param, std::span<const float> values);
   void read_param(size_t param, std::span<float> values);
 
+  // The factor that gradients carry until the update takes it out; unset unless the loss is scaled.
+  std::optional<double> loss_scale() const;
+
   // One optimizer step over all its micro-batches.
   StepResult train_step(const StepScalars& scalars, const BatchFn& batch);
   // The same without an update, for a plan made without the optimizer pass: gradients are outputs.
@@ -70,6 +75,7 @@ class Session {
   void write_scalar(std::string_view name, float value);
   void write_int(std::string_view name, int32_t value);
   bool has_input(std::string_view name) const;
+  bool scales_loss() const;
   float read_scalar(std::string_view name) const;
   void write_batch(const Batch& batch);
   void write_rng(const StepScalars& scalars, int64_t first_sample);

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/loss_scale.h"
 #include "config/derived.h"
 #include "config/load.h"
 #include "config/lr_schedule.h"
@@ -123,25 +124,31 @@ double run_validation(Run& run) {
   return sum / static_cast<double>(config.validation.steps);
 }
 
-// Counts consecutive skipped updates and knows when the config wants the run to end.
+// Counts skipped updates and knows when the config wants the run to end.
 class NonFiniteGuard {
  public:
   explicit NonFiniteGuard(const TrainingConfig& config)
       : limit_(config.nonfinite == NonFinitePolicy::Stop ? 0 : config.nonfinite_limit) {}
 
   void count(const StepResult& result) {
-    bool finite = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
-    skipped_ = finite ? 0 : skipped_ + 1;
+    const bool finite = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
+    // A smaller loss scale may help the gradient, but never the loss.
+    const bool shrinks = std::isfinite(result.loss) && result.loss_scale > kMinLossScale;
+    skipping_ = !finite;
+    total_ += finite ? 0 : 1;
+    if (finite) in_a_row_ = 0;
+    if (!finite && !shrinks) ++in_a_row_;
   }
 
-  bool skipping() const { return skipped_ > 0; }
-  bool tripped() const { return skipped_ > limit_; }
+  bool skipping() const { return skipping_; }
+  bool tripped() const { return in_a_row_ > limit_; }
+  int64_t total() const { return total_; }
 
   // What happened, once tripped.
   std::string message(int64_t step, const StepResult& result) const {
     return cat("step ", step, ": loss ", shown(result.loss), " and gradient norm ",
                shown(result.grad_norm), " are not both finite",
-               limit_ > 0 ? cat(", ", skipped_, " steps in a row without an update") : "");
+               limit_ > 0 ? cat(", ", in_a_row_, " steps in a row without an update") : "");
   }
 
  private:
@@ -150,7 +157,9 @@ class NonFiniteGuard {
   }
 
   int64_t limit_;
-  int64_t skipped_ = 0;
+  int64_t in_a_row_ = 0;  // those that no smaller loss scale can help
+  int64_t total_ = 0;
+  bool skipping_ = false;
 };
 
 // The figures that need time: rates and what is left.
@@ -160,9 +169,9 @@ StepMetrics measure(const Run& run, int64_t step, const StepResult& result, doub
   int64_t micro_batches = accumulation_steps(config, run.ranks());
   double tokens =
       static_cast<double>(global_batch_size(config, run.ranks()) * config.training.seq_len);
-  double peak = config.training.mixed_precision_param == Precision::Bfloat16
-                    ? compiled.device.matmul_flops_bf16
-                    : compiled.device.matmul_flops_f32;
+  double peak = config.training.mixed_precision_param == Precision::Float32
+                    ? compiled.device.matmul_flops_f32
+                    : compiled.device.matmul_flops_bf16;
   return {.step = step + 1,
           .steps = config.training.steps,
           .loss = result.loss,
@@ -171,12 +180,12 @@ StepMetrics measure(const Run& run, int64_t step, const StepResult& result, doub
           .tokens_per_second = tokens / seconds,
           .mfu = model_flops(compiled.plan, micro_batches) / seconds / peak,
           .memory_bytes = run.session.executor().allocated_bytes(),
-          .eta_seconds = seconds * static_cast<double>(config.training.steps - step - 1)};
+          .eta_seconds = seconds * static_cast<double>(config.training.steps - step - 1),
+          .loss_scale = result.loss_scale};
 }
 
 // How the loop ended: what train() returns, and why it had to stop.
 struct LoopResult : TrainResult {
-  int64_t updates = 0;
   std::string failure;  // empty unless the run stayed non-finite
 };
 
@@ -209,7 +218,7 @@ LoopResult run_loop(Run& run, const std::atomic<bool>& stop) {
     if (run.log != nullptr) run.log->step(metrics);
     outcome.steps = step + 1;
     outcome.loss = result.loss;
-    outcome.updates += guard.skipping() ? 0 : 1;
+    outcome.skipped = guard.total();
     if (guard.tripped()) {
       outcome.failure = guard.message(step + 1, result);
       return outcome;
@@ -375,10 +384,11 @@ TrainResult train(const Config& config, const std::atomic<bool>& stop, Communica
 
   Run run{config, session, data, log ? &*log : nullptr, comm};
   LoopResult result = run_loop(run, stop);
-  bool worth_saving = result.failure.empty() || result.updates > 0;
+  bool worth_saving = result.failure.empty() || result.skipped < result.steps;
   if (config.checkpoint.enable && worth_saving) result.weights_folder = save(run);
   if (!result.failure.empty()) fail_nonfinite(result);
   return {.steps = result.steps,
+          .skipped = result.skipped,
           .loss = result.loss,
           .validation_loss = result.validation_loss,
           .interrupted = result.interrupted,

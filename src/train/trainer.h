@@ -12,8 +12,9 @@
 namespace weft {
 
 struct TrainResult {
-  int64_t steps = 0;  // optimizer steps done
-  double loss = 0;    // of the last step
+  int64_t steps = 0;    // optimizer steps done
+  int64_t skipped = 0;  // of them: without an update, because they were not finite
+  double loss = 0;      // of the last step
   std::optional<double> validation_loss;
   bool interrupted = false;
   std::string weights_folder;  // empty when nothing was saved

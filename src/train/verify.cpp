@@ -1,9 +1,12 @@
 // Trace against build: gradients of step 1, then all steps, then the final weights.
 #include "train/verify.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
+#include "base/half.h"
+#include "base/loss_scale.h"
 #include "train/session.h"
 #include "train/trace.h"
 #include "train/weights.h"
@@ -71,6 +74,34 @@ void fill(const Trace& trace, Batch& batch) {
   batch.targets = trace.targets;
 }
 
+// A gradient in f32, without the scale of the loss.
+std::vector<float> read_gradient(Session& session, const std::string& param) {
+  const std::string name = "grad." + param;
+  const Tensor tensor = session.executor().bound(name);
+  std::vector<float> values(static_cast<size_t>(tensor.elements()));
+  if (tensor.dtype == DType::F32) {
+    session.executor().read(name, values.data(), tensor.elements() * dtype_bytes(tensor.dtype));
+  } else {
+    CHECK(tensor.dtype == DType::BF16, name, " is ", dtype_name(tensor.dtype));
+    std::vector<uint16_t> halves(values.size());
+    session.executor().read(name, halves.data(), tensor.elements() * dtype_bytes(tensor.dtype));
+    std::transform(halves.begin(), halves.end(), values.begin(), f32_from_bf16);
+  }
+  const auto scale = static_cast<float>(session.loss_scale().value_or(1));
+  for (float& value : values) value /= scale;
+  return values;
+}
+
+// One step of the trace; what only made the loss scale shrink is done again.
+StepResult train_step(Session& session, const StepScalars& scalars, const Trace& trace) {
+  while (true) {
+    const StepResult result =
+        session.train_step(scalars, [&](int64_t, Batch& batch) { fill(trace, batch); });
+    const bool shrinks = result.loss_scale > kMinLossScale;
+    if (std::isfinite(result.grad_norm) || !shrinks) return result;
+  }
+}
+
 // The gradients of step 1, from a plan without the optimizer pass: it returns them as outputs.
 Comparison compare_gradients(const std::string& folder, const Config& config, const Trace& trace,
                              const Tensors& initial, double tolerance) {
@@ -87,9 +118,7 @@ Comparison compare_gradients(const std::string& folder, const Config& config, co
   double floor = 1e-6 * std::sqrt(square);
   Comparison comparison{.quantity = "gradients", .worst = 0, .tolerance = tolerance, .where = {}};
   for (size_t i = 0; i < params.size(); ++i) {
-    std::vector<float> gradient(expected[i].size());
-    session.executor().read("grad." + params[i].name, gradient.data(),
-                            static_cast<int64_t>(gradient.size() * sizeof(float)));
+    const std::vector<float> gradient = read_gradient(session, params[i].name);
     double error = distance(gradient, expected[i]) / std::max(norm(expected[i]), floor);
     note(comparison, error, params[i].name);
   }
@@ -114,9 +143,9 @@ std::vector<Comparison> verify_trace(const std::string& folder, const Config& ba
   Comparison norms{
       .quantity = "gradient norms", .worst = 0, .tolerance = tolerances.loss, .where = {}};
   for (size_t step = 0; step < trace.losses.size(); ++step) {
-    StepResult result = session.train_step(
-        {.step = static_cast<int64_t>(step), .seed = 0, .lr = config.optimizer.lr},
-        [&](int64_t, Batch& batch) { fill(trace, batch); });
+    const StepResult result = train_step(
+        session, {.step = static_cast<int64_t>(step), .seed = 0, .lr = config.optimizer.lr}, trace);
+    if (step == 0 && result.loss_scale) config.grad_scaler.init_scale = *result.loss_scale;
     std::string where = cat("step ", step + 1);
     note(losses, std::abs(result.loss / trace.losses[step] - 1), where);
     note(norms, std::abs(result.grad_norm / trace.grad_norms[step] - 1), where);

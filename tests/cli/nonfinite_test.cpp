@@ -1,9 +1,11 @@
 // A learning rate beyond reason makes the second step overflow: what each policy does then.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
+#include "base/error.h"
 #include "checkpoint/safetensors.h"
 #include "cli/workspace.h"
 
@@ -67,6 +69,40 @@ TEST(NonFinite, SkippedStepsLeaveTheParametersAlone) {
   const std::string stopped = work.folder().read("out/weights/model.safetensors");
   ASSERT_EQ(work.train(with({"--training.nonfinite_limit=5"})).exit_code, 78);
   EXPECT_EQ(work.folder().read("out/weights/model.safetensors"), stopped);
+}
+
+// Overflows of float16 gradients are what the scaler is for: five in a row end no run, not even one
+// that is to stop at the first value that is not finite.
+TEST(NonFinite, StepsThatOnlyShrinkTheLossScaleDoNotCount) {
+  const Workspace work;
+  work.prepare_data();
+  const ProcessResult result = work.train(
+      {"--training.mixed_precision_param=float16", "--grad_scaler.init_scale=1099511627776",
+       "--grad_scaler.backoff_factor=0.0625", "--training.steps=9", "--training.nonfinite=stop"});
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  const std::vector<bool> skipped = skipped_steps(work);
+  const auto count = std::count(skipped.begin(), skipped.end(), true);
+  EXPECT_GE(count, 5);
+  EXPECT_LT(count, 9);
+  EXPECT_NE(result.output.find(cat(count, " of 9 steps were skipped: not finite")),
+            std::string::npos)
+      << result.output;
+  double scale = 0x1p40;
+  for (const auto& line : work.metrics("out/metrics.jsonl")) {
+    if (!line.contains("skipped")) continue;
+    EXPECT_EQ(line.at("loss_scale").get<double>(), scale);
+    if (line.at("skipped").get<bool>()) scale /= 16;
+  }
+}
+
+// A loss that is not finite counts, whatever the scale, and so does a gradient once the scale is 1.
+TEST(NonFinite, ALossThatIsNotFiniteCountsInFloat16Too) {
+  const Workspace work;
+  work.prepare_data();
+  const ProcessResult result = work.train(
+      with({"--training.mixed_precision_param=float16", "--training.nonfinite_limit=2"}));
+  EXPECT_EQ(result.exit_code, 78);
+  EXPECT_EQ(skipped_steps(work), (std::vector<bool>{false, true, true, true}));
 }
 
 TEST(NonFinite, WeightsThatAreNotFiniteAreNeverSaved) {

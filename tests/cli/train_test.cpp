@@ -71,6 +71,24 @@ TEST(Train, SavedWeightsContinueWhereTheyStopped) {
             work.folder().read("out/weights/model.safetensors"));
 }
 
+// float16 rounds to 11 bits: 60 steps at a rate at which the loss falls steadily, and no step is
+// further off than a few times that rounding allows for a loss.
+TEST(Train, Float16LearnsAsFloat32Does) {
+  const Workspace work;
+  work.prepare_data();
+  const std::vector<std::string> common = {"--training.steps=60", "--optimizer.lr=1e-3",
+                                           "--lr_scheduler.decay_type=constant"};
+  std::vector<std::string> low = common;
+  low.insert(low.end(), {"--training.mixed_precision_param=float16", "--job.dump_folder=float16"});
+  ASSERT_EQ(work.train(common).exit_code, 0);
+  ASSERT_EQ(work.train(low).exit_code, 0);
+  const std::vector<double> f32 = work.figures("out/metrics.jsonl", "loss");
+  const std::vector<double> f16 = work.figures("float16/metrics.jsonl", "loss");
+  EXPECT_LT(f32.back(), 0.75 * f32.front());
+  for (size_t i = 0; i < f32.size(); ++i) EXPECT_NEAR(f16.at(i) / f32[i], 1, 2e-4) << i;
+  EXPECT_NE(f16, f32);
+}
+
 struct Variant {
   const char* name;
   std::vector<std::string> overrides;
@@ -93,6 +111,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Variant{"dropout", {"--model.dropout=0.2"}},
                     Variant{"accumulation", {"--training.global_batch_size=12"}},
                     Variant{"bfloat16", {"--training.mixed_precision_param=bfloat16"}},
+                    Variant{"float16", {"--training.mixed_precision_param=float16"}},
+                    Variant{"bfloat16_gradients", {"--training.mixed_precision_reduce=bfloat16"}},
                     Variant{"export", {"--checkpoint.export_dtype=bfloat16"}},
                     Variant{"recompute", {"--activation_checkpoint.mode=full"}},
                     Variant{"reference", {"--device.backend=reference"}},

@@ -112,7 +112,7 @@ TEST_P(BackendTest, AgreesWithTheReference) {
   const auto [backend, op] = GetParam();
   const MadeDevice& made = device_of(*backend);
   if (!made.device) GTEST_SKIP() << "no " << backend->name << " device: " << made.why_not;
-  for (const Call& call : parse_samples(*op)) {
+  for (const Call& call : samples_under_test(*op)) {
     size_t rows = 0;
     for (const Kernel& kernel : backend->kernels()) {
       if (kernel.op != op->name() || !kernel.supports(call).allowed) continue;
@@ -143,7 +143,7 @@ INSTANTIATE_TEST_SUITE_P(AllOps, BackendTest,
 class ThreadsTest : public ::testing::TestWithParam<const OpDef*> {};
 
 TEST_P(ThreadsTest, OneTwoAndThreeThreadsGiveTheSameBits) {
-  for (const Call& call : parse_samples(*GetParam())) {
+  for (const Call& call : samples_under_test(*GetParam())) {
     const std::vector<HostTensor> inputs = make_inputs(call, 0);
     const auto one = make_host_device({.threads = 1});
     const auto expected = run_call(cpu_kernels(), *one, call, inputs);

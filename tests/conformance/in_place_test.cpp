@@ -45,7 +45,7 @@ TEST_P(InPlaceTest, GivesTheSameBits) {
     GTEST_SKIP() << "no " << backend->name << " device: " << error.what();
   }
   int64_t compared = 0;
-  for (const Call& call : parse_samples(*op)) {
+  for (const Call& call : samples_under_test(*op)) {
     const std::vector<HostTensor> inputs = make_inputs(call, 0);
     for (const Kernel& kernel : backend->kernels()) {
       if (kernel.op != op->name() || !kernel.supports(call).allowed) continue;

@@ -41,6 +41,8 @@ double element(const Call& call, const std::string& name, size_t i, double z, ui
     return i + 1 < static_cast<size_t>(kExactSumWords) ? static_cast<double>(kind) * 1e9
                                                        : round / 2;
   }
+  if (name == "scale") return 4096;
+  if (name == "good") return 2 - static_cast<double>(round);
   if (name == "coordinate") return static_cast<double>(round);
   if (name == "lr") return 0.01;
   if (name == "coefficient") return round == 2 ? 0 : 0.75;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,29 @@ inline std::vector<const OpDef*> computed_ops() {
     if (!op->traits.source && !op->traits.collective) ops.push_back(op);
   }
   return ops;
+}
+
+// The samples of an op, those in bf16 a second time in f16, and where `out` names the dtype of a
+// gradient, each a second time with one in bf16.
+inline std::vector<Call> samples_under_test(const OpDef& op) {
+  std::vector<Call> calls = parse_samples(op);
+  for (std::string_view sample : split_top_level(op.samples, '|')) {
+    std::string text(sample);
+    if (text.find("bf16") == std::string::npos) continue;
+    for (size_t at; (at = text.find("bf16")) != std::string::npos;) text.erase(at, 1);
+    for (Call& call : parse_samples(op, text)) calls.push_back(std::move(call));
+  }
+  const auto& attrs = op.parsed().attrs;
+  const bool has_out = std::any_of(attrs.begin(), attrs.end(),
+                                   [](const AttrSpec& attr) { return attr.name == "out"; });
+  for (size_t i = 0, samples = calls.size(); has_out && i < samples; ++i) {
+    Call call = calls[i];
+    call.attrs.at(op.parsed().attr_index("out")) = std::string("bf16");
+    call.results.clear();
+    call.results = op.infer(call);
+    calls.push_back(std::move(call));
+  }
+  return calls;
 }
 
 // "matmul(f32[3,5], f32[7,5]; tb=true)", to say which sample failed.

@@ -213,7 +213,9 @@ std::vector<const OpDef*> cut_ops() {
   std::vector<const OpDef*> ops;
   for (const OpDef* op : computed_ops()) {
     const std::string_view name = op->name();
-    if (name != "square_sum" && name != "norm" && name != "clip") ops.push_back(op);
+    if (name != "square_sum" && name != "norm" && name != "clip" && name != "update_scale") {
+      ops.push_back(op);
+    }
   }
   return ops;
 }

@@ -22,6 +22,9 @@ const std::vector<Setting>& settings() {
       {"gpt2", {"--model.name=gpt2", "--model.dropout=0.1"}},
       {"gpt2_bf16",
        {"--model.name=gpt2", "--model.dropout=0.1", "--training.mixed_precision_param=bfloat16"}},
+      {"gpt2_f16",
+       {"--model.name=gpt2", "--model.dropout=0.1", "--training.mixed_precision_param=float16",
+        "--training.mixed_precision_reduce=bfloat16", "--grad_scaler.init_scale=1024"}},
       {"gpt2_accumulated",
        {"--model.name=gpt2", "--model.dropout=0.1", "--training.global_batch_size=8"}},
       {"llama",
@@ -112,6 +115,31 @@ TEST(MixedPrecision, FollowsFloat32) {
     EXPECT_NEAR(bf16.losses[i] / f32.losses[i], 1, 1e-2);
   }
   EXPECT_NE(f32.losses, bf16.losses);
+}
+
+// float16 rounds to 11 bits, eight times as fine as bf16; its range costs nothing as long as the
+// scale keeps gradients inside it.
+TEST(MixedPrecision, Float16FollowsFloat32) {
+  ShortRun f32 = short_run({"--training.seq_len=16"}, 5);
+  ShortRun f16 =
+      short_run({"--training.seq_len=16", "--training.mixed_precision_param=float16"}, 5);
+  for (size_t i = 0; i < f32.losses.size(); ++i) {
+    EXPECT_NEAR(f16.losses[i] / f32.losses[i], 1, 1e-3);
+  }
+  EXPECT_NE(f32.losses, f16.losses);
+}
+
+// Each gradient is rounded to 8 bits once, which Adam's averages smooth.
+TEST(MixedPrecision, GradientsInBf16FollowFloat32) {
+  ShortRun f32 = short_run({"--training.seq_len=16"}, 5);
+  ShortRun bf16 =
+      short_run({"--training.seq_len=16", "--training.mixed_precision_reduce=bfloat16"}, 5);
+  for (size_t i = 0; i < f32.losses.size(); ++i) {
+    EXPECT_NEAR(bf16.losses[i] / f32.losses[i], 1, 1e-3);
+    EXPECT_NEAR(bf16.grad_norms[i] / f32.grad_norms[i], 1, 1e-2);
+  }
+  EXPECT_EQ(f32.losses[0], bf16.losses[0]);
+  EXPECT_NE(f32.grad_norms[0], bf16.grad_norms[0]);
 }
 
 }  // namespace

@@ -56,6 +56,53 @@ INSTANTIATE_TEST_SUITE_P(All, Traces, testing::ValuesIn(cases()), [](const auto&
   return test.param.model + "_" + test.param.backend + "_" + test.param.recompute;
 });
 
+struct LowPrecision {
+  std::string name;
+  std::vector<std::string> overrides;
+  VerifyTolerances tolerances;
+};
+
+class LowPrecisionTraces
+    : public testing::TestWithParam<std::tuple<std::string, std::string, LowPrecision>> {};
+
+TEST_P(LowPrecisionTraces, FollowsPyTorchInFloat32) {
+  const auto& [model, backend, precision] = GetParam();
+  std::vector<std::string> overrides = precision.overrides;
+  overrides.push_back("--device.backend=" + backend);
+  const auto comparisons =
+      verify_trace(trace_folder(model), parse_config("", "test", overrides), precision.tolerances);
+  for (const Comparison& comparison : comparisons) {
+    EXPECT_TRUE(comparison.passed())
+        << comparison.quantity << ": " << comparison.worst << " at " << comparison.where;
+  }
+  // The rounding has to show, or the setting did nothing.
+  EXPECT_GT(comparisons.at(2).worst, 1e-5);
+}
+
+// Unit roundoff is 2^-11 in float16 and 2^-8 in bf16; twice that for a gradient that several
+// roundings lead to. The key part of GPT-2's attention bias has no gradient but rounding noise,
+// which Adam blows up to full steps: hence half of how far that tensor moved.
+const LowPrecision kLowPrecisions[] = {
+    {"float16",
+     {"--training.mixed_precision_param=float16"},
+     {.loss = 1e-3, .gradient = 2e-3, .weight = 0.5}},
+    {"bf16_reduce",
+     {"--training.mixed_precision_reduce=bfloat16"},
+     {.loss = 2e-4, .gradient = 4e-3, .weight = 5e-3}},
+    {"float16_bf16_reduce",
+     {"--training.mixed_precision_param=float16", "--training.mixed_precision_reduce=bfloat16"},
+     {.loss = 1e-3, .gradient = 4e-3, .weight = 0.5}},
+};
+
+INSTANTIATE_TEST_SUITE_P(All, LowPrecisionTraces,
+                         testing::Combine(testing::Values("gpt2", "llama3"),
+                                          testing::Values("reference", "cpu"),
+                                          testing::ValuesIn(kLowPrecisions)),
+                         [](const auto& test) {
+                           return std::get<0>(test.param) + "_" + std::get<1>(test.param) + "_" +
+                                  std::get<2>(test.param).name;
+                         });
+
 // A trace whose expectations are altered must fail, so that a pass means something.
 TEST(Traces, AlteredExpectationsAreNoticed) {
   TempFolder folder;

@@ -60,24 +60,18 @@ ShortRun short_run(const std::vector<std::string>& overrides, int64_t steps) {
   return run_rank(prepare_run(1, overrides), nullptr, steps);
 }
 
-ShortRun short_run_on_ranks(int64_t ranks, const std::vector<std::string>& overrides,
-                            int64_t steps) {
-  return short_run_on_ranks(prepare_run(ranks, overrides), steps);
-}
-
-ShortRun short_run_on_ranks(const PreparedRun& prepared, int64_t steps) {
+void on_ranks(const PreparedRun& prepared, const std::function<void(Communicator&)>& work) {
   const Config& config = prepared.config;
   const int64_t ranks = prepared.ranks;
   const Mesh mesh = data_parallel_mesh(config, ranks);
   ThreadsJob job(ranks);
-  std::vector<ShortRun> runs(static_cast<size_t>(ranks));
   std::vector<std::string> errors(static_cast<size_t>(ranks));
   std::vector<std::thread> threads;
   for (int64_t rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
       std::unique_ptr<Communicator> comm = job.join({mesh, rank}, comm_options(config));
       try {
-        runs[static_cast<size_t>(rank)] = run_rank(prepared, comm.get(), steps);
+        work(*comm);
       } catch (const std::exception& error) {
         errors[static_cast<size_t>(rank)] = error.what();
         comm->abort(error.what());
@@ -85,10 +79,25 @@ ShortRun short_run_on_ranks(const PreparedRun& prepared, int64_t steps) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  for (int64_t rank = 0; rank < ranks; ++rank) {
-    const auto r = static_cast<size_t>(rank);
-    if (!errors[r].empty()) throw std::runtime_error(cat("rank ", rank, ": ", errors[r]));
-    if (!(runs[r] == runs[0])) throw std::runtime_error(cat("rank ", rank, " differs from rank 0"));
+  for (size_t rank = 0; rank < errors.size(); ++rank) {
+    if (!errors[rank].empty()) throw std::runtime_error(cat("rank ", rank, ": ", errors[rank]));
+  }
+}
+
+ShortRun short_run_on_ranks(int64_t ranks, const std::vector<std::string>& overrides,
+                            int64_t steps) {
+  return short_run_on_ranks(prepare_run(ranks, overrides), steps);
+}
+
+ShortRun short_run_on_ranks(const PreparedRun& prepared, int64_t steps) {
+  std::vector<ShortRun> runs(static_cast<size_t>(prepared.ranks));
+  on_ranks(prepared, [&](Communicator& comm) {
+    runs[static_cast<size_t>(comm.rank())] = run_rank(prepared, &comm, steps);
+  });
+  for (size_t rank = 0; rank < runs.size(); ++rank) {
+    if (!(runs[rank] == runs[0])) {
+      throw std::runtime_error(cat("rank ", rank, " differs from rank 0"));
+    }
   }
   return runs[0];
 }

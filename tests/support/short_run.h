@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "config/config.h"
+#include "runtime/comm/communicator.h"
 #include "train/compile.h"
 
 namespace weft {
@@ -39,5 +41,8 @@ ShortRun short_run(const std::vector<std::string>& overrides, int64_t steps = 3)
 ShortRun short_run_on_ranks(int64_t ranks, const std::vector<std::string>& overrides,
                             int64_t steps = 3);
 ShortRun short_run_on_ranks(const PreparedRun& prepared, int64_t steps = 3);
+
+// Calls `work` on every rank, a thread of this process; throws the first rank's error.
+void on_ranks(const PreparedRun& prepared, const std::function<void(Communicator&)>& work);
 
 }  // namespace weft

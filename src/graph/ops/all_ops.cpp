@@ -36,6 +36,7 @@ constexpr const OpDef* kOps[] = {
     &kSquareSum,
     &kNorm,
     &kClip,
+    &kUpdateScale,
     &kAdamw,
     &kAllGather,
     &kReduceScatter,

@@ -75,13 +75,19 @@ Types infer_all_gather(const Call& call) {
   return results;
 }
 
+// Types that floating sums over ranks are sent in.
+bool is_summed(DType dtype) {
+  return dtype == DType::F32 || dtype == DType::BF16;
+}
+
 Types infer_reduce_scatter(const Call& call) {
   require_operands(call);
   const Placement& first = call.type(0).placement;
   for (size_t i = 0; i < call.operands.size(); ++i) {
     const TensorType& g = call.type(i);
     require_placement(call, i, PlacementKind::Partial);
-    call.require(g.dtype == DType::F32, "g is ", to_string(g), ", expected f32");
+    call.require(is_summed(g.dtype) && g.dtype == call.type(0).dtype, "g is ", to_string(g),
+                 ", expected f32 or bf16, one dtype for all operands");
     call.require(g.placement == first, "g is ", to_string(g), ", expected the placement of ",
                  to_string(call.type(0)));
     for (const AxisPlacement& entry : g.placement) {
@@ -89,7 +95,7 @@ Types infer_reduce_scatter(const Call& call) {
                    ", expected @P(axis) alone");
     }
   }
-  return {{DType::F32,
+  return {{out_dtype(call, call.type(0).dtype),
            {flat_size(shapes_of(call.operands))},
            with_kind(call, first, PlacementKind::Flat)}};
 }
@@ -100,8 +106,8 @@ Types infer_all_reduce(const Call& call) {
   for (size_t i = 0; i < results.size(); ++i) {
     require_placement(call, i, PlacementKind::Partial);
     const TensorType& x = call.type(i);
-    call.require((x.dtype == DType::F32 || x.dtype == DType::I64) && x.dtype == call.type(0).dtype,
-                 "x is ", to_string(x), ", expected f32 or i64, one dtype for all operands");
+    call.require((is_summed(x.dtype) || x.dtype == DType::I64) && x.dtype == call.type(0).dtype,
+                 "x is ", to_string(x), ", expected f32, bf16 or i64, one dtype for all operands");
     results[i].placement = without_axis(call, x.placement);
   }
   return results;
@@ -132,13 +138,19 @@ Cost cost_of_results(const Call& call) {
   return {.bytes = bytes_of(call.results)};
 }
 
+double elements_of(const Types& types) {
+  double elements = 0;
+  for (const TensorType& type : types) elements += static_cast<double>(type.elements());
+  return elements;
+}
+
 Cost cost_of_operands(const Call& call) {
-  return {.flops = bytes_of(call.operands) / 4, .bytes = bytes_of(call.operands)};
+  return {.flops = elements_of(call.operands), .bytes = bytes_of(call.operands)};
 }
 
 // A reduce-scatter and an all-gather.
 Cost cost_of_both(const Call& call) {
-  return {.flops = bytes_of(call.operands) / 4, .bytes = 2 * bytes_of(call.operands)};
+  return {.flops = elements_of(call.operands), .bytes = 2 * bytes_of(call.operands)};
 }
 
 constexpr OpTraits kCollective{.differentiable = false, .collective = true};
@@ -158,10 +170,11 @@ constinit const OpDef kAllGather{
 };
 
 constinit const OpDef kReduceScatter{
-    .signature = "reduce_scatter(g...; axis: text) -> y",
+    .signature = "reduce_scatter(g...; axis: text, out = \"\") -> y",
     .doc =
         "The sum of g @P(axis) over the ranks of the axis, as one flat tensor @F(axis) that holds "
-        "the operands in order, its padding zero.",
+        "the operands in order, its padding zero. Sums are made in f32 and rounded once, to the "
+        "dtype that `out` names; empty is the dtype of g.",
     .traits = kCollective,
     .infer = infer_reduce_scatter,
     .cost = cost_of_operands,
@@ -170,8 +183,8 @@ constinit const OpDef kReduceScatter{
 constinit const OpDef kAllReduce{
     .signature = "all_reduce(x...; axis: text) -> y...",
     .doc =
-        "The sum of each x @P(axis) over the ranks of the axis, on all of them, in place; exact "
-        "for i64.",
+        "The sum of each x @P(axis) over the ranks of the axis, on all of them, in place; made in "
+        "f32 and rounded once, exact for i64.",
     .traits = kCollective,
     .overwrites = "y<-x",
     .infer = infer_all_reduce,
@@ -188,7 +201,7 @@ constinit const OpDef kAllGatherStart{
 };
 
 constinit const OpDef kReduceScatterStart{
-    .signature = "reduce_scatter_start(g...; axis: text) -> y",
+    .signature = "reduce_scatter_start(g...; axis: text, out = \"\") -> y",
     .doc = "Starts a reduce_scatter; only wait gives its result.",
     .traits = kCollective,
     .infer = [](const Call& call) { return as_futures(infer_reduce_scatter(call)); },

@@ -82,7 +82,8 @@ constinit const OpDef kCast{
     .infer = infer_cast,
     .vjp = [](Vjp& v) -> std::vector<Value*> {
       Value* dy = only_grad(v);
-      const DType dtype = v.operand(0)->type.dtype;
+      const auto& wanted = std::get<std::string>(v.attr("grad"));
+      const DType dtype = wanted.empty() ? v.operand(0)->type.dtype : parse_dtype(wanted);
       if (dy->type.dtype == dtype) return {dy};
       return {v.add(kCast, {dy}, {{"dtype", dtype}}, 0)->result()};
     },

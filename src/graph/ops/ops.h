@@ -20,7 +20,7 @@ extern const OpDef kLayerNorm, kLayerNormGrad, kRmsNorm, kRmsNormGrad, kSwiglu, 
 
 // ops/training.cpp: embedding, loss, gradient norm, update.
 extern const OpDef kEmbedding, kEmbeddingGrad, kAddPositions, kAddPositionsGrad, kCrossEntropy,
-    kCrossEntropyGrad, kAccumulate, kSquareSum, kNorm, kClip, kAdamw;
+    kCrossEntropyGrad, kAccumulate, kSquareSum, kNorm, kClip, kUpdateScale, kAdamw;
 
 // ops/collective.cpp
 extern const OpDef kAllGather, kReduceScatter, kAllReduce, kAllGatherStart, kReduceScatterStart,

@@ -270,38 +270,72 @@ constinit const OpDef kSquareSum{
 };
 
 constinit const OpDef kNorm{
-    .signature = "norm(acc) -> norm",
+    .signature = "norm(acc, scale?) -> norm",
     .doc =
-        "The square root of what square_sum has added up: the Euclidean norm, NaN when a value "
-        "was not finite.",
+        "The square root of what square_sum has added up, over `scale`: the Euclidean norm, NaN "
+        "when a value was not finite.",
     .traits = {.differentiable = false},
     .infer = [](const Call& call) -> std::vector<TensorType> {
       require_type(call, 0, DType::I64, {kExactSumWords});
+      if (call.operands.size() > 1) require_type(call, 1, DType::F32, {});
       return {{DType::F32, {}, {}}};
     },
     .cost = [](const Call& call) { return per_element(call, 1); },
-    .sharding = "W -> ",
-    .samples = "acc: i64[12]",
+    .sharding = "W, -> ",
+    .samples = "acc: i64[12] | acc: i64[12], scale: f32[]",
 };
 
 constinit const OpDef kClip{
-    .signature = "clip(norm, count; max_norm = 0.0) -> coefficient, count2",
+    .signature = "clip(norm, count, scale?; max_norm = 0.0) -> coefficient, count2",
     .doc =
-        "coefficient = min(1, max_norm / (norm + 1e-6)), or 1 when max_norm is 0, and the update "
-        "count goes up by one in place. A norm that is not finite gives coefficient 0, which "
-        "means no update, and leaves the count.",
+        "coefficient = min(1, max_norm / (norm + 1e-6)), or 1 when max_norm is 0, over `scale`, "
+        "which the gradients still carry; the update count goes up by one in place. A norm that is "
+        "not finite gives coefficient 0, which means no update, and leaves the count.",
     .traits = {.effect = true, .differentiable = false},
     .overwrites = "count2<-count",
     .infer = [](const Call& call) -> std::vector<TensorType> {
       require_type(call, 0, DType::F32, {});
       require_type(call, 1, DType::I32, {});
+      if (call.operands.size() > 2) require_type(call, 2, DType::F32, {});
       const double max_norm = call.double_attr("max_norm");
       call.require(max_norm >= 0, "max_norm is ", format_double(max_norm), ", expected 0 or more");
       return {call.type(0), call.type(1)};
     },
     .cost = [](const Call& call) { return per_element(call, 3); },
-    .sharding = ", -> ,",
-    .samples = "norm: f32[], count: i32[] | norm: f32[], count: i32[]; max_norm=0.5",
+    .sharding = ", , -> ,",
+    .samples =
+        "norm: f32[], count: i32[] | norm: f32[], count: i32[]; max_norm=0.5 | "
+        "norm: f32[], count: i32[], scale: f32[]; max_norm=0.5",
+};
+
+constinit const OpDef kUpdateScale{
+    .signature =
+        "update_scale(scale, good, norm; growth = 2.0, backoff = 0.5, interval = 2000) -> scale2, "
+        "good2",
+    .doc =
+        "Dynamic loss scaling in place. A finite norm is a good step; after `interval` of them in "
+        "a row the scale grows by `growth`. A norm that is not finite shrinks it by `backoff`, "
+        "not below 1. Either starts the count of good steps anew.",
+    .traits = {.effect = true, .differentiable = false},
+    .overwrites = "scale2<-scale good2<-good",
+    .infer = [](const Call& call) -> std::vector<TensorType> {
+      require_type(call, 0, DType::F32, {});
+      require_type(call, 1, DType::I32, {});
+      require_type(call, 2, DType::F32, {});
+      const double growth = call.double_attr("growth");
+      const double backoff = call.double_attr("backoff");
+      call.require(growth > 1, "growth is ", format_double(growth), ", expected more than 1");
+      call.require(backoff > 0 && backoff < 1, "backoff is ", format_double(backoff),
+                   ", expected 0 < backoff < 1");
+      call.require(call.int_attr("interval") > 0, "interval is ", call.int_attr("interval"),
+                   ", expected a positive number");
+      return {call.type(0), call.type(1)};
+    },
+    .cost = [](const Call& call) { return per_element(call, 3); },
+    .sharding = ", , -> ,",
+    .samples =
+        "scale: f32[], good: i32[], norm: f32[] | "
+        "scale: f32[], good: i32[], norm: f32[]; growth=4, backoff=0.25, interval=3",
 };
 
 constinit const OpDef kAdamw{

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/exact_sum.h"
+#include "base/loss_scale.h"
 #include "base/tree_level.h"
 #include "runtime/cpu/device.h"
 #include "runtime/cpu/elements.h"
@@ -103,17 +104,30 @@ int64_t square_sum_workspace(const Call& call) {
 
 void launch_norm(const Launch& launch) {
   const double total = exact_total(launch.operands.at(0).as<int64_t>());
-  *launch.results.at(0).as<float>() = static_cast<float>(std::sqrt(total));
+  const double scale = launch.operands.size() > 1 ? scalar_f32(launch.operands[1]) : 1.0;
+  *launch.results.at(0).as<float>() = static_cast<float>(std::sqrt(total) / scale);
 }
 
 void launch_clip(const Launch& launch) {
   const double norm = scalar_f32(launch.operands.at(0));
   const int32_t updates = scalar_i32(launch.operands.at(1));
+  const double scale = launch.operands.size() > 2 ? scalar_f32(launch.operands[2]) : 1.0;
   const double max_norm = launch.call->double_attr("max_norm");
   double coefficient = max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
   if (!std::isfinite(norm)) coefficient = 0;
-  *launch.results.at(0).as<float>() = static_cast<float>(coefficient);
+  *launch.results.at(0).as<float>() = static_cast<float>(coefficient / scale);
   *launch.results.at(1).as<int32_t>() = std::isfinite(norm) ? updates + 1 : updates;
+}
+
+void launch_update_scale(const Launch& launch) {
+  const Call& call = *launch.call;
+  const LossScaleRule rule{call.double_attr("growth"), call.double_attr("backoff"),
+                           call.int_attr("interval")};
+  const LossScale now{scalar_f32(launch.operands.at(0)), scalar_i32(launch.operands.at(1))};
+  const LossScale next =
+      next_loss_scale(now, std::isfinite(scalar_f32(launch.operands.at(2))), rule);
+  *launch.results.at(0).as<float>() = next.scale;
+  *launch.results.at(1).as<int32_t>() = next.good;
 }
 
 // The scalars of one update, rounded to f32 from double.
@@ -191,6 +205,7 @@ std::span<const Kernel> cpu_optimizer_kernels() {
       {"square_sum", "exact", supports_cpu_dtypes, square_sum_workspace, launch_square_sum},
       {"norm", "exact", supports_cpu_dtypes, nullptr, launch_norm},
       {"clip", "scalar", supports_cpu_dtypes, nullptr, launch_clip},
+      {"update_scale", "scalar", supports_cpu_dtypes, nullptr, launch_update_scale},
       {"adamw", "blocks", supports_cpu_dtypes, nullptr, launch_adamw},
   };
   return rows;

@@ -79,6 +79,7 @@ constexpr Kernel kKernels[] = {
     {"square_sum", "plain_square_sum", any_call, nullptr, launch_square_sum},
     {"norm", "plain_norm", any_call, nullptr, launch_norm},
     {"clip", "plain_clip", any_call, nullptr, launch_clip},
+    {"update_scale", "plain_update_scale", any_call, nullptr, launch_update_scale},
     {"adamw", "plain_adamw", any_call, adamw_workspace, launch_adamw},
 };
 

@@ -38,6 +38,7 @@ void launch_accumulate(const Launch& launch);
 void launch_square_sum(const Launch& launch);
 void launch_norm(const Launch& launch);
 void launch_clip(const Launch& launch);
+void launch_update_scale(const Launch& launch);
 void launch_adamw(const Launch& launch);
 
 // Scratch memory in bytes of the kernels that need some.

@@ -53,8 +53,9 @@ __global__ void square_sum(Elements g, int64_t n, int64_t blocks, unsigned long 
   }
 }
 
-__global__ void norm_of_words(const int64_t* words, float* result) {
-  *result = static_cast<float>(sqrt(exact_total(words)));
+__global__ void norm_of_words(const int64_t* words, const float* scale, float* result) {
+  const double factor = scale != nullptr ? *scale : 1.0;
+  *result = static_cast<float>(sqrt(exact_total(words)) / factor);
 }
 
 }  // namespace
@@ -70,7 +71,8 @@ void launch_square_sum(const Launch& launch) {
 }
 
 void launch_norm(const Launch& launch) {
-  norm_of_words<<<1, 1, 0, stream_of(launch)>>>(launch.operands.at(0).as<int64_t>(),
+  const float* scale = launch.operands.size() > 1 ? launch.operands[1].as<float>() : nullptr;
+  norm_of_words<<<1, 1, 0, stream_of(launch)>>>(launch.operands.at(0).as<int64_t>(), scale,
                                                 launch.results.at(0).as<float>());
 }
 

@@ -1,8 +1,9 @@
-// accumulate, clip and adamw: the end of a step. Scalars of the step stay on the device, so the
-// update needs no word from the host.
+// accumulate, clip, update_scale and adamw: the end of a step. Scalars of the step stay on the
+// device, so the update needs no word from the host.
 #include <algorithm>
 #include <cmath>
 
+#include "base/loss_scale.h"
 #include "base/tree_level.h"
 #include "runtime/cuda/elements.h"
 #include "runtime/cuda/kernels.h"
@@ -30,13 +31,21 @@ __global__ void accumulate(AccumulateArgs args) {
   args.sum[i] = action == AccumulateAction::Set ? g : args.acc[i] + g;
 }
 
-__global__ void clip(const float* norm, const int32_t* updates, double max_norm, float* coefficient,
-                     int32_t* new_updates) {
+__global__ void clip(const float* norm, const int32_t* updates, const float* scale, double max_norm,
+                     float* coefficient, int32_t* new_updates) {
   const double size = *norm;
   const bool finite = isfinite(size);
   const double factor = max_norm > 0 ? fmin(1.0, max_norm / (size + 1e-6)) : 1.0;
-  *coefficient = finite ? static_cast<float>(factor) : 0.0f;
+  const double unscaled = scale != nullptr ? factor / *scale : factor;
+  *coefficient = finite ? static_cast<float>(unscaled) : 0.0f;
   *new_updates = finite ? *updates + 1 : *updates;
+}
+
+__global__ void update_scale(const float* scale, const int32_t* good, const float* norm,
+                             LossScaleRule rule, float* new_scale, int32_t* new_good) {
+  const LossScale next = next_loss_scale({*scale, *good}, isfinite(*norm), rule);
+  *new_scale = next.scale;
+  *new_good = next.good;
 }
 
 struct Moments {
@@ -150,9 +159,20 @@ void launch_accumulate(const Launch& launch) {
 }
 
 void launch_clip(const Launch& launch) {
+  const float* scale = launch.operands.size() > 2 ? launch.operands[2].as<float>() : nullptr;
   clip<<<1, 1, 0, stream_of(launch)>>>(
-      launch.operands.at(0).as<float>(), launch.operands.at(1).as<int32_t>(),
+      launch.operands.at(0).as<float>(), launch.operands.at(1).as<int32_t>(), scale,
       launch.call->double_attr("max_norm"), launch.results.at(0).as<float>(),
+      launch.results.at(1).as<int32_t>());
+}
+
+void launch_update_scale(const Launch& launch) {
+  const Call& call = *launch.call;
+  const LossScaleRule rule{call.double_attr("growth"), call.double_attr("backoff"),
+                           call.int_attr("interval")};
+  update_scale<<<1, 1, 0, stream_of(launch)>>>(
+      launch.operands.at(0).as<float>(), launch.operands.at(1).as<int32_t>(),
+      launch.operands.at(2).as<float>(), rule, launch.results.at(0).as<float>(),
       launch.results.at(1).as<int32_t>());
 }
 

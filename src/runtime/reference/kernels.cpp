@@ -42,6 +42,7 @@ constexpr Kernel kKernels[] = {
     row("square_sum", "reference_square_sum", reference::square_sum),
     row("norm", "reference_norm", reference::norm),
     row("clip", "reference_clip", reference::clip),
+    row("update_scale", "reference_update_scale", reference::update_scale),
     row("adamw", "reference_adamw", reference::adamw),
 };
 

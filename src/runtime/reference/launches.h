@@ -41,6 +41,7 @@ void accumulate(const Launch&);
 void square_sum(const Launch&);
 void norm(const Launch&);
 void clip(const Launch&);
+void update_scale(const Launch&);
 void adamw(const Launch&);
 
 }  // namespace weft::reference

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/exact_sum.h"
+#include "base/loss_scale.h"
 #include "base/tree_level.h"
 #include "runtime/reference/launches.h"
 #include "runtime/reference/values.h"
@@ -74,17 +75,32 @@ void square_sum(const Launch& launch) {
 }
 
 void norm(const Launch& launch) {
-  write(launch.results[0], {std::sqrt(exact_total(launch.operands[0].as<int64_t>()))});
+  const double scale = launch.operands.size() > 1 ? read(launch.operands[1])[0] : 1.0;
+  write(launch.results[0], {std::sqrt(exact_total(launch.operands[0].as<int64_t>())) / scale});
 }
 
 void clip(const Launch& launch) {
   const double norm = read(launch.operands[0])[0];
   const int32_t count = read_ints(launch.operands[1])[0];
+  const double scale = launch.operands.size() > 2 ? read(launch.operands[2])[0] : 1.0;
   const double max_norm = launch.call->double_attr("max_norm");
   double coefficient = max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
   if (!std::isfinite(norm)) coefficient = 0;
-  write(launch.results[0], {coefficient});
+  write(launch.results[0], {coefficient / scale});
   *launch.results[1].as<int32_t>() = std::isfinite(norm) ? count + 1 : count;
+}
+
+void update_scale(const Launch& launch) {
+  double scale = read(launch.operands[0])[0];
+  int32_t good = read_ints(launch.operands[1])[0] + 1;
+  const bool finite = std::isfinite(read(launch.operands[2])[0]);
+  if (!finite) scale *= launch.call->double_attr("backoff");
+  if (finite && good >= launch.call->int_attr("interval")) {
+    scale *= launch.call->double_attr("growth");
+    good = 0;
+  }
+  write(launch.results[0], {std::clamp(scale, kMinLossScale, kMaxLossScale)});
+  *launch.results[1].as<int32_t>() = finite ? good : 0;
 }
 
 void adamw(const Launch& launch) {

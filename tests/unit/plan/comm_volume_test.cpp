@@ -31,7 +31,7 @@ Step scatter() {
   step.op = "reduce_scatter";
   step.operands = {ref(2, DType::F32, kFirst), ref(2, DType::F32, kSecond, 1024 * 4)};
   step.results = {ref(3, DType::F32, {kFlat / 2})};
-  step.attrs = {std::string("shard")};
+  step.attrs = {std::string("shard"), std::string()};
   step.phase = Phase::Backward;
   return step;
 }
@@ -59,6 +59,16 @@ TEST(CommVolume, GathersSendTheirPartInTheGatheredDtype) {
   ASSERT_EQ(volumes.size(), 1u);
   EXPECT_EQ(volumes[0],
             (CollectiveVolume{"all_gather", "shard", 2, 2, kFlat * 2, kFlat * 2, 2 * kFlat}));
+}
+
+TEST(CommVolume, ReductionsSendTheDtypeOfTheirOperands) {
+  Step step = scatter();
+  step.operands = {ref(2, DType::BF16, kFirst), ref(2, DType::BF16, kSecond, 1024 * 2)};
+  step.attrs.at(1) = std::string("f32");
+  const auto volumes = collective_volumes(plan_of({step}), ProgramKind::Last);
+  ASSERT_EQ(volumes.size(), 1u);
+  EXPECT_EQ(volumes[0],
+            (CollectiveVolume{"reduce_scatter", "shard", 2, 1, kFlat * 2, kFlat * 2, kFlat}));
 }
 
 TEST(CommVolume, KindsAndAxesAreCountedApart) {

@@ -44,6 +44,16 @@ TEST(MetricsLine, SaysWhenAnUpdateWasSkipped) {
   EXPECT_TRUE(line.ends_with("  skipped: not finite")) << line;
 }
 
+TEST(MetricsLine, SaysTheLossScale) {
+  StepMetrics metrics = sample();
+  metrics.loss_scale = 65536;
+  EXPECT_TRUE(to_line(metrics).ends_with("  eta 3 min 05 s  scale 65536")) << to_line(metrics);
+  metrics.skipped = true;
+  EXPECT_TRUE(to_line(metrics).ends_with("  scale 65536  skipped: not finite"));
+  EXPECT_EQ(nlohmann::json::parse(to_json(metrics)).at("loss_scale"), 65536);
+  EXPECT_FALSE(nlohmann::json::parse(to_json(sample())).contains("loss_scale"));
+}
+
 TEST(MetricsJson, HoldsEveryFigureExactly) {
   const auto json = nlohmann::json::parse(to_json(sample()));
   EXPECT_EQ(json.at("step"), 10);

@@ -86,6 +86,71 @@ TEST(Session, NoLearningRateNoChange) {
   EXPECT_EQ(param(session, 0), before);
 }
 
+// What the device holds of the scaler and of Adam.
+struct Counters {
+  double scale = 0;
+  int32_t good = 0;
+  int32_t updates = 0;
+  bool operator==(const Counters&) const = default;
+};
+
+Counters counters(Session& session) {
+  Counters found{.scale = session.loss_scale().value()};
+  session.executor().read("loss_scale.good", &found.good, sizeof found.good);
+  session.executor().read("adam.count", &found.updates, sizeof found.updates);
+  return found;
+}
+
+TEST(Session, TheLossScaleGrowsAfterGoodSteps) {
+  const Config config = tiny({"--training.mixed_precision_param=float16",
+                              "--grad_scaler.init_scale=256", "--grad_scaler.growth_interval=2"});
+  Session session(config, compile(config));
+  session.initialize(1);
+  EXPECT_EQ(counters(session), (Counters{256, 0, 0}));
+  EXPECT_EQ(step(session, 0, 1e-3).loss_scale, 256);
+  EXPECT_EQ(counters(session), (Counters{256, 1, 1}));
+  EXPECT_EQ(step(session, 1, 1e-3).loss_scale, 256);
+  EXPECT_EQ(counters(session), (Counters{512, 0, 2}));
+}
+
+TEST(Session, AnOverflowShrinksTheScaleAndChangesNothingElse) {
+  // 2^60 / 16 tokens is beyond the range of float16.
+  const Config config = tiny({"--training.mixed_precision_param=float16",
+                              "--grad_scaler.init_scale=1152921504606846976",
+                              "--grad_scaler.backoff_factor=8.8817841970012523e-16"});  // 2^-50
+  Session session(config, compile(config));
+  session.initialize(1);
+  const std::vector<float> before = param(session, 0);
+  const StepResult skipped = step(session, 0, 1e-3);
+  EXPECT_TRUE(std::isfinite(skipped.loss));
+  EXPECT_FALSE(std::isfinite(skipped.grad_norm));
+  EXPECT_EQ(param(session, 0), before);
+  EXPECT_EQ(counters(session), (Counters{1024, 0, 0}));
+  EXPECT_TRUE(std::isfinite(step(session, 1, 1e-3).grad_norm));
+  EXPECT_EQ(counters(session), (Counters{1024, 1, 1}));
+  EXPECT_NE(param(session, 0), before);
+}
+
+TEST(Session, TheScaleIsNotInTheNorm) {
+  const auto norm = [](const char* scale) {
+    const Config config = tiny({"--training.mixed_precision_param=float16",
+                                std::string("--grad_scaler.init_scale=") + scale});
+    Session session(config, compile(config));
+    session.initialize(1);
+    return step(session, 0, 1e-3).grad_norm;
+  };
+  // Below some scale small gradients of activations fall under the smallest float16.
+  EXPECT_NEAR(norm("1024") / norm("4096"), 1, 1e-3);
+}
+
+TEST(Session, OnlyFloat16HasALossScale) {
+  const Config config = tiny({"--training.mixed_precision_param=bfloat16"});
+  Session session(config, compile(config));
+  session.initialize(1);
+  EXPECT_FALSE(session.loss_scale());
+  EXPECT_FALSE(step(session, 0, 1e-3).loss_scale);
+}
+
 TEST(Session, TargetsBelowZeroDoNotCount) {
   const Config config = tiny();
   Session session(config, compile(config));

@@ -28,6 +28,7 @@ std::vector<std::string> infer(const OpDef& op, const std::vector<std::string>& 
 
 using Texts = std::vector<std::string>;
 const Attrs kShard = {std::string("dp_shard")};
+const Attrs kScatter = {std::string("dp_shard"), std::string()};
 
 Attrs gather(Texts types) {
   return {std::string("dp_shard"), std::move(types)};
@@ -84,20 +85,32 @@ TEST(Collective, ReduceScatterTurnsPartialIntoFlat) {
   EXPECT_EQ(
       infer(kReduceScatter,
             {"f32[3,700] @P(dp_replicate) @P(dp_shard)", "f32[] @P(dp_replicate) @P(dp_shard)"},
-            kShard),
+            kScatter),
       (Texts{"f32[4096] @P(dp_replicate) @F(dp_shard)"}));
   expect_refusal("reduce_scatter: g is f32[3], expected @P(dp_shard)", kReduceScatter, {"f32[3]"},
-                 kShard);
-  expect_refusal("reduce_scatter: g is bf16[3] @P(dp_shard), expected f32", kReduceScatter,
-                 {"bf16[3] @P(dp_shard)"}, kShard);
+                 kScatter);
+  expect_refusal(
+      "reduce_scatter: g is f16[3] @P(dp_shard), expected f32 or bf16, one dtype for all operands",
+      kReduceScatter, {"f16[3] @P(dp_shard)"}, kScatter);
+  expect_refusal(
+      "reduce_scatter: g is f32[3] @P(dp_shard), expected f32 or bf16, one dtype for all operands",
+      kReduceScatter, {"bf16[3] @P(dp_shard)", "f32[3] @P(dp_shard)"}, kScatter);
   expect_refusal(
       "reduce_scatter: g is f32[4] @P(dp_replicate) @P(dp_shard), expected the placement of "
       "f32[3] @P(dp_shard)",
-      kReduceScatter, {"f32[3] @P(dp_shard)", "f32[4] @P(dp_replicate) @P(dp_shard)"}, kShard);
+      kReduceScatter, {"f32[3] @P(dp_shard)", "f32[4] @P(dp_replicate) @P(dp_shard)"}, kScatter);
   expect_refusal(
       "reduce_scatter: g is f32[4] @S(0:dp_replicate) @P(dp_shard), expected @P(axis) alone",
-      kReduceScatter, {"f32[4] @S(0:dp_replicate) @P(dp_shard)"}, kShard);
-  expect_refusal("reduce_scatter: no operands, expected one or more", kReduceScatter, {}, kShard);
+      kReduceScatter, {"f32[4] @S(0:dp_replicate) @P(dp_shard)"}, kScatter);
+  expect_refusal("reduce_scatter: no operands, expected one or more", kReduceScatter, {}, kScatter);
+}
+
+TEST(Collective, ReduceScatterKeepsTheDtypeOrGivesTheOneAskedFor) {
+  EXPECT_EQ(infer(kReduceScatter, {"bf16[3] @P(dp_shard)"}, kScatter),
+            (Texts{"bf16[1024] @F(dp_shard)"}));
+  EXPECT_EQ(infer(kReduceScatter, {"bf16[3] @P(dp_shard)"},
+                  {std::string("dp_shard"), std::string("f32")}),
+            (Texts{"f32[1024] @F(dp_shard)"}));
 }
 
 TEST(Collective, AllReduceRemovesPartial) {
@@ -106,9 +119,10 @@ TEST(Collective, AllReduceRemovesPartial) {
   EXPECT_EQ(infer(kAllReduce, {"i64[12] @P(dp_shard)"}, kShard), (Texts{"i64[12]"}));
   expect_refusal("all_reduce: x is f32[2] @F(dp_shard), expected @P(dp_shard)", kAllReduce,
                  {"f32[2] @F(dp_shard)"}, kShard);
+  EXPECT_EQ(infer(kAllReduce, {"bf16[2] @P(dp_shard)"}, kShard), (Texts{"bf16[2]"}));
   expect_refusal(
-      "all_reduce: x is bf16[2] @P(dp_shard), expected f32 or i64, one dtype for all operands",
-      kAllReduce, {"bf16[2] @P(dp_shard)"}, kShard);
+      "all_reduce: x is f16[2] @P(dp_shard), expected f32, bf16 or i64, one dtype for all operands",
+      kAllReduce, {"f16[2] @P(dp_shard)"}, kShard);
 }
 
 TEST(Collective, OnlyWaitTakesFutures) {
