@@ -185,7 +185,7 @@ void Supervisor::note_end(int64_t index) {
   }
   if (how.empty()) return;
   const std::string message =
-      cat("rank ", index, " (pid ", rank.pid, ") ", how, " at ", control.whereabouts(index));
+      cat("rank ", index, " (pid ", rank.pid, ") ", how, " ", control.whereabouts(index));
   if (loss_.empty()) loss_ = message;
   name_cause(loss_);
   control.abort(-1, message, ExitCode::PeerLost);

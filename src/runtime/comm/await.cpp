@@ -100,20 +100,19 @@ void check_silence(const Control& control, int64_t rank, int64_t peer, int64_t s
       culprit < 0 ? waited : static_cast<double>(watch.silence(control, culprit)) * 1e-9;
   if (waited < timeout) return;
   if (culprit == -1) {
-    control.abort(
-        rank,
-        cat("the ranks wait for each other: rank ", rank, " at ", control.whereabouts(rank),
-            ", rank ", peer, " at ", control.whereabouts(peer)),
-        ExitCode::Hang);
+    control.abort(rank,
+                  cat("the ranks wait for each other: rank ", rank, " ", control.whereabouts(rank),
+                      ", rank ", peer, " ", control.whereabouts(peer)),
+                  ExitCode::Hang);
     return;
   }
   if (silent < timeout || culprit == rank) return;
-  control.abort(rank,
-                cat("rank ", culprit, " hangs: no sign of life for ", seconds_text(silent), " at ",
-                    control.whereabouts(culprit), ", while rank ", rank, " waits at ",
-                    control.whereabouts(rank),
-                    "; if the work takes that long, set comm.timeout_seconds higher"),
-                ExitCode::Hang);
+  control.abort(
+      rank,
+      cat("rank ", culprit, " hangs: no sign of life for ", seconds_text(silent), " ",
+          control.whereabouts(culprit), ", while rank ", rank, " waits ", control.whereabouts(rank),
+          "; if the work takes that long, set comm.timeout_seconds higher"),
+      ExitCode::Hang);
 }
 
 // Shows the others what this rank waits for, as long as it does.
@@ -152,7 +151,7 @@ void await_arrival(const Control& control, int64_t rank, int64_t peer, const Mee
     if (state == RankState::Done || state == RankState::Failed) {
       control.abort(rank,
                     cat("rank ", peer, state == RankState::Done ? " ended" : " failed",
-                        " while rank ", rank, " waits for it at ", control.whereabouts(rank)),
+                        " while rank ", rank, " waits for it ", control.whereabouts(rank)),
                     ExitCode::PeerLost);
     } else if (options.launcher_alive && !options.launcher_alive()) {
       control.abort(rank, "the launcher is gone", ExitCode::PeerLost);

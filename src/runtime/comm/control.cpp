@@ -123,7 +123,7 @@ std::string Control::whereabouts(int64_t rank) const {
     if (last.empty()) last = text;
   }
   const int64_t step = record.step.load();
-  std::string where = step >= 0 ? cat("training step ", step) : "before the first training step";
+  std::string where = step >= 0 ? cat("at training step ", step) : "before the first training step";
   if (!busy.empty()) return cat(where, ", in ", join(busy, " and "));
   return last.empty() ? where : cat(where, ", after ", last);
 }

@@ -110,7 +110,7 @@ class Control {
   void set_failed(int64_t rank, std::string_view error, ExitCode code) const;
 
   void mark(int64_t rank, int64_t channel, std::string_view where) const;
-  // "training step 12, in forward step 3 matmul (layers.0 fwd)".
+  // "at training step 12, in forward step 3 matmul (layers.0 fwd)".
   std::string whereabouts(int64_t rank) const;
 
  private:
