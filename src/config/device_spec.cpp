@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -18,12 +17,14 @@ constexpr double kLargestBytes = 1e18;
 constexpr double kMicro = 1e-6;
 constexpr double kGiga = 1e9;
 
-// One row, in microseconds and GB/s as tables state them.
+// One row, in microseconds and GB/s as tables state them; a reduce_scatter is a gather backwards.
 Link link(int64_t hosts, int64_t ranks, std::array<double, 2> gather, std::array<double, 2> sum) {
   return {.hosts = hosts,
           .ranks = ranks,
           .gather_latency = gather[0] * kMicro,
           .gather_bandwidth = gather[1] * kGiga,
+          .scatter_latency = gather[0] * kMicro,
+          .scatter_bandwidth = gather[1] * kGiga,
           .sum_latency = sum[0] * kMicro,
           .sum_bandwidth = sum[1] * kGiga};
 }
@@ -51,6 +52,7 @@ DeviceSpec h100(const std::string& name, int64_t ranks_per_host, std::vector<Lin
   return {.name = name,
           .matmul_flops_f32 = 50e12,
           .matmul_flops_bf16 = 700e12,
+          .vector_flops = 30e12,
           .memory_bandwidth = 3.0e12,
           .launch_latency = 3e-6,
           .memory_bytes = 80'000'000'000,
@@ -71,9 +73,10 @@ DeviceSpec h200(const std::string& name, int64_t ranks_per_host, std::vector<Lin
 // Rates are what well-shaped kernels reach, not what a data sheet promises.
 const std::vector<DeviceSpec>& built_in_specs() {
   static const std::vector<DeviceSpec> specs = {
-      {.name = "cpu",  // two cores with 512-bit vectors; bf16 is emulated
+      {.name = "cpu",  // two cores with 512-bit vectors: weft bench --calibrate measures others
        .matmul_flops_f32 = 300e9,
-       .matmul_flops_bf16 = 10e9,
+       .matmul_flops_bf16 = 300e9,
+       .vector_flops = 20e9,
        .memory_bandwidth = 20e9,
        .launch_latency = 2e-6,
        .memory_bytes = 0,
@@ -91,24 +94,25 @@ const std::vector<DeviceSpec>& built_in_specs() {
   return specs;
 }
 
-// Rows of `links` are texts in the file. `file_name` appears in messages.
-Key<DeviceSpec> links_key(const std::string& file_name) {
+// A list of rows, texts in the file. `file_name` appears in messages.
+template <class Row>
+Key<DeviceSpec> rows_key(const std::string& name, std::vector<Row> DeviceSpec::*rows,
+                         Row (*parse)(std::string_view), const std::string& file_name) {
   Key<DeviceSpec> key;
-  key.name = "links";
-  key.options.doc = "Speed of collectives by size of the group.";
+  key.name = name;
   key.rule.type = ValueType::TextList;
-  key.get = [](const DeviceSpec& spec) {
-    std::vector<std::string> rows;
-    for (const Link& row : spec.links) rows.push_back(to_string(row));
-    return ConfigValue(rows);
+  key.get = [rows](const DeviceSpec& spec) {
+    std::vector<std::string> texts;
+    for (const Row& row : spec.*rows) texts.push_back(to_string(row));
+    return ConfigValue(texts);
   };
-  key.set = [file_name](DeviceSpec& spec, const ConfigValue& value) {
-    spec.links.clear();
-    for (const std::string& row : std::get<std::vector<std::string>>(value)) {
+  key.set = [=](DeviceSpec& spec, const ConfigValue& value) {
+    (spec.*rows).clear();
+    for (const std::string& text : std::get<std::vector<std::string>>(value)) {
       try {
-        spec.links.push_back(parse_link(row));
+        (spec.*rows).push_back(parse(text));
       } catch (const UserError& error) {
-        throw UserError(error.code(), cat(file_name, ": links: ", error.what()));
+        throw UserError(error.code(), cat(file_name, ": ", name, ": ", error.what()));
       }
     }
   };
@@ -125,6 +129,9 @@ std::vector<Key<DeviceSpec>> spec_keys(const std::string& file_name) {
                {.doc = "FLOP/s of a float32 matmul.", .range = rate}),
       make_key("matmul_flops_bf16", &S::matmul_flops_bf16,
                {.doc = "FLOP/s of a bfloat16 matmul.", .range = rate}),
+      make_key("vector_flops", &S::vector_flops,
+               {.doc = "FLOP/s of all other kernels; 0: bandwidth alone bounds them.",
+                .range = {.at_least = 0}}),
       make_key("memory_bandwidth", &S::memory_bandwidth,
                {.doc = "Bytes/s of a streaming kernel.", .range = rate}),
       make_key("launch_latency", &S::launch_latency,
@@ -134,14 +141,15 @@ std::vector<Key<DeviceSpec>> spec_keys(const std::string& file_name) {
                 .range = {.at_least = 0, .at_most = kLargestBytes}}),
       make_key("matmul_efficiency", &S::matmul_efficiency,
                {.doc = "Share of the matmul rate reached.", .range = {.above = 0, .at_most = 1}}),
+      rows_key("kernels", &S::kernels, parse_kernel_share, file_name),
       make_key("gemm_workspace_bytes", &S::gemm_workspace_bytes,
                {.doc = "Bytes of matmul workspace per stream.", .range = bytes}),
       make_key("ranks_per_host", &S::ranks_per_host,
                {.doc = "Neighbouring ranks that share a host; 0: all of them.",
                 .range = {.at_least = 0}}),
       make_key("common_memory", &S::common_memory,
-               {.doc = "Whether the ranks of a host reach one memory."}),
-      links_key(file_name),
+               {.doc = "Whether the ranks of a host share one device and its memory."}),
+      rows_key("links", &S::links, parse_link, file_name),
   };
 }
 
@@ -153,6 +161,8 @@ Link between(const Link& a, const Link& b, double share) {
           .ranks = a.ranks,
           .gather_latency = mix(a.gather_latency, b.gather_latency),
           .gather_bandwidth = stay(a.gather_bandwidth, b.gather_bandwidth),
+          .scatter_latency = mix(a.scatter_latency, b.scatter_latency),
+          .scatter_bandwidth = stay(a.scatter_bandwidth, b.scatter_bandwidth),
           .sum_latency = mix(a.sum_latency, b.sum_latency),
           .sum_bandwidth = stay(a.sum_bandwidth, b.sum_bandwidth)};
 }
@@ -184,48 +194,6 @@ bool names_a_file(const std::string& text) {
 
 }  // namespace
 
-std::string to_string(const Link& link) {
-  return cat("hosts=", link.hosts, " ranks=", link.ranks,
-             " gather_latency=", format_double(link.gather_latency),
-             " gather_bandwidth=", format_double(link.gather_bandwidth),
-             " sum_latency=", format_double(link.sum_latency),
-             " sum_bandwidth=", format_double(link.sum_bandwidth));
-}
-
-Link parse_link(std::string_view text) {
-  Link link;
-  std::map<std::string_view, double*> numbers = {{"gather_latency", &link.gather_latency},
-                                                 {"gather_bandwidth", &link.gather_bandwidth},
-                                                 {"sum_latency", &link.sum_latency},
-                                                 {"sum_bandwidth", &link.sum_bandwidth}};
-  std::map<std::string_view, int64_t*> counts = {{"hosts", &link.hosts}, {"ranks", &link.ranks}};
-  for (const std::string& word : split(trim(text), ' ')) {
-    const size_t equals = std::min(word.find('='), word.size());
-    const std::string_view name = std::string_view(word).substr(0, equals);
-    const std::string_view value =
-        equals < word.size() ? std::string_view(word).substr(equals + 1) : std::string_view();
-    const auto number = numbers.find(name);
-    const auto count = counts.find(name);
-    USER_CHECK(number != numbers.end() || count != counts.end(), "\"", word,
-               "\" is unknown or there twice, expected a row such as \"", to_string(Link()), "\"");
-    if (number != numbers.end()) {
-      const std::optional<double> found = parse_double(value);
-      USER_CHECK(found && *found >= 0 && (*found > 0 || name.ends_with("latency")), "\"", word,
-                 "\" is not a number that can be");
-      *number->second = *found;
-      numbers.erase(number);
-    } else {
-      const std::optional<int64_t> found = parse_int(value);
-      USER_CHECK(found && *found >= 1, "\"", word, "\" is not a whole number from 1");
-      *count->second = *found;
-      counts.erase(count);
-    }
-  }
-  USER_CHECK(numbers.empty() && counts.empty(), "row \"", text, "\" is not complete, expected \"",
-             to_string(Link()), "\"");
-  return link;
-}
-
 bool on_one_host(const DeviceSpec& spec, int64_t size, int64_t stride) {
   return spec.ranks_per_host == 0 || stride * size <= spec.ranks_per_host;
 }
@@ -233,6 +201,8 @@ bool on_one_host(const DeviceSpec& spec, int64_t size, int64_t stride) {
 Link find_link(const DeviceSpec& spec, int64_t size, int64_t stride) {
   const Link inside{.gather_latency = spec.launch_latency,
                     .gather_bandwidth = spec.memory_bandwidth / 2,
+                    .scatter_latency = spec.launch_latency,
+                    .scatter_bandwidth = spec.memory_bandwidth / 2,
                     .sum_latency = spec.launch_latency,
                     .sum_bandwidth = spec.memory_bandwidth / 2};
   if (size == 1 || spec.links.empty()) return inside;
@@ -253,6 +223,17 @@ Link find_link(const DeviceSpec& spec, int64_t size, int64_t stride) {
     return rows.empty() ? inside : interpolate(rows, &Link::ranks, size);
   }
   return interpolate(rows, &Link::hosts, hosts);
+}
+
+DeviceSpec device_of_rank(DeviceSpec spec, int64_t ranks) {
+  if (!spec.common_memory) return spec;
+  const int64_t sharing = spec.ranks_per_host == 0 ? ranks : std::min(ranks, spec.ranks_per_host);
+  for (double DeviceSpec::*rate : {&DeviceSpec::matmul_flops_f32, &DeviceSpec::matmul_flops_bf16,
+                                   &DeviceSpec::vector_flops, &DeviceSpec::memory_bandwidth}) {
+    spec.*rate /= static_cast<double>(sharing);
+  }
+  if (spec.memory_bytes > 0) spec.memory_bytes = std::max<int64_t>(1, spec.memory_bytes / sharing);
+  return spec;
 }
 
 std::vector<std::string> device_spec_names() {

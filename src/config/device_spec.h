@@ -17,11 +17,23 @@ struct Link {
   int64_t hosts = 1;  // over which the group spreads
   int64_t ranks = 1;  // of the group on each of them
   double gather_latency = 0;
-  double gather_bandwidth = 0;  // all_gather and reduce_scatter
+  double gather_bandwidth = 0;  // all_gather
+  double scatter_latency = 0;
+  double scatter_bandwidth = 0;  // reduce_scatter
   double sum_latency = 0;
   double sum_bandwidth = 0;  // all_reduce
 
   bool operator==(const Link&) const = default;
+};
+
+// What the kernels of one op reach of the rate that bounds them: of the matmul rate, the vector
+// rate or the bandwidth. Above 1 where a cache helps.
+struct KernelShare {
+  std::string op = {};
+  std::string dtype = {};  // of its first floating operand, as graphs write it: "f32"
+  double share = 1;
+
+  bool operator==(const KernelShare&) const = default;
 };
 
 // Achieved rates in FLOP/s and bytes/s, latency in seconds, sizes in bytes.
@@ -29,21 +41,26 @@ struct DeviceSpec {
   std::string name = {};
   double matmul_flops_f32 = 0;
   double matmul_flops_bf16 = 0;
+  double vector_flops = 0;  // of everything but matmuls; 0: bandwidth alone bounds it
   double memory_bandwidth = 0;
-  double launch_latency = 0;         // fixed cost of one kernel
-  int64_t memory_bytes = 0;          // what an arena may use; 0: the memory of this machine
-  double matmul_efficiency = 1.0;    // share of the matmul rate that a matmul of a model reaches
-  int64_t gemm_workspace_bytes = 0;  // per stream
-  int64_t ranks_per_host = 0;        // neighbours in the order of ranks; 0: all of them
-  bool common_memory = false;        // the ranks of a host reach one memory
-  std::vector<Link> links = {};      // empty: there are no measurements
+  double launch_latency = 0;              // fixed cost of one kernel
+  int64_t memory_bytes = 0;               // what an arena may use; 0: the memory of this machine
+  double matmul_efficiency = 1.0;         // share of the matmul rate that ops with matmuls reach
+  std::vector<KernelShare> kernels = {};  // measured shares of single ops, instead of that
+  int64_t gemm_workspace_bytes = 0;       // per stream
+  int64_t ranks_per_host = 0;             // neighbours in the order of ranks; 0: all of them
+  bool common_memory = false;             // the ranks of a host share one device, as a CPU is
+  std::vector<Link> links = {};           // empty: there are no measurements
 };
 
-// "hosts=1 ranks=8 gather_latency=3e-05 gather_bandwidth=3.94e+11 sum_latency=...".
+// "hosts=1 ranks=8 gather_latency=3e-05 gather_bandwidth=3.94e+11 scatter_latency=...".
 std::string to_string(const Link& link);
+// "op=attention dtype=f32 share=0.4".
+std::string to_string(const KernelShare& kernel);
 
-// Reads what to_string writes; throws UserError(Config).
+// These read what to_string writes; they throw UserError(Config).
 Link parse_link(std::string_view text);
+KernelShare parse_kernel_share(std::string_view text);
 
 // The link of a group of `size` ranks that are `stride` ranks apart: linear between the two rows
 // around it, beyond the last row the latency grows on and the bandwidth stays. Without rows, and
@@ -52,6 +69,10 @@ Link find_link(const DeviceSpec& spec, int64_t size, int64_t stride);
 
 // Whether such a group lies on one host.
 bool on_one_host(const DeviceSpec& spec, int64_t size, int64_t stride);
+
+// The part of the device that one of so many ranks has: all of it, or its share of the rates and
+// the memory where the ranks of a host share one.
+DeviceSpec device_of_rank(DeviceSpec spec, int64_t ranks);
 
 // Names of the built-in specs.
 std::vector<std::string> device_spec_names();

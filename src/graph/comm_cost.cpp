@@ -71,8 +71,9 @@ double local_seconds(const Call& call, const Mesh& mesh, const DeviceSpec& devic
   }
   const Link link = axis_link(mesh, call.text_attr("axis"), device);
   const double bytes = collective_bytes(call, mesh);
-  return is_all_reduce(*call.op) ? link.sum_latency + bytes / link.sum_bandwidth
-                                 : link.gather_latency + bytes / link.gather_bandwidth;
+  if (is_all_reduce(*call.op)) return link.sum_latency + bytes / link.sum_bandwidth;
+  return is_gather(*call.op) ? link.gather_latency + bytes / link.gather_bandwidth
+                             : link.scatter_latency + bytes / link.scatter_bandwidth;
 }
 
 }  // namespace weft

@@ -5,17 +5,52 @@
 
 namespace weft {
 
-double predicted_seconds(const Call& call, const DeviceSpec& device) {
-  Cost cost = cost_of(call);
-  bool low_precision = !call.operands.empty() && call.operands[0].dtype != DType::F32 &&
-                       is_floating(call.operands[0].dtype);
-  // Vector work is bound by memory on every device we know, so only matrix FLOPs count.
-  double compute = 0;
-  if (call.op->traits.matmul) {
-    double rate = low_precision ? device.matmul_flops_bf16 : device.matmul_flops_f32;
-    compute = cost.flops / (rate * device.matmul_efficiency);
+namespace {
+
+// Of the first floating operand, or f32.
+DType dtype_of(const Call& call) {
+  for (const TensorType& type : call.operands) {
+    if (is_floating(type.dtype)) return type.dtype;
   }
-  return std::max(compute, cost.bytes / device.memory_bandwidth) + device.launch_latency;
+  return DType::F32;
+}
+
+// What bounds a call, each alone.
+struct Bounds {
+  double compute = 0;
+  double memory = 0;
+  double longer() const { return std::max(compute, memory); }
+};
+
+Bounds bounds_of(const Call& call, const DeviceSpec& device) {
+  const Cost cost = cost_of(call);
+  double rate = device.vector_flops;
+  if (call.op->traits.matmul) {
+    rate = dtype_of(call) == DType::F32 ? device.matmul_flops_f32 : device.matmul_flops_bf16;
+  }
+  return {rate > 0 ? cost.flops / rate : 0, cost.bytes / device.memory_bandwidth};
+}
+
+}  // namespace
+
+std::pair<std::string, std::string> kernel_key(const Call& call) {
+  return {std::string(call.op->name()), std::string(dtype_name(dtype_of(call)))};
+}
+
+double bound_seconds(const Call& call, const DeviceSpec& device) {
+  return bounds_of(call, device).longer();
+}
+
+double predicted_seconds(const Call& call, const DeviceSpec& device) {
+  Bounds bounds = bounds_of(call, device);
+  const std::string_view dtype = dtype_name(dtype_of(call));
+  for (const KernelShare& kernel : device.kernels) {
+    if (kernel.op == call.op->name() && kernel.dtype == dtype) {
+      return bounds.longer() / kernel.share + device.launch_latency;
+    }
+  }
+  if (call.op->traits.matmul) bounds.compute /= device.matmul_efficiency;
+  return bounds.longer() + device.launch_latency;
 }
 
 }  // namespace weft

@@ -2,6 +2,8 @@
 #include "graph/timeline.h"
 
 #include <algorithm>
+#include <iterator>
+#include <numeric>
 #include <unordered_map>
 
 #include "graph/comm_cost.h"
@@ -57,21 +59,19 @@ class Lifetimes {
     for (const auto& output : graph.outputs()) buffer_of(output.value).end = now_;
   }
 
-  void sum_up(StepEstimate& estimate) const {
+  MemoryCurve curve() const {
+    MemoryCurve curve;
     std::vector<int64_t> change(static_cast<size_t>(now_) + 2, 0);
     for (const Buffer& buffer : buffers_) {
       if (buffer.persistent) {
-        estimate.persistent_bytes += buffer.bytes;
+        curve.persistent_bytes += buffer.bytes;
         continue;
       }
       change[static_cast<size_t>(buffer.begin)] += buffer.bytes;
       change[static_cast<size_t>(buffer.end) + 1] -= buffer.bytes;
     }
-    int64_t live = 0;
-    for (int64_t delta : change) {
-      live += delta;
-      estimate.peak_bytes = std::max(estimate.peak_bytes, live);
-    }
+    std::partial_sum(change.begin(), change.end() - 1, std::back_inserter(curve.live_bytes));
+    return curve;
   }
 
  private:
@@ -128,11 +128,17 @@ class Lifetimes {
 
 }  // namespace
 
+MemoryCurve memory_curve(const Graph& graph, std::span<Node* const> order) {
+  return Lifetimes(graph, order).curve();
+}
+
 StepEstimate estimate_step(const Graph& graph, std::span<Node* const> order,
                            const DeviceSpec& device) {
   StepEstimate estimate;
   run_clocks(graph, order, device, estimate);
-  Lifetimes(graph, order).sum_up(estimate);
+  const MemoryCurve memory = memory_curve(graph, order);
+  estimate.persistent_bytes = memory.persistent_bytes;
+  estimate.peak_bytes = memory.peak_bytes();
   return estimate;
 }
 

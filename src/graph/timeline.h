@@ -3,8 +3,10 @@
 // the sum of what is live, before any reuse in place.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "config/device_spec.h"
 #include "graph/graph.h"
@@ -20,6 +22,16 @@ struct StepEstimate {
 
   double exposed_seconds() const { return seconds - compute_seconds; }
 };
+
+// What one rank holds while the nodes run in this order.
+struct MemoryCurve {
+  int64_t persistent_bytes = 0;     // sources
+  std::vector<int64_t> live_bytes;  // of other values: during each node, and behind the last
+
+  int64_t peak_bytes() const { return *std::max_element(live_bytes.begin(), live_bytes.end()); }
+};
+
+MemoryCurve memory_curve(const Graph& graph, std::span<Node* const> order);
 
 StepEstimate estimate_step(const Graph& graph, std::span<Node* const> order,
                            const DeviceSpec& device);

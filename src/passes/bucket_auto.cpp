@@ -167,8 +167,8 @@ BucketPlan plan_greedily(const Graph& graph, const std::vector<Lane>& lanes,
     const double elements = open.elements + unit.elements;
     const double gradient_bytes = 4 * elements;
     const double seconds = link.gather_latency + bytes / link.gather_bandwidth +
-                           (reduced == 0 ? 0 : link.gather_latency) +
-                           4 * reduced / link.gather_bandwidth;
+                           (reduced == 0 ? 0 : link.scatter_latency) +
+                           4 * reduced / link.scatter_bandwidth;
     const bool over_time = seconds > hiding;
     const bool over_memory = 2 * bytes + 2 * gradient_bytes > headroom;
     const bool over_size = elements > kLargestShare * total;

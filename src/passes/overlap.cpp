@@ -36,9 +36,9 @@ bool run(Graph& graph, PassContext& context) {
   context.note =
       cat(collectives, " collectives, gathers ", schedule.prefetch,
           schedule.prefetch == 1 ? " bucket ahead" : " buckets ahead",
-          schedule.is_limited ? cat(" instead of ", context.config.compile.prefetch,
-                                    ", which would not fit the memory of ", context.device.name)
-                              : std::string());
+          schedule.held > 0 ? cat(", ", schedule.held, " of them less far: the memory of ",
+                                  context.device.name, " has no room")
+                            : std::string());
   return true;
 }
 
@@ -48,7 +48,8 @@ constexpr Pass overlap{
     .name = "overlap",
     .doc =
         "Turns each collective into a start and a wait. Gathers start compile.prefetch buckets "
-        "ahead, fewer where memory is short; waits for reductions move down. Computation keeps its "
+        "ahead, less where memory has no room; waits for reductions move down. Computation keeps "
+        "its "
         "order, and the bits do not change.",
     .needs = {},
     .gives = {},

@@ -1,9 +1,10 @@
 // Every node that moves gets a slot, the index of the node before which it will stand. Gathers are
 // placed first, by the waits before them; then one walk in order places reductions and what depends
-// on them.
+// on them. Each moves as far as asked for, or as far as the memory has room on its way.
 #include "passes/overlap_schedule.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <unordered_map>
 
@@ -38,6 +39,30 @@ bool is_start(const Node& node) {
 bool is_under(std::string_view path, std::string_view module) {
   return match_module(module, path).has_value();
 }
+
+// The bytes that are free at each place of the order without overlap. Where the device has less
+// than that order needs, moving may fill what is below its peak.
+class Room {
+ public:
+  Room(const MemoryCurve& memory, int64_t device_bytes) : used_(memory.live_bytes) {
+    if (device_bytes == 0) return;
+    limit_ = std::max(device_bytes - memory.persistent_bytes, memory.peak_bytes());
+  }
+
+  // Takes the bytes from one place up to another, if they are free on the whole way.
+  bool take(int64_t begin, int64_t end, int64_t bytes) {
+    if (begin >= end) return true;
+    const auto first = used_.begin() + begin;
+    const auto last = used_.begin() + end;
+    if (limit_ - *std::max_element(first, last) < bytes) return false;
+    std::for_each(first, last, [bytes](int64_t& used) { used += bytes; });
+    return true;
+  }
+
+ private:
+  std::vector<int64_t> used_;
+  int64_t limit_ = std::numeric_limits<int64_t>::max();
+};
 
 // An entry of compile.overlap_with.
 struct Request {
@@ -74,7 +99,11 @@ std::vector<std::string> members_of(const Node& start) {
 
 class Scheduler {
  public:
-  Scheduler(const Graph& graph, const Config& config) : nodes_(graph.nodes()) {
+  Scheduler(const Graph& graph, const PassContext& context)
+      : graph_(graph),
+        nodes_(graph.nodes()),
+        all_room_(memory_curve(graph, nodes_), context.device.memory_bytes),
+        room_(all_room_) {
     for (size_t k = 0; k < nodes_.size(); ++k) {
       index_.emplace(nodes_[k], static_cast<int64_t>(k));
       if (nodes_[k]->phase != Phase::Optimizer) end_of_backward_ = static_cast<int64_t>(k) + 1;
@@ -83,7 +112,7 @@ class Scheduler {
       list[stream_of(*nodes_[k])].push_back(nodes_[k]);
     }
     for (const auto& output : graph.outputs()) outputs_.push_back(output.value);
-    read_requests(config);
+    read_requests(context.config);
   }
 
   // The most buckets that can be gathered ahead.
@@ -93,15 +122,18 @@ class Scheduler {
     return static_cast<int64_t>(most);
   }
 
-  std::vector<Node*> order(int64_t prefetch, int64_t reductions) {
+  Schedule schedule(int64_t prefetch) {
     prefetch_ = prefetch;
-    reductions_ = reductions;
+    reductions_ = std::max<int64_t>(1, prefetch);
+    deepest_ = 0;
+    held_ = 0;
+    room_ = all_room_;
     slot_.assign(nodes_.size(), kStays);
     urgency_.assign(nodes_.size(), 2);
     last_start_.clear();
     for (const auto& [stream, list] : gathers_) place_gathers(list);
     for (int64_t k = 0; k < size(); ++k) visit(k);
-    return emit();
+    return {emit(), deepest_, held_};
   }
 
  private:
@@ -167,22 +199,18 @@ class Scheduler {
     return first == size() ? index_.at(&node) : first;
   }
 
-  // Each start goes where the gather `prefetch_` before it stood: before the computation that the
-  // other is for.
+  int64_t bytes_of(const Node& start) const {
+    return static_cast<int64_t>(collective_bytes(start.call(), graph_.mesh()));
+  }
+
+  // Each start goes where the gather `prefetch_` before it stood, before the computation that the
+  // other is for; less far where its result would not fit.
   void place_gathers(const std::vector<Node*>& starts) {
     std::vector<int64_t> uses;
     std::vector<int64_t> places;
     for (size_t i = 0; i < starts.size(); ++i) {
-      const Node* start = starts[i];
-      uses.push_back(first_use(*wait_of(*start)));
-      const int64_t ahead = std::min(prefetch_, static_cast<int64_t>(i));
-      int64_t place = index_.at(starts[i - static_cast<size_t>(ahead)]);
-      const auto request = requests_.find(start);
-      if (request != requests_.end()) {
-        const int64_t begin = range_of(request->second.module, start->phase).first;
-        if (begin < uses.back()) place = begin;
-      }
-      places.push_back(place);
+      uses.push_back(first_use(*wait_of(*starts[i])));
+      places.push_back(gather_place(starts, i, uses.back(), places.empty() ? 0 : places.back()));
     }
     for (size_t i = places.size(); i-- > 1;) places[i - 1] = std::min(places[i - 1], places[i]);
     for (size_t i = 0; i < starts.size(); ++i) {
@@ -193,6 +221,26 @@ class Scheduler {
         place(storage, slot(storage) == kStays ? places[i] : std::min(slot(storage), places[i]), 0);
       }
     }
+  }
+
+  int64_t gather_place(const std::vector<Node*>& starts, size_t i, int64_t use, int64_t earliest) {
+    const int64_t own = index_.at(starts[i]);
+    const int64_t bytes = bytes_of(*starts[i]);
+    const auto request = requests_.find(starts[i]);
+    if (request != requests_.end()) {
+      const int64_t begin = range_of(request->second.module, starts[i]->phase).first;
+      if (begin < use && room_.take(begin, own, bytes)) return begin;
+    }
+    const int64_t asked = std::min(prefetch_, static_cast<int64_t>(i));
+    for (int64_t ahead = asked; ahead > 0; --ahead) {
+      const int64_t at = index_.at(starts[i - static_cast<size_t>(ahead)]);
+      if (at < earliest || !room_.take(at, own, bytes)) continue;
+      deepest_ = std::max(deepest_, ahead);
+      held_ += ahead < asked ? 1 : 0;
+      return at;
+    }
+    held_ += asked > 0 ? 1 : 0;
+    return own;
   }
 
   void place(const Node* node, int64_t at, int urgency) {
@@ -236,20 +284,33 @@ class Scheduler {
     int64_t latest = size();
     bool passes_on = false;
     find_latest(wait, latest, passes_on);
+    // Up to the wait the operands are there; an all-reduce works in place.
     const bool frees = start->op == &kReduceScatterStart || passes_on;
-    int64_t target = latest;
+    const int64_t bytes = frees ? bytes_of(*start) : 0;
+    const auto fits = [&](int64_t target) {
+      return room_.take(index_.at(&wait), std::min(target, latest), bytes);
+    };
+    const auto placed = [&](int64_t target) {
+      return std::max(slot(start), std::min(target, latest));
+    };
     const auto request = requests_.find(start);
     if (request != requests_.end()) {
       const int64_t end = range_of(request->second.module, start->phase).second;
-      if (end > slot(start)) target = end;
-    } else if (frees) {
-      // What is reduced is free after the wait, so only a few may be under way.
-      const auto& list = others_.at(stream_of(*start));
-      const auto at = std::find(list.begin(), list.end(), start) - list.begin();
-      const auto next = static_cast<size_t>(at + reductions_ * (start_is_late ? 2 : 1));
-      if (next < list.size()) target = index_.at(list[next]);
+      if (end > slot(start) && fits(end)) return placed(end);
     }
-    return std::max(slot(start), std::min(target, latest));
+    if (!frees) return placed(latest);
+    // Only a few may be under way at once.
+    const auto& list = others_.at(stream_of(*start));
+    const auto at = std::find(list.begin(), list.end(), start) - list.begin();
+    for (int64_t later = reductions_; later > 0; --later) {
+      const auto next = static_cast<size_t>(at + later * (start_is_late ? 2 : 1));
+      const int64_t target = next < list.size() ? index_.at(list[next]) : latest;
+      if (!fits(target)) continue;
+      held_ += later < reductions_ ? 1 : 0;
+      return placed(target);
+    }
+    ++held_;
+    return slot(start);
   }
 
   // Index of the first node that needs the results and cannot be moved down.
@@ -289,7 +350,10 @@ class Scheduler {
     return order;
   }
 
+  const Graph& graph_;
   const std::vector<Node*> nodes_;
+  const Room all_room_;
+  Room room_;  // what is left of it
   std::unordered_map<const Node*, int64_t> index_;
   std::vector<const Value*> outputs_;
   int64_t end_of_backward_ = 0;
@@ -298,69 +362,28 @@ class Scheduler {
   std::unordered_map<const Node*, Request> requests_;
   int64_t prefetch_ = 0;    // buckets gathered ahead
   int64_t reductions_ = 0;  // that may follow before one is waited for
+  int64_t deepest_ = 0;     // buckets that some gather is ahead
+  int64_t held_ = 0;        // collectives that had no room to move as far
   std::vector<int64_t> slot_;
   std::vector<int> urgency_;  // order within a slot: starts before waits
   std::map<std::string, int64_t> last_start_;
 };
 
-struct Trial {
-  Schedule schedule;
-  double seconds = 0;
-  bool fits = true;
-};
-
-class Chooser {
- public:
-  Chooser(const Graph& graph, const PassContext& context)
-      : graph_(graph), context_(context), scheduler_(graph, context.config) {}
-
-  Schedule choose() {
-    const int64_t wanted = context_.config.compile.prefetch;
-    if (wanted < 0) return choose_by_time();
-    int64_t prefetch = std::min(wanted, std::max<int64_t>(1, scheduler_.most()));
-    if (context_.device.memory_bytes == 0) {
-      return {scheduler_.order(prefetch, std::max<int64_t>(1, prefetch)), prefetch};
-    }
-    const int64_t asked = prefetch;
-    Trial best = trial(prefetch);
-    while (!best.fits && prefetch > 1) best = trial(--prefetch);
-    // Gradients are larger than weights, so they are the next to go.
-    if (!best.fits) best = trial(prefetch, 0);
-    if (!best.fits && prefetch > 0) best = trial(0);
-    if (!best.fits) best = trial(0, 0);
-    best.schedule.is_limited = best.schedule.prefetch < asked;
-    return best.schedule;
+// As deep as pays by the estimate, and as there is room for.
+Schedule schedule_by_time(const Graph& graph, const PassContext& context, Scheduler& scheduler) {
+  Schedule best = scheduler.schedule(0);
+  double best_seconds = estimate_step(graph, best.order, context.device).seconds;
+  const int64_t most = std::clamp<int64_t>(scheduler.most(), 1, kMostAutomatic);
+  for (int64_t prefetch = 1; prefetch <= most; ++prefetch) {
+    Schedule next = scheduler.schedule(prefetch);
+    if (next.prefetch < prefetch) break;
+    const double seconds = estimate_step(graph, next.order, context.device).seconds;
+    if (seconds >= kWorthwhile * best_seconds) continue;
+    best = std::move(next);
+    best_seconds = seconds;
   }
-
- private:
-  Trial trial(int64_t prefetch) { return trial(prefetch, std::max<int64_t>(1, prefetch)); }
-
-  Trial trial(int64_t prefetch, int64_t reductions) {
-    Trial result;
-    result.schedule = {scheduler_.order(prefetch, reductions), prefetch};
-    const StepEstimate estimate = estimate_step(graph_, result.schedule.order, context_.device);
-    const int64_t limit = context_.device.memory_bytes;
-    result.seconds = estimate.seconds;
-    result.fits = limit == 0 || estimate.persistent_bytes + estimate.peak_bytes <= limit;
-    return result;
-  }
-
-  Schedule choose_by_time() {
-    Trial best = trial(0);
-    if (!best.fits) best = trial(0, 0);
-    const int64_t most = std::min(kMostAutomatic, scheduler_.most());
-    for (int64_t prefetch = 1; prefetch <= std::max<int64_t>(1, most); ++prefetch) {
-      Trial next = trial(prefetch);
-      if (!next.fits) break;
-      if (!best.fits || next.seconds < kWorthwhile * best.seconds) best = std::move(next);
-    }
-    return best.schedule;
-  }
-
-  const Graph& graph_;
-  const PassContext& context_;
-  Scheduler scheduler_;
-};
+  return best;
+}
 
 }  // namespace
 
@@ -390,7 +413,10 @@ size_t split_collectives(Graph& graph) {
 }
 
 Schedule choose_schedule(const Graph& graph, const PassContext& context) {
-  return Chooser(graph, context).choose();
+  Scheduler scheduler(graph, context);
+  const int64_t wanted = context.config.compile.prefetch;
+  if (wanted < 0) return schedule_by_time(graph, context, scheduler);
+  return scheduler.schedule(std::min(wanted, std::max<int64_t>(1, scheduler.most())));
 }
 
 }  // namespace weft

@@ -12,14 +12,15 @@ namespace weft {
 
 struct Schedule {
   std::vector<Node*> order;
-  int64_t prefetch = 0;     // buckets gathered ahead
-  bool is_limited = false;  // fewer than asked for, because memory is short
+  int64_t prefetch = 0;  // buckets gathered ahead, at most
+  int64_t held = 0;      // collectives that move less far than asked for, because memory is short
 };
 
 // Turns every collective into its start and, right behind it, the wait; gives their number.
 size_t split_collectives(Graph& graph);
 
-// The order for compile.prefetch and compile.overlap_with within the memory of the device. Throws
+// The order for compile.prefetch and compile.overlap_with within the memory of the device, or,
+// where that is too small for any order, within the peak that there is without overlap. Throws
 // UserError for an entry of overlap_with that names nothing.
 Schedule choose_schedule(const Graph& graph, const PassContext& context);
 

@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "base/text.h"
 #include "graph/flat.h"
 
 namespace weft {
@@ -14,10 +15,6 @@ namespace {
 constexpr std::string_view kGather = "all_gather";
 constexpr std::string_view kScatter = "reduce_scatter";
 constexpr std::string_view kSum = "all_reduce";
-
-bool is_collective(const Step& step) {
-  return step.op == kGather || step.op == kScatter || step.op == kSum;
-}
 
 std::string axis_of(const Step& step) {
   return call_of(step).text_attr("axis");
@@ -83,6 +80,10 @@ int64_t packing_bytes(const Step& step) {
 
 }  // namespace
 
+bool is_collective(const Step& step) {
+  return step.op == kGather || step.op == kScatter || step.op == kSum;
+}
+
 std::vector<CollectiveVolume> collective_volumes(const Plan& plan, ProgramKind program) {
   std::map<std::pair<std::string, std::string>, CollectiveVolume> volumes;
   for (const Step& step : plan.program(program)) {
@@ -111,21 +112,22 @@ int64_t packing_bytes(const Plan& plan, ProgramKind program) {
   return bytes;
 }
 
-BucketSizes bucket_sizes(const Plan& plan) {
-  std::vector<int64_t> sizes;
+std::vector<BucketSize> buckets_of(const Plan& plan) {
+  std::vector<BucketSize> buckets;
   for (const Binding& param : plan.params) {
     if (param.axis.empty()) continue;
-    sizes.push_back(plan.mesh.axis_size(param.axis) * tensor_bytes(param.tensor));
+    buckets.push_back({param.name, plan.mesh.axis_size(param.axis) * tensor_bytes(param.tensor)});
   }
-  if (sizes.empty()) {
-    for (const Step& step : plan.program(ProgramKind::Last)) {
-      if (step.op != kSum || step.phase != Phase::Backward) continue;
-      sizes.push_back(flat_bytes(step, plan.mesh.axis_size(axis_of(step))));
-    }
+  if (!buckets.empty()) return buckets;
+  for (const Step& step : plan.program(ProgramKind::Last)) {
+    if (step.op != kSum || step.phase != Phase::Backward) continue;
+    const TensorRef& first = step.operands.at(0);
+    const size_t more = step.operands.size() - 1;
+    buckets.push_back({cat(plan.buffers.at(static_cast<size_t>(first.buffer)).name,
+                           more > 0 ? cat("+", more) : std::string()),
+                       flat_bytes(step, plan.mesh.axis_size(axis_of(step)))});
   }
-  if (sizes.empty()) return {};
-  const auto [smallest, largest] = std::minmax_element(sizes.begin(), sizes.end());
-  return {static_cast<int64_t>(sizes.size()), *smallest, *largest};
+  return buckets;
 }
 
 }  // namespace weft

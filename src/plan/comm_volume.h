@@ -10,6 +10,9 @@
 
 namespace weft {
 
+// Whether the step exchanges data with other ranks.
+bool is_collective(const Step& step);
+
 // The collectives of one kind over one axis. Sizes are those of the whole flat buffer, padding
 // included, in the dtype that travels.
 struct CollectiveVolume {
@@ -32,12 +35,11 @@ std::vector<CollectiveVolume> collective_volumes(const Plan& plan, ProgramKind p
 int64_t packing_bytes(const Plan& plan, ProgramKind program);
 
 // The flat parameters that are cut over an axis, or else the sums of gradients in the backward.
-struct BucketSizes {
-  int64_t count = 0;
-  int64_t smallest = 0;  // bytes of the whole bucket
-  int64_t largest = 0;
-  bool operator==(const BucketSizes&) const = default;
+struct BucketSize {
+  std::string name;
+  int64_t bytes = 0;  // of the whole bucket
+  bool operator==(const BucketSize&) const = default;
 };
-BucketSizes bucket_sizes(const Plan& plan);
+std::vector<BucketSize> buckets_of(const Plan& plan);
 
 }  // namespace weft

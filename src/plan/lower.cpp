@@ -11,7 +11,6 @@
 #include <unordered_set>
 
 #include "graph/comm_cost.h"
-#include "graph/cost.h"
 #include "graph/flat.h"
 #include "graph/ops/ops.h"
 #include "plan/check.h"
@@ -256,7 +255,7 @@ class Emitter {
     step.phase = node.phase;
     step.recomputed = node.recomputed;
     step.flops = cost_of(call).flops;
-    step.seconds = predicted_seconds(call, options_.device);
+    step.seconds = local_seconds(node.call(), plan_.mesh, options_.device);
     order(step, node);
     steps().push_back(std::move(step));
   }

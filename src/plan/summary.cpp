@@ -7,12 +7,14 @@
 
 #include "base/text.h"
 #include "plan/comm_volume.h"
+#include "plan/timing.h"
 
 namespace weft {
 namespace {
 
 constexpr size_t kLargest = 5;  // groups of buffers that are named
 constexpr size_t kSlowest = 5;  // ops that are named
+constexpr size_t kBucketKinds = 8;
 
 std::string padded(std::string_view label) {
   std::string text(label);
@@ -97,15 +99,49 @@ std::string size_range(int64_t smallest, int64_t largest) {
   return smallest == largest ? low : cat(low, " to ", human_bytes(static_cast<double>(largest)));
 }
 
-std::string time_line(const std::vector<Step>& steps, double total) {
+// Where the time of the program goes; what collectives take beside computation is not part of it.
+std::string time_line(const Plan& plan, ProgramKind program) {
   std::map<std::string, double> by_op;
-  for (const Step& step : steps) by_op[step.op] += step.seconds;
-  std::string text = padded("  time") + short_time(total) + " predicted";
+  for (const Step& step : plan.program(program)) {
+    if (!is_collective(step)) by_op[step.op] += step.seconds;
+  }
+  const PlanTime time = program_time(plan, program);
+  std::string text = padded("  time") + short_time(time.seconds) + " predicted";
+  if (time.collective_seconds > 0) {
+    text += cat("  exposed comm ", percent(time.exposed_seconds(), time.seconds));
+  }
   const auto list = largest_first(by_op);
   for (size_t i = 0; i < std::min(kSlowest, list.size()); ++i) {
-    text += cat("  ", list[i].first, " ", percent(list[i].second, total));
+    text += cat("  ", list[i].first, " ", percent(list[i].second, time.seconds));
   }
   return text + "\n";
+}
+
+// Buckets of one size and place in the model share a line.
+std::string bucket_lines(const Plan& plan) {
+  const std::vector<BucketSize> buckets = buckets_of(plan);
+  std::vector<std::pair<BucketSize, int64_t>> kinds;
+  for (const BucketSize& bucket : buckets) {
+    const BucketSize kind{group_name(bucket.name), bucket.bytes};
+    const auto same = std::find_if(kinds.begin(), kinds.end(),
+                                   [&](const auto& entry) { return entry.first == kind; });
+    if (same == kinds.end()) {
+      kinds.emplace_back(kind, 1);
+    } else {
+      ++same->second;
+    }
+  }
+  std::string text;
+  for (size_t i = 0; i < std::min(kBucketKinds, kinds.size()); ++i) {
+    const auto& [kind, count] = kinds[i];
+    text += cat(padded(i == 0 ? "buckets" : ""), human_bytes(static_cast<double>(kind.bytes)), "  ",
+                kind.name, count > 1 ? cat(" x ", count) : std::string(), "\n");
+  }
+  if (kinds.size() > kBucketKinds) {
+    text += cat(padded(""), "and ", kinds.size() - kBucketKinds, " other kinds; ", buckets.size(),
+                " buckets in all\n");
+  }
+  return text;
 }
 
 // The exchanges of one rank; nothing for a program without any.
@@ -124,11 +160,10 @@ std::string collective_lines(const Plan& plan, ProgramKind program) {
 
 std::string program_lines(const Plan& plan, ProgramKind program) {
   const std::vector<Step>& steps = plan.program(program);
-  const double seconds = program_seconds(plan, program);
   std::string text = cat(padded(cat("program ", program_name(program))), steps.size(), " steps",
                          phase_counts(steps), "\n");
   text += cat(padded("  flops"), human_count(program_flops(plan, program)), "\n");
-  text += time_line(steps, seconds) + collective_lines(plan, program);
+  text += time_line(plan, program) + collective_lines(plan, program);
   const Peak peak = peak_memory(plan, program);
   text += cat(padded("  peak"), human_bytes(static_cast<double>(peak.total)), " at ",
               step_label(program, peak.step, steps[peak.step]), "\n", padded("  of it"));
@@ -178,13 +213,6 @@ double program_flops(const Plan& plan, ProgramKind program) {
   return sum;
 }
 
-double program_seconds(const Plan& plan, ProgramKind program) {
-  // Streams run side by side: at best as long as the busiest of them.
-  std::vector<double> by_stream(plan.streams.size(), 0.0);
-  for (const Step& step : plan.program(program)) by_stream.at(step.stream) += step.seconds;
-  return by_stream.empty() ? 0 : *std::max_element(by_stream.begin(), by_stream.end());
-}
-
 std::string short_time(double seconds) {
   if (seconds <= 0) return "0 s";
   if (seconds >= 60) return human_duration(seconds);
@@ -212,11 +240,7 @@ std::string summarize(const Plan& plan) {
                 " bytes)  gathered weights, once per host for ", space.axis, "=",
                 plan.mesh.axis_size(space.axis), "\n");
   }
-  const BucketSizes buckets = bucket_sizes(plan);
-  if (buckets.count > 0) {
-    text += cat(padded("buckets"), buckets.count, " of ",
-                size_range(buckets.smallest, buckets.largest), "\n");
-  }
+  text += bucket_lines(plan);
   Peak highest;
   ProgramKind highest_program = ProgramKind::Last;
   for (int i = 0; i < kPrograms; ++i) {

@@ -18,7 +18,6 @@ struct Peak {
 Peak peak_memory(const Plan& plan, ProgramKind program);
 
 double program_flops(const Plan& plan, ProgramKind program);
-double program_seconds(const Plan& plan, ProgramKind program);
 
 // "950 us": seconds at three digits in the unit that suits them.
 std::string short_time(double seconds);

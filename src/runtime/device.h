@@ -43,6 +43,8 @@ class Device {
   virtual ~Device() = default;
   // "cpu, 2 threads", "NVIDIA H200".
   virtual std::string description() const = 0;
+  // All the memory there is; 0 where nothing is kept.
+  virtual int64_t memory_bytes() const = 0;
   // One block of device memory, aligned for any kernel; DeviceError(OutOfMemory) when there is
   // none.
   virtual void* allocate(int64_t bytes) = 0;

@@ -1,5 +1,6 @@
-// weft bench comm: collectives between processes of this machine, beside as many plain copies of
-// the same bytes that run at once. Ratios are what counts; both sides alternate in one run.
+// weft bench: --calibrate, or comm: collectives between processes of this machine, beside as many
+// plain copies of the same bytes that run at once. Ratios are what counts; both sides alternate in
+// one run.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -113,7 +114,27 @@ ExitCode run_comm(const CommBench& bench) {
 
 void add_bench_command(CLI::App& app, const Finish& finish) {
   CLI::App* command = app.add_subcommand("bench", "measure parts of Weft on this machine");
-  command->require_subcommand(1);
+  command->require_subcommand(0, 1);
+  auto calibrate = std::make_shared<CalibrateArguments>();
+  auto wanted = std::make_shared<bool>(false);
+  CLI::Option* flag = command->add_flag(
+      "--calibrate", *wanted, "measure the device and the links between ranks into a device spec");
+  command->add_option("--backend", calibrate->backend, "backend to calibrate")
+      ->needs(flag)
+      ->capture_default_str();
+  command->add_option("--threads", calibrate->threads, "threads of the CPU; 0: one per core")
+      ->needs(flag)
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--output", calibrate->output, "TOML file to write, for device.spec")
+      ->needs(flag);
+  command->callback([=] {
+    if (!command->get_subcommands().empty()) return;
+    USER_CHECK(
+        *wanted,
+        "command line: weft bench measures nothing by itself; name a benchmark, such as comm, "
+        "or use --calibrate");
+    finish(run_calibrate(*calibrate));
+  });
   auto bench = std::make_shared<CommBench>();
   CLI::App* comm = command->add_subcommand(
       "comm", "collectives between processes against plain copies of the same bytes");

@@ -26,6 +26,15 @@ void add_verify_command(CLI::App& app, const Finish& finish);
 void add_bench_command(CLI::App& app, const Finish& finish);
 void add_bench_ranks(CLI::App& bench, const Finish& finish);
 
+struct CalibrateArguments {
+  std::string backend = "cpu";
+  int64_t threads = 0;  // of a host device; 0: one per core
+  std::string output;   // empty: print it
+};
+
+// weft bench --calibrate.
+ExitCode run_calibrate(const CalibrateArguments& arguments);
+
 // The "--section.key=value" arguments that a command left over; throws UserError for any other.
 std::vector<std::string> config_overrides(const CLI::App& command);
 

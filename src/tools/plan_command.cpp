@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "config/derived.h"
 #include "config/load.h"
 #include "config/validate.h"
 #include "data/token_file.h"
@@ -20,9 +21,10 @@ namespace {
 struct PlanArguments {
   std::string config;
   std::string text_file;
+  std::string spec_file;
   int64_t ranks = 1;
   bool passes = false;
-  bool fit = false;
+  bool fit = true;
 };
 
 int64_t data_vocabulary(const Config& config) {
@@ -31,13 +33,23 @@ int64_t data_vocabulary(const Config& config) {
   return TokenFile::open(config.training.dataset_path).vocab_size().value_or(0);
 }
 
-// The step as the streams run it beside each other.
-void log_estimate(const StepEstimate& estimate) {
-  log_line(cat("step time     ", short_time(estimate.seconds), " predicted"));
-  log_line(cat("computing     ", short_time(estimate.compute_seconds)));
-  if (estimate.collective_seconds == 0) return;
-  log_line(cat("exposed comm  ", short_time(estimate.exposed_seconds()), " of ",
-               short_time(estimate.collective_seconds), " of collectives"));
+// One optimizer step as the streams run it beside each other, and what that means in tokens.
+void log_time(const Config& config, const Compiled& compiled, int64_t ranks) {
+  const PlanTime& time = compiled.estimate;
+  const int64_t micro_batches = accumulation_steps(config, ranks);
+  log_line(cat("step time     ", short_time(time.seconds), " predicted",
+               micro_batches > 1 ? cat(", ", micro_batches, " micro-batches") : std::string()));
+  log_line(cat("computing     ", short_time(time.compute_seconds)));
+  if (time.collective_seconds > 0) {
+    log_line(cat("exposed comm  ", short_time(time.exposed_seconds()), " of ",
+                 short_time(time.collective_seconds), " of collectives"));
+  }
+  const int64_t sequences = config.training.local_batch_size * micro_batches;
+  const double tokens = static_cast<double>(sequences * config.training.seq_len);
+  const double mfu = model_flops_utilization(config, compiled, time.seconds);
+  log_line(cat("throughput    ", human_count(tokens / time.seconds), " tok/s",
+               ranks > 1 ? " per rank" : "", ", ", static_cast<int64_t>(mfu * 100 + 0.5),
+               " % of the matmul rate of ", compiled.device.name));
 }
 
 // Whether the device holds the plan.
@@ -65,14 +77,16 @@ ExitCode run_plan(const PlanArguments& arguments, const std::vector<std::string>
       compile(config, {.data_vocab = data_vocabulary(config), .ranks = arguments.ranks});
   if (arguments.passes) log_line(to_string(compiled.reports));
   if (!arguments.text_file.empty()) write_text_file(arguments.text_file, print_plan(compiled.plan));
+  if (!arguments.spec_file.empty()) {
+    write_text_file(arguments.spec_file, device_spec_to_toml(load_device_spec(config)));
+  }
   log_line(cat("model         ", compiled.spec.model, " ", compiled.spec.flavor, ", ",
                human_count(static_cast<double>(num_params(compiled.params))), " parameters"));
   log_line(cat("graph         ", compiled.reports.back().nodes_after, " nodes"));
   log_line(summarize(compiled.plan));
-  log_estimate(compiled.estimate);
+  log_time(config, compiled, arguments.ranks);
   const bool fits = log_fits(compiled);
   if (!fits && arguments.fit) log_alternative(compiled, config, arguments.ranks);
-  if (!fits && !arguments.fit) log_line("to fit        weft plan --fit looks for what would help");
   log_line(cat("compiled in   ", static_cast<int64_t>(compiled.milliseconds), " ms"));
   return ExitCode::Done;
 }
@@ -88,7 +102,11 @@ void add_plan_command(CLI::App& app, const Finish& finish) {
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command->add_flag("--passes", arguments->passes, "also report what each pass did");
-  command->add_flag("--fit", arguments->fit, "if it does not fit, compile changes that might");
+  command->add_flag("!--no-fit", arguments->fit,
+                    "if it does not fit, do not look for a change that would make it");
+  command->add_option(
+      "--spec", arguments->spec_file,
+      "write the device spec to this file, to change it and name it in device.spec");
   command->add_option("--text", arguments->text_file, "write the whole plan to this file");
   command->allow_extras();
   command->callback([=] { finish(run_plan(*arguments, config_overrides(*command))); });

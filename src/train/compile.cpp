@@ -76,8 +76,6 @@ Compiled compile_for(const DeviceSpec& device, const Config& config, const Model
   compiled.params = step.params;
   compiled.reports = run_passes(step.graph, pipeline(), config, compiled.device,
                                 run_options(config, Goal::Train, mesh, "train"));
-  compiled.estimate = estimate_step(step.graph, step.graph.nodes(), compiled.device);
-
   std::vector<ProgramSource> sources;
   if (accumulation_steps(config, ranks) > 1) sources.push_back({ProgramKind::Micro, &step.graph});
   sources.push_back({ProgramKind::Last, &step.graph});
@@ -90,6 +88,7 @@ Compiled compile_for(const DeviceSpec& device, const Config& config, const Model
     sources.push_back({ProgramKind::Eval, &eval->graph});
   }
   compiled.plan = make_plan(sources, config, compiled.device);
+  compiled.estimate = step_time(compiled.plan, accumulation_steps(config, ranks));
   compiled.milliseconds =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   return compiled;
@@ -111,7 +110,7 @@ Compiled compile(const Config& config, const CompileOptions& options) {
 }
 
 Compiled compile(const Config& config, const ModelSpec& spec, int64_t ranks) {
-  const DeviceSpec device = load_device_spec(config);
+  const DeviceSpec device = device_of_rank(load_device_spec(config), ranks);
   Compiled compiled = compile_for(device, config, spec, ranks);
   // Passes keep to the memory by what is alive at once; the gaps between buffers come on top, a few
   // percent that are set aside where they do not fit, more with every attempt.
@@ -141,8 +140,9 @@ Compiled compile_decode(const Config& config, const ModelSpec& spec, int64_t seq
 }
 
 int64_t memory_limit(const Compiled& compiled) {
-  int64_t memory = compiled.device.memory_bytes;
-  return memory > 0 ? memory : host_memory_bytes();
+  const int64_t memory = compiled.device.memory_bytes;
+  if (memory > 0) return memory;
+  return host_memory_bytes() / (compiled.device.common_memory ? compiled.plan.mesh.ranks() : 1);
 }
 
 double model_flops(const Plan& plan, int64_t micro_batches) {
@@ -151,6 +151,14 @@ double model_flops(const Plan& plan, int64_t micro_batches) {
     if (!step.recomputed) flops += step.flops;
   }
   return flops * static_cast<double>(micro_batches);
+}
+
+double model_flops_utilization(const Config& config, const Compiled& compiled, double seconds) {
+  const bool low_precision = config.training.mixed_precision_param != Precision::Float32;
+  const double peak =
+      low_precision ? compiled.device.matmul_flops_bf16 : compiled.device.matmul_flops_f32;
+  const int64_t micro_batches = accumulation_steps(config, compiled.plan.mesh.ranks());
+  return model_flops(compiled.plan, micro_batches) / seconds / peak;
 }
 
 }  // namespace weft

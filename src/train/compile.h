@@ -8,10 +8,10 @@
 
 #include "config/config.h"
 #include "config/device_spec.h"
-#include "graph/timeline.h"
 #include "model/model.h"
 #include "passes/pass.h"
 #include "plan/plan.h"
+#include "plan/timing.h"
 
 namespace weft {
 
@@ -19,10 +19,10 @@ namespace weft {
 struct Compiled {
   ModelSpec spec;
   std::vector<ParamInfo> params;  // in registration order
-  DeviceSpec device;
+  DeviceSpec device;              // what one rank has of it
   Plan plan;
   std::vector<PassReport> reports;  // of the training step
-  StepEstimate estimate;            // of one micro-batch and the update, per rank
+  PlanTime estimate;                // of one optimizer step, per rank
   double milliseconds = 0;
 };
 
@@ -48,7 +48,10 @@ Compiled compile_decode(const Config& config, const ModelSpec& spec, int64_t seq
 // Bytes that the plan may use: what the device spec says, or the memory of this machine.
 int64_t memory_limit(const Compiled& compiled);
 
-// FLOPs of one optimizer step that the model needs, recomputation not counted: for MFU.
+// FLOPs of one optimizer step that the model needs of one rank, recomputation not counted.
 double model_flops(const Plan& plan, int64_t micro_batches);
+
+// Share of the matmul rate of a rank's device that steps of so many seconds use for the model.
+double model_flops_utilization(const Config& config, const Compiled& compiled, double seconds);
 
 }  // namespace weft

@@ -16,8 +16,8 @@
 #include "config/validate.h"
 #include "data/loader.h"
 #include "plan/summary.h"
-#include "plan/text.h"
 #include "runtime/comm/host_work.h"
+#include "train/agreement.h"
 #include "train/metrics.h"
 #include "train/session.h"
 #include "train/weights.h"
@@ -166,19 +166,15 @@ class NonFiniteGuard {
 StepMetrics measure(const Run& run, int64_t step, const StepResult& result, double seconds) {
   const Config& config = run.config;
   const Compiled& compiled = run.session.compiled();
-  int64_t micro_batches = accumulation_steps(config, run.ranks());
   double tokens =
       static_cast<double>(global_batch_size(config, run.ranks()) * config.training.seq_len);
-  double peak = config.training.mixed_precision_param == Precision::Float32
-                    ? compiled.device.matmul_flops_f32
-                    : compiled.device.matmul_flops_bf16;
   return {.step = step + 1,
           .steps = config.training.steps,
           .loss = result.loss,
           .grad_norm = result.grad_norm,
           .lr = learning_rate(config, step),
           .tokens_per_second = tokens / seconds,
-          .mfu = model_flops(compiled.plan, micro_batches) / seconds / peak,
+          .mfu = model_flops_utilization(config, compiled, seconds),
           .memory_bytes = run.session.executor().allocated_bytes(),
           .eta_seconds = seconds * static_cast<double>(config.training.steps - step - 1),
           .loss_scale = result.loss_scale};
@@ -321,20 +317,6 @@ void start_output(const Config& config, const Compiled& compiled) {
       cat(result.failure, saved, "; lower optimizer.lr or look at the data of this step"));
 }
 
-// Ranks that compiled different plans would wait for each other for ever.
-void check_same_plan(const Compiled& compiled, Communicator* comm) {
-  if (comm == nullptr) return;
-  const uint64_t own = hash(compiled.plan);
-  std::vector<uint64_t> all(static_cast<size_t>(comm->ranks()));
-  comm->exchange(std::span(reinterpret_cast<const char*>(&own), sizeof own),
-                 std::span(reinterpret_cast<char*>(all.data()), all.size() * sizeof own));
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    USER_CHECK(all[rank] == own, "rank ", comm->rank(), " compiled plan ", hex64(own), ", rank ",
-               rank, " plan ", hex64(all[rank]),
-               "; start every rank with the same config and build");
-  }
-}
-
 // ", common 12 MiB once per host", or nothing.
 std::string common_text(const Plan& plan) {
   int64_t bytes = 0;
@@ -364,7 +346,7 @@ TrainResult train(const Config& config, const std::atomic<bool>& stop, Communica
   int64_t data_vocab = file ? file->vocab_size().value_or(0) : 0;
   Compiled compiled = compile(config, {.data_vocab = data_vocab, .ranks = ranks});
   check_fits(compiled);
-  check_same_plan(compiled, comm);
+  if (comm != nullptr) check_agreement(config, compiled.plan, *comm);
   TrainingData data = open_data(config, std::move(file), compiled.spec);
   const std::string& load_path = config.checkpoint.initial_load_path;
   if (!load_path.empty()) {

@@ -93,9 +93,9 @@ class SlowMachine {
     spec_ = load_device_spec(parse_config("", "test", {"--device.spec=cpu"}));
     spec_.launch_latency = 0;
     set_link(1e9);
-    const StepEstimate estimate = compile_with({}).estimate;
-    for (double* rate :
-         {&spec_.matmul_flops_f32, &spec_.matmul_flops_bf16, &spec_.memory_bandwidth}) {
+    const PlanTime estimate = compile_with({}).estimate;
+    for (double* rate : {&spec_.matmul_flops_f32, &spec_.matmul_flops_bf16, &spec_.vector_flops,
+                         &spec_.memory_bandwidth}) {
       *rate *= estimate.compute_seconds / times.compute;
     }
     set_link(bandwidth_ * estimate.collective_seconds / times.link);
@@ -146,6 +146,8 @@ class SlowMachine {
                     .ranks = kRanks,
                     .gather_latency = 0,
                     .gather_bandwidth = 2 * bytes_per_second,
+                    .scatter_latency = 0,
+                    .scatter_bandwidth = 2 * bytes_per_second,
                     .sum_latency = 0,
                     .sum_bandwidth = bytes_per_second}};
   }

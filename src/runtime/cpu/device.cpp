@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/machine.h"
 
 namespace weft {
 
@@ -146,6 +147,10 @@ HostDevice::HostDevice(int64_t threads) : threads_(threads) {
 
 std::string HostDevice::description() const {
   return cat("cpu, ", threads_, threads_ == 1 ? " thread" : " threads");
+}
+
+int64_t HostDevice::memory_bytes() const {
+  return host_memory_bytes();
 }
 
 void* HostDevice::allocate(int64_t bytes) {

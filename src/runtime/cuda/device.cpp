@@ -103,6 +103,13 @@ std::string CudaDevice::description() const {
   return properties.name;
 }
 
+int64_t CudaDevice::memory_bytes() const {
+  size_t free = 0;
+  size_t total = 0;
+  CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  return static_cast<int64_t>(total);
+}
+
 void* CudaDevice::allocate(int64_t bytes) {
   void* memory = nullptr;
   const cudaError_t error = cudaMalloc(&memory, static_cast<size_t>(std::max<int64_t>(bytes, 1)));

@@ -58,6 +58,10 @@ std::string NullDevice::description() const {
   return "null, computes nothing";
 }
 
+int64_t NullDevice::memory_bytes() const {
+  return 0;
+}
+
 void* NullDevice::allocate(int64_t bytes) {
   // Without access rights the system takes no memory, and a stray kernel stops at once.
   void* memory = ::mmap(nullptr, mapped_bytes(bytes), PROT_NONE,

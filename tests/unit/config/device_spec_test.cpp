@@ -48,6 +48,24 @@ TEST(DeviceSpec, LinksAreReadBack) {
   }
 }
 
+TEST(DeviceSpec, KernelsAreReadBack) {
+  const KernelShare kernel{"attention", "bf16", 0.375};
+  EXPECT_EQ(parse_kernel_share(to_string(kernel)), kernel);
+}
+
+TEST(DeviceSpec, RanksShareWhatIsOneDevice) {
+  DeviceSpec spec = spec_for("cpu", "auto");
+  spec.memory_bytes = 4000;
+  const DeviceSpec quarter = device_of_rank(spec, 4);
+  EXPECT_EQ(quarter.memory_bytes, 1000);
+  EXPECT_DOUBLE_EQ(quarter.matmul_flops_f32, spec.matmul_flops_f32 / 4);
+  EXPECT_DOUBLE_EQ(quarter.memory_bandwidth, spec.memory_bandwidth / 4);
+  spec.ranks_per_host = 2;
+  EXPECT_EQ(device_of_rank(spec, 4).memory_bytes, 2000);
+  const DeviceSpec gpu = spec_for("null", "h100");
+  EXPECT_EQ(device_of_rank(gpu, 4).memory_bytes, gpu.memory_bytes);
+}
+
 TEST(DeviceSpec, AGroupInsideAHostUsesItsSwitch) {
   const DeviceSpec spec = spec_for("null", "h100x64");
   EXPECT_DOUBLE_EQ(find_link(spec, 8, 1).gather_bandwidth, 394e9);

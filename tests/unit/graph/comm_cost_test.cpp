@@ -7,12 +7,13 @@
 namespace weft {
 namespace {
 
-// Round numbers: a gather costs a second and a byte a second, a sum the double.
+// Round numbers: a gather costs a second and a byte a second, a sum the double, a scatter three
+// seconds and a byte a second.
 DeviceSpec slow_links() {
   DeviceSpec device;
   device.memory_bandwidth = 8;
   device.ranks_per_host = 4;
-  device.links = {{1, 4, 1, 1, 2, 0.5}, {2, 1, 10, 1, 20, 0.5}};
+  device.links = {{1, 4, 1, 1, 3, 1, 2, 0.5}, {2, 1, 10, 1, 30, 1, 20, 0.5}};
   return device;
 }
 
@@ -31,7 +32,7 @@ TEST(CommCost, AGatherCountsWhatItGivesInItsType) {
 TEST(CommCost, AReduceScatterCountsWhatItTakes) {
   EXPECT_EQ(seconds_of(R"(  %g = input "g" : f32[8,8] @P(dp_replicate) @P(dp_shard)
   %s = reduce_scatter(%g; axis="dp_shard") : f32[1024] @P(dp_replicate) @F(dp_shard))"),
-            1 + 4 * 64);
+            3 + 4 * 64);
 }
 
 TEST(CommCost, AnAllReduceAcrossHostsCountsTheCutOfEachRank) {

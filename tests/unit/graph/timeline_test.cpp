@@ -11,7 +11,7 @@ namespace {
 DeviceSpec round_numbers() {
   DeviceSpec device;
   device.memory_bandwidth = 1024;
-  device.links = {{1, 2, 0, 1024, 0, 1024}};
+  device.links = {{1, 2, 0, 1024, 0, 1024, 0, 1024}};
   return device;
 }
 

@@ -107,10 +107,13 @@ TEST(CommVolume, MembersElsewhereAreCopied) {
 
 TEST(CommVolume, BucketsAreCutParametersOrSummedGradients) {
   Plan plan = plan_of({sum(scatter().operands), sum({ref(4, DType::F32, {8})})});
-  EXPECT_EQ(bucket_sizes(plan), (BucketSizes{2, 32, kFlat * 4}));
+  plan.buffers.resize(5);
+  plan.buffers[static_cast<size_t>(scatter().operands[0].buffer)].name = "d.w";
+  plan.buffers[4].name = "d.b";
+  EXPECT_EQ(buckets_of(plan), (std::vector<BucketSize>{{"d.w+1", kFlat * 4}, {"d.b", 32}}));
   plan.params.push_back({"w+1", ref(0, DType::F32, {kFlat / 2}), "shard", {}});
-  EXPECT_EQ(bucket_sizes(plan), (BucketSizes{1, kFlat * 4, kFlat * 4}));
-  EXPECT_EQ(bucket_sizes(plan_of({})), BucketSizes{});
+  EXPECT_EQ(buckets_of(plan), (std::vector<BucketSize>{{"w+1", kFlat * 4}}));
+  EXPECT_TRUE(buckets_of(plan_of({})).empty());
 }
 
 TEST(CommVolume, TheSummarySaysIt) {

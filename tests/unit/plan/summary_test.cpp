@@ -35,18 +35,6 @@ TEST(Summary, FindsThePeakAndItsParts) {
   EXPECT_EQ(peak_memory(plan, ProgramKind::Eval).step, -1);
 }
 
-TEST(Summary, TimeIsThatOfTheBusiestStream) {
-  Plan plan;
-  plan.streams = {"compute", "comm"};
-  auto& steps = plan.programs[static_cast<size_t>(ProgramKind::Last)];
-  steps.resize(3);
-  steps[0].seconds = 1;
-  steps[1].seconds = 2;
-  steps[2].seconds = 2.5;
-  steps[2].stream = 1;
-  EXPECT_EQ(program_seconds(plan, ProgramKind::Last), 3);
-}
-
 TEST(Summary, ReadsLikeAPage) {
   EXPECT_EQ(summarize(tiny_plan()), R"(plan          tiny  backend test  mesh 1 rank
 bound         1 params  4 states  3 inputs  2 outputs

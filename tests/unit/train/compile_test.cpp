@@ -41,13 +41,28 @@ TEST(Compile, RecomputationIsNoWorkOfTheModel) {
 }
 
 TEST(Compile, PredictsWhatCommunicationAddsToTheStep) {
-  const StepEstimate alone = compile(tiny()).estimate;
+  const PlanTime alone = compile(tiny()).estimate;
   EXPECT_GT(alone.compute_seconds, 0);
   EXPECT_EQ(alone.collective_seconds, 0);
   EXPECT_EQ(alone.exposed_seconds(), 0);
-  const StepEstimate shared = compile(tiny(), {.data_vocab = 0, .ranks = 2}).estimate;
+  const PlanTime shared = compile(tiny(), {.data_vocab = 0, .ranks = 2}).estimate;
   EXPECT_GT(shared.exposed_seconds(), 0);  // the first gather has nothing to hide behind
   EXPECT_LE(shared.exposed_seconds(), shared.collective_seconds);
+}
+
+TEST(Compile, AStepIsAsLongAsItsMicroBatches) {
+  const double one = compile(tiny()).estimate.seconds;
+  const double four = compile(tiny({"--training.global_batch_size=8"})).estimate.seconds;
+  EXPECT_GT(four, 3 * one);  // the update comes once, accumulating three times
+  EXPECT_LT(four, 5 * one);
+}
+
+TEST(Compile, RanksOfOneMachineShareIt) {
+  const Compiled alone = compile(tiny());
+  const Compiled four = compile(tiny(), {.data_vocab = 0, .ranks = 4});
+  EXPECT_EQ(memory_limit(four), memory_limit(alone) / 4);
+  EXPECT_DOUBLE_EQ(model_flops_utilization(tiny(), four, 2),
+                   model_flops(four.plan, 1) / 2 / (alone.device.matmul_flops_f32 / 4));
 }
 
 TEST(Compile, TakesTheVocabularyOfTheData) {

@@ -1,0 +1,123 @@
+#include "runtime/kernel_timer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <vector>
+
+#include "base/half.h"
+
+namespace weft {
+namespace {
+
+// Rows are shorter than the time for which systems let a thread run undisturbed.
+constexpr double kRowSeconds = 0.002;
+constexpr int64_t kLongestRow = 500;
+constexpr double kAllRowsSeconds = 0.05;
+constexpr int kFewestRows = 3;
+
+// Device memory for as long as a measurement takes.
+class Block {
+ public:
+  Block(Device& device, int64_t bytes) : device_(device), memory_(device.allocate(bytes)) {}
+  ~Block() { device_.release(memory_); }
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+
+  void* memory() const { return memory_; }
+
+ private:
+  Device& device_;
+  void* memory_;
+};
+
+// Values of either sign below one; integers are indices that any table of a model has.
+std::vector<char> made_up(const TensorType& type) {
+  std::vector<char> bytes(static_cast<size_t>(type.bytes()));
+  const int64_t size = dtype_bytes(type.dtype);
+  for (int64_t i = 0; i < type.elements(); ++i) {
+    const auto put = [&](auto value) {
+      std::memcpy(&bytes[static_cast<size_t>(i * size)], &value, sizeof value);
+    };
+    const float value = static_cast<float>(i * 37 % 101 - 50) / 64;
+    switch (type.dtype) {
+      case DType::F64:
+        put(static_cast<double>(value));
+        break;
+      case DType::F32:
+        put(value);
+        break;
+      case DType::BF16:
+        put(bf16_from_f32(value));
+        break;
+      case DType::F16:
+        put(f16_from_f32(value));
+        break;
+      case DType::I32:
+        put(static_cast<int32_t>(1 + i % 50));
+        break;
+      case DType::I64:
+        put(1 + i % 50);
+        break;
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
+double best_seconds(Stream& stream, const std::function<void()>& queue) {
+  const auto row = [&](int64_t count) {
+    const auto start = std::chrono::steady_clock::now();
+    for (int64_t i = 0; i < count; ++i) queue();
+    stream.synchronize();
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+    return taken.count() / static_cast<double>(count);
+  };
+  row(1);  // pages in memory and code
+  double best = row(1);
+  const auto fitting = static_cast<int64_t>(kRowSeconds / std::max(best, 1e-9));
+  const int64_t count = std::clamp<int64_t>(fitting, 1, kLongestRow);
+  double spent = 0;
+  for (int i = 0; i < kFewestRows || spent < kAllRowsSeconds; ++i) {
+    const double seconds = row(count);
+    best = std::min(best, seconds);
+    spent += seconds * static_cast<double>(count);
+  }
+  return best;
+}
+
+KernelTimer::KernelTimer(std::span<const Kernel> kernels, std::string_view backend, Device& device)
+    : kernels_(kernels),
+      backend_(backend),
+      device_(device),
+      stream_(device.make_stream("compute")) {}
+
+double KernelTimer::seconds(const Call& call) {
+  const Kernel& kernel = choose_kernel(kernels_, call, backend_, call.op->name());
+  std::vector<std::unique_ptr<Block>> blocks;
+  const auto add = [&](int64_t bytes) {
+    return blocks.emplace_back(std::make_unique<Block>(device_, bytes))->memory();
+  };
+  Launch launch;
+  launch.call = &call;
+  launch.stream = stream_.get();
+  for (const TensorType& type : call.operands) {
+    launch.operands.push_back({add(type.bytes()), type.dtype, type.shape});
+    const std::vector<char> bytes = made_up(type);
+    stream_->copy_in(launch.operands.back().data, bytes.data(), type.bytes());
+    stream_->synchronize();
+  }
+  const std::vector<int> over = overwritten_operands(call);
+  for (size_t i = 0; i < call.results.size(); ++i) {
+    const TensorType& type = call.results[i];
+    void* memory =
+        over[i] >= 0 ? launch.operands.at(static_cast<size_t>(over[i])).data : add(type.bytes());
+    launch.results.push_back({memory, type.dtype, type.shape});
+  }
+  launch.workspace_bytes = kernel.workspace != nullptr ? kernel.workspace(call) : 0;
+  if (launch.workspace_bytes > 0) launch.workspace = add(launch.workspace_bytes);
+  return best_seconds(*stream_, [&] { stream_->launch(kernel, launch); });
+}
+
+}  // namespace weft

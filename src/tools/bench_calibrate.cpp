@@ -1,0 +1,174 @@
+// weft bench --calibrate: measures this machine into a device spec, a TOML file that device.spec
+// can name. Links are measured between processes, as weft train --ranks starts them.
+#include <sys/mman.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <thread>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "graph/flat.h"
+#include "graph/ops/ops.h"
+#include "graph/samples.h"
+#include "runtime/kernel_timer.h"
+#include "tools/commands.h"
+#include "tools/launcher.h"
+#include "train/calibrate.h"
+
+namespace weft {
+namespace {
+
+constexpr std::string_view kAxis = "dp_shard";
+constexpr int64_t kGroups[] = {2, 4};                               // ranks
+constexpr int64_t kSizes[] = {1 << 16, 1 << 19, 1 << 22, 1 << 25};  // bytes of the whole tensor
+constexpr int kCollectives = 3;
+constexpr int kRows = 4;
+
+// What rank 0 measures, in memory that its parent sees too.
+struct Measured {
+  double seconds[kCollectives][std::size(kSizes)];
+};
+
+class SharedMeasured {
+ public:
+  SharedMeasured()
+      : memory_(::mmap(nullptr, sizeof(Measured), PROT_READ | PROT_WRITE,
+                       MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
+    if (memory_ == MAP_FAILED) throw DeviceError("no memory to share with the ranks");
+  }
+  ~SharedMeasured() { ::munmap(memory_, sizeof(Measured)); }
+  SharedMeasured(const SharedMeasured&) = delete;
+  SharedMeasured& operator=(const SharedMeasured&) = delete;
+
+  Measured& operator*() const { return *static_cast<Measured*>(memory_); }
+
+ private:
+  void* memory_;
+};
+
+// Best seconds of a collective in rows of them; ranks start a row together.
+double time_collective(Communicator& comm, Stream& stream, const Kernel& kernel,
+                       const Launch& launch, int64_t count) {
+  double best = 0;
+  for (int row = 0; row < kRows; ++row) {
+    comm.barrier();
+    const int64_t start = monotonic_ns();
+    for (int64_t i = 0; i < count; ++i) stream.launch(kernel, launch);
+    stream.synchronize();
+    const double taken = static_cast<double>(monotonic_ns() - start) * 1e-9;
+    const double each = taken / static_cast<double>(count);
+    best = row == 0 ? each : std::min(best, each);
+  }
+  return best;
+}
+
+// One rank's part in measuring the collectives of one size.
+void measure_size(const Backend& backend, Device& device, Communicator& comm, size_t size,
+                  Measured& measured) {
+  const int64_t n = comm.ranks();
+  const int64_t elements = kSizes[size] / 4;
+  const int64_t cut = (elements / n + kFlatBlock - 1) / kFlatBlock * kFlatBlock;
+  const auto stream = device.make_stream("gather");
+  auto* memory = static_cast<float*>(comm.allocate((cut * n + cut) * 4, device));
+  stream->zero(memory, (cut * n + cut) * 4);
+  const Tensor full{memory, DType::F32, {elements}};
+  const Tensor shard{memory + cut * n, DType::F32, {cut}};
+  const std::string whole = cat("f32[", elements, "]"), axis = cat("axis=\"", kAxis, "\"");
+  struct Case {
+    Call call;
+    std::vector<Tensor> operands;
+    std::vector<Tensor> results;
+  };
+  const std::string flat = cat("f32[", cut * n, "] @F(", kAxis, ")");
+  const std::string partial = cat(whole, " @P(", kAxis, ")");
+  const Case cases[kCollectives] = {
+      {parse_samples(kAllGather, cat("x: ", flat, "; ", axis, ", types=[\"", whole, "\"]")).front(),
+       {shard},
+       {full}},
+      {parse_samples(kReduceScatter, cat("g: ", partial, "; ", axis)).front(), {full}, {shard}},
+      {parse_samples(kAllReduce, cat("x: ", partial, "; ", axis)).front(), {full}, {full}},
+  };
+  const int64_t count = std::clamp<int64_t>((int64_t{64} << 20) / kSizes[size], 2, 64);
+  for (size_t i = 0; i < kCollectives; ++i) {
+    const Kernel& kernel = choose_kernel(backend.kernels(), cases[i].call, backend.name, "link");
+    Launch launch;
+    launch.call = &cases[i].call;
+    launch.operands = cases[i].operands;
+    launch.results = cases[i].results;
+    launch.stream = stream.get();
+    launch.comm = &comm;
+    launch.channel = 1;
+    const double seconds = time_collective(comm, *stream, kernel, launch, count);
+    if (comm.rank() == 0) measured.seconds[i][size] = seconds;
+  }
+  comm.release(memory, device);
+}
+
+bool has_collectives(const Backend& backend) {
+  const std::span<const Kernel> kernels = backend.kernels();
+  return std::any_of(kernels.begin(), kernels.end(),
+                     [](const Kernel& kernel) { return kernel.op == kAllGather.name(); });
+}
+
+LatencyBandwidth fit(const Measured& measured, size_t collective) {
+  std::vector<Timed> times;
+  for (size_t i = 0; i < std::size(kSizes); ++i) {
+    times.push_back({static_cast<double>(kSizes[i]), measured.seconds[collective][i]});
+  }
+  return fit_link(times);
+}
+
+Link measure_link(const Backend& backend, int64_t ranks) {
+  const SharedMeasured shared;
+  const auto threads = static_cast<int64_t>(std::thread::hardware_concurrency()) / ranks;
+  const int code = launch_ranks({.ranks = ranks, .report = {}}, [&](int64_t rank, ShmJob& job) {
+    Mesh mesh;
+    mesh.axes = {{std::string(kAxis), ranks}};
+    const auto comm = job.join({mesh, rank});
+    const auto device = backend.make_device({.threads = std::max<int64_t>(1, threads)});
+    for (size_t i = 0; i < std::size(kSizes); ++i) {
+      measure_size(backend, *device, *comm, i, *shared);
+    }
+    return 0;
+  });
+  if (code != 0) {
+    throw DeviceError(cat("measuring between ", ranks, " ranks failed"),
+                      static_cast<ExitCode>(code));
+  }
+  const LatencyBandwidth gather = fit(*shared, 0), scatter = fit(*shared, 1), sum = fit(*shared, 2);
+  return {.hosts = 1,
+          .ranks = ranks,
+          .gather_latency = gather.latency,
+          .gather_bandwidth = gather.bandwidth,
+          .scatter_latency = scatter.latency,
+          .scatter_bandwidth = scatter.bandwidth,
+          .sum_latency = sum.latency,
+          .sum_bandwidth = sum.bandwidth};
+}
+
+}  // namespace
+
+ExitCode run_calibrate(const CalibrateArguments& arguments) {
+  const Backend& backend = find_backend(arguments.backend);
+  Config config;
+  config.device.backend = arguments.backend;
+  DeviceSpec spec = load_device_spec(config);
+  // Before this process has a device: its ranks are forks.
+  if (has_collectives(backend)) {
+    spec.links.clear();
+    for (const int64_t ranks : kGroups) spec.links.push_back(measure_link(backend, ranks));
+  }
+  const auto device = backend.make_device({.threads = arguments.threads});
+  spec = calibrate(backend, *device, std::move(spec));
+  const std::string text = device_spec_to_toml(spec);
+  if (arguments.output.empty()) {
+    log_line(text);
+    return ExitCode::Done;
+  }
+  write_text_file(arguments.output, text);
+  log_line(cat("wrote ", arguments.output, "; use it with --device.spec=", arguments.output));
+  return ExitCode::Done;
+}
+
+}  // namespace weft
