@@ -72,7 +72,10 @@ void measure_size(const Backend& backend, Device& device, Communicator& comm, si
   const auto stream = device.make_stream("gather");
   auto* memory = static_cast<float*>(comm.allocate((cut * n + cut) * 4, device));
   stream->zero(memory, (cut * n + cut) * 4);
+  // Gathered weights lie where a plan puts them: in memory that the ranks have in common.
+  auto* common = static_cast<float*>(comm.allocate_common(kAxis, cut * n * 4, device));
   const Tensor full{memory, DType::F32, {elements}};
+  const Tensor gathered{common, DType::F32, {elements}};
   const Tensor shard{memory + cut * n, DType::F32, {cut}};
   const std::string whole = cat("f32[", elements, "]"), axis = cat("axis=\"", kAxis, "\"");
   struct Case {
@@ -85,7 +88,7 @@ void measure_size(const Backend& backend, Device& device, Communicator& comm, si
   const Case cases[kCollectives] = {
       {parse_samples(kAllGather, cat("x: ", flat, "; ", axis, ", types=[\"", whole, "\"]")).front(),
        {shard},
-       {full}},
+       {gathered}},
       {parse_samples(kReduceScatter, cat("g: ", partial, "; ", axis)).front(), {full}, {shard}},
       {parse_samples(kAllReduce, cat("x: ", partial, "; ", axis)).front(), {full}, {full}},
   };
@@ -102,6 +105,7 @@ void measure_size(const Backend& backend, Device& device, Communicator& comm, si
     const double seconds = time_collective(comm, *stream, kernel, launch, count);
     if (comm.rank() == 0) measured.seconds[i][size] = seconds;
   }
+  comm.release(common, device);
   comm.release(memory, device);
 }
 
