@@ -123,6 +123,14 @@ Compiled compile(const Config& config, const ModelSpec& spec, int64_t ranks) {
     smaller.memory_bytes -= share * excess;
     compiled = compile_for(smaller, config, spec, ranks);
   }
+  // What no order seems to hold, one without prefetch may: buffers are used again in place.
+  const bool is_over = device.memory_bytes > 0 && rank_bytes(compiled.plan) > device.memory_bytes;
+  if (is_over && ranks > 1 && config.compile.prefetch != 0) {
+    Config without = config;
+    without.compile.prefetch = 0;
+    Compiled least = compile_for(device, without, spec, ranks);
+    if (rank_bytes(least.plan) <= device.memory_bytes) compiled = std::move(least);
+  }
   compiled.device = device;
   return compiled;
 }
