@@ -1,6 +1,9 @@
 // One code point at a time.
 #include "data/utf8.h"
 
+#include <cstdint>
+#include <cstring>
+
 namespace weft {
 
 std::optional<char32_t> next_code_point(std::string_view text, size_t& at) {
@@ -21,6 +24,21 @@ std::optional<char32_t> next_code_point(std::string_view text, size_t& at) {
   if (value < kSmallest[length] || !is_code_point(value)) return std::nullopt;
   at += length;
   return value;
+}
+
+size_t find_invalid_utf8(std::string_view text) {
+  constexpr uint64_t kHighBits = 0x8080808080808080;
+  size_t at = 0;
+  while (at < text.size()) {
+    uint64_t block = kHighBits;
+    if (text.size() - at >= sizeof block) std::memcpy(&block, text.data() + at, sizeof block);
+    if ((block & kHighBits) == 0) {
+      at += sizeof block;
+    } else if (!next_code_point(text, at)) {
+      break;
+    }
+  }
+  return at;
 }
 
 void append_utf8(std::string& text, char32_t code_point) {

@@ -19,6 +19,9 @@ constexpr bool is_code_point(char32_t value) {
 // where it was, when the bytes are not valid.
 std::optional<char32_t> next_code_point(std::string_view text, size_t& at);
 
+// The first byte that is not part of valid UTF-8, the size when all are.
+size_t find_invalid_utf8(std::string_view text);
+
 // Appends the bytes of a code point.
 void append_utf8(std::string& text, char32_t code_point);
 

@@ -1,0 +1,302 @@
+// The tokenizer's tables and the encoder's loop over sections, words and merges.
+#include "data/bpe_tokenizer.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "data/normalize.h"
+#include "data/unicode.h"
+#include "data/utf8.h"
+
+namespace weft {
+
+namespace {
+
+constexpr size_t kCacheEntries = size_t{1} << 16;
+
+// Names of the token that ends a document, in tokenizers in use.
+constexpr std::string_view kEndNames[] = {"<|endoftext|>",
+                                          "<|end_of_text|>",
+                                          "<\xef\xbd\x9c"
+                                          "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>",
+                                          "</s>",
+                                          "<|im_end|>",
+                                          "<eos>"};
+
+uint64_t hash_of(const BpeParts& parts) {
+  Hasher hasher;
+  const auto add_text = [&](std::string_view text) {
+    hasher.add(uint64_t{text.size()});
+    hasher.add(text);
+  };
+  add_text(name_of(parts.pattern));
+  hasher.add(uint64_t{parts.nfc} << 1 | uint64_t{parts.ignore_merges});
+  hasher.add(uint64_t{parts.tokens.size()});
+  for (const auto& [id, bytes] : parts.tokens) {
+    hasher.add(static_cast<uint64_t>(id));
+    add_text(bytes);
+  }
+  for (const Merge& merge : parts.merges) {
+    hasher.add(static_cast<uint64_t>(merge.left) << 32 | static_cast<uint64_t>(merge.right));
+  }
+  for (const AddedToken& token : parts.added) {
+    hasher.add(static_cast<uint64_t>(token.id));
+    add_text(token.content);
+    hasher.add(uint64_t{token.special} | uint64_t{token.normalized} << 1 |
+               uint64_t{token.single_word} << 2 | uint64_t{token.lstrip} << 3 |
+               uint64_t{token.rstrip} << 4);
+  }
+  return hasher.value();
+}
+
+BpeParts sorted(BpeParts parts) {
+  std::sort(parts.tokens.begin(), parts.tokens.end());
+  std::sort(parts.added.begin(), parts.added.end(),
+            [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
+  return parts;
+}
+
+// Tokens that an encoder looks for in the text as it is, or after normalizing it.
+std::vector<const AddedToken*> tokens_to_match(const BpeParts& parts, Specials specials,
+                                               bool normalized) {
+  std::vector<const AddedToken*> tokens;
+  for (const AddedToken& token : parts.added) {
+    if (token.special && specials == Specials::AsText) continue;
+    if ((token.normalized && !token.special) == normalized) tokens.push_back(&token);
+  }
+  return tokens;
+}
+
+// The character that begins at, or ends before, a byte of valid UTF-8.
+CharClass class_at(std::string_view text, size_t at) {
+  return CharTable::get()[next_code_point(text, at).value()];
+}
+size_t begin_of_previous(std::string_view text, size_t at) {
+  do --at;
+  while (at > 0 && (text[at] & 0xc0) == 0x80);
+  return at;
+}
+
+bool is_word_character(std::string_view text, size_t at) {
+  const CharClass c = class_at(text, at);
+  return c == CharClass::Letter || c == CharClass::Mark || c == CharClass::Number ||
+         text[at] == '_';
+}
+
+bool stands_alone(std::string_view text, size_t begin, size_t end) {
+  const bool before = begin > 0 && is_word_character(text, begin_of_previous(text, begin));
+  const bool after = end < text.size() && is_word_character(text, end);
+  return !before && !after;
+}
+
+}  // namespace
+
+BpeTokenizer::BpeTokenizer(BpeParts parts)
+    : parts_(sorted(std::move(parts))),
+      tokens_(parts_.tokens),
+      merge_table_(parts_.merges),
+      vocab_size_(tokens_.size()),
+      hash_(hash_of(parts_)) {
+  const TokenIndex index(tokens_);
+  for (size_t byte = 0; byte < byte_ids_.size(); ++byte) {
+    const char text = static_cast<char>(byte);
+    byte_ids_[byte] = index.find(tokens_, std::string_view(&text, 1));
+    has_all_bytes_ = has_all_bytes_ && byte_ids_[byte] >= 0;
+  }
+  if (parts_.ignore_merges) index_ = index;
+  for (size_t i = 0; i < parts_.added.size(); ++i) {
+    added_by_id_.emplace(parts_.added[i].id, i);
+    vocab_size_ = std::max<int64_t>(vocab_size_, int64_t{parts_.added[i].id} + 1);
+  }
+}
+
+std::string_view BpeTokenizer::decode(int32_t id) const {
+  const auto added = added_by_id_.find(id);
+  if (added != added_by_id_.end()) return parts_.added[added->second].content;
+  return id >= 0 && id < tokens_.size() ? tokens_[id] : std::string_view();
+}
+
+std::optional<int32_t> BpeTokenizer::find_added(std::string_view content) const {
+  for (const AddedToken& token : parts_.added) {
+    if (token.content == content) return token.id;
+  }
+  return std::nullopt;
+}
+
+std::optional<int32_t> BpeTokenizer::end_token() const {
+  for (const std::string_view name : kEndNames) {
+    const auto id = find_added(name);
+    if (id) return id;
+  }
+  return std::nullopt;
+}
+
+// Whether a token that is looked for in plain text begins, ends or goes on at this place.
+bool BpeTokenizer::touches_added(std::string_view text, size_t at) const {
+  for (const AddedToken& token : parts_.added) {
+    if (token.special) continue;
+    const size_t size = token.content.size();
+    const size_t first = at > size ? at - size : 0;
+    if (text.substr(first, at - first + size).find(token.content) != std::string_view::npos) {
+      return true;
+    }
+  }
+  return false;
+}
+
+size_t BpeTokenizer::cut(std::string_view text, size_t want) const {
+  if (want >= text.size()) return text.size();
+  const auto fits = [&](size_t at) {
+    return is_certain_word_end(text, at) && !touches_added(text, at);
+  };
+  for (size_t at = want; at > 0; --at) {
+    if (fits(at)) return at;
+  }
+  for (size_t at = want + 1; at < text.size(); ++at) {
+    if (fits(at)) return at;
+  }
+  return text.size();
+}
+
+void throw_long_word(const TextOrigin& origin) {
+  throw UserError(ExitCode::InputFile, cat(origin.where, ": word of more than ", kMaxWordBytes,
+                                           " bytes at byte ", origin.offset, "; this is no text"));
+}
+
+AddedMatcher::AddedMatcher(std::vector<const AddedToken*> tokens) : tokens_(std::move(tokens)) {
+  std::stable_sort(tokens_.begin(), tokens_.end(), [](const AddedToken* a, const AddedToken* b) {
+    return a->content.size() > b->content.size();
+  });
+  for (const AddedToken* token : tokens_) {
+    first_[static_cast<unsigned char>(token->content.front())] = true;
+  }
+}
+
+const AddedToken* AddedMatcher::match(std::string_view text, size_t at) const {
+  if (!first_[static_cast<unsigned char>(text[at])]) return nullptr;
+  for (const AddedToken* token : tokens_) {
+    if (text.substr(at).starts_with(token->content)) return token;
+  }
+  return nullptr;
+}
+
+template <class OnText, class OnToken>
+void AddedMatcher::split(std::string_view text, OnText on_text, OnToken on_token) const {
+  size_t done = 0;
+  for (size_t at = tokens_.empty() ? text.size() : 0; at < text.size();) {
+    const AddedToken* token = match(text, at);
+    if (token == nullptr) {
+      ++at;
+      continue;
+    }
+    size_t begin = at;
+    size_t end = at + token->content.size();
+    at = end;  // the next token may begin in white space that this one takes
+    if (token->single_word && !stands_alone(text, begin, end)) continue;
+    while (token->lstrip && begin > done &&
+           class_at(text, begin_of_previous(text, begin)) == CharClass::Space) {
+      begin = begin_of_previous(text, begin);
+    }
+    while (token->rstrip && end < text.size() && class_at(text, end) == CharClass::Space) {
+      next_code_point(text, end);
+    }
+    if (done < begin) on_text(text.substr(done, begin - done));
+    on_token(token->id);
+    done = end;
+  }
+  if (done < text.size()) on_text(text.substr(done));
+}
+
+BpeEncoder::BpeEncoder(const BpeTokenizer& tokenizer, Specials specials)
+    : tokenizer_(tokenizer),
+      raw_(tokens_to_match(tokenizer.parts(), specials, false)),
+      normalized_(tokens_to_match(tokenizer.parts(), specials, true)),
+      merger_(tokenizer.merge_table()),
+      cache_(kCacheEntries) {}
+
+void BpeEncoder::encode(std::string_view text, const TextOrigin& origin,
+                        std::vector<int32_t>& ids) {
+  const size_t bad = find_invalid_utf8(text);
+  INPUT_CHECK(bad == text.size(), origin.where, ": invalid UTF-8 at byte ",
+              origin.offset + static_cast<int64_t>(bad));
+  raw_.split(
+      text, [&](std::string_view part) { encode_section(part, origin, ids); },
+      [&](int32_t id) { ids.push_back(id); });
+}
+
+// Bytes without a token are rare: only then is each word looked at.
+void BpeEncoder::check_bytes(std::string_view text, const TextOrigin& origin) const {
+  if (tokenizer_.has_all_bytes()) return;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    INPUT_CHECK(tokenizer_.byte_id(byte) >= 0, origin.where,
+                ": the tokenizer has no token for byte ", int{byte});
+  }
+}
+
+void BpeEncoder::encode_section(std::string_view text, const TextOrigin& origin,
+                                std::vector<int32_t>& ids) {
+  std::string normal;
+  if (tokenizer_.parts().nfc) text = normal = normalize_nfc(text);
+  normalized_.split(
+      text, [&](std::string_view part) { encode_words(part, origin, ids); },
+      [&](int32_t id) { ids.push_back(id); });
+}
+
+void BpeEncoder::encode_words(std::string_view text, const TextOrigin& origin,
+                              std::vector<int32_t>& ids) {
+  check_bytes(text, origin);
+  const SplitPattern pattern = tokenizer_.parts().pattern;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = next_word(pattern, text, at);
+    if (end - at > kMaxWordBytes) {
+      throw_long_word({origin.where, origin.offset + static_cast<int64_t>(at)});
+    }
+    encode_word(text.substr(at, end - at), ids);
+    at = end;
+  }
+}
+
+void BpeEncoder::encode_word(std::string_view word, std::vector<int32_t>& ids) {
+  if (word.size() >= kKeyBytes) {
+    merge_word(word);
+    ids.insert(ids.end(), word_ids_.begin(), word_ids_.end());
+    return;
+  }
+  std::array<uint64_t, kKeyBytes / 8> key{};
+  std::memcpy(key.data(), word.data(), word.size());
+  key.back() |= uint64_t{word.size()} << 56;
+  uint64_t hash = 0;
+  for (const uint64_t part : key) {
+    hash = (hash ^ part) * 0x9e3779b97f4a7c15;
+    hash ^= hash >> 32;
+  }
+  CacheEntry& entry = cache_[hash & (kCacheEntries - 1)];
+  if (entry.key != key) {
+    merge_word(word);
+    if (word_ids_.size() > kCachedIds) {
+      ids.insert(ids.end(), word_ids_.begin(), word_ids_.end());
+      return;
+    }
+    entry.key = key;
+    entry.count = static_cast<int32_t>(word_ids_.size());
+    std::copy(word_ids_.begin(), word_ids_.end(), entry.ids.begin());
+  }
+  ids.insert(ids.end(), entry.ids.begin(), entry.ids.begin() + entry.count);
+}
+
+// Leaves the ids of a word in word_ids_.
+void BpeEncoder::merge_word(std::string_view word) {
+  word_ids_.clear();
+  const int32_t whole = tokenizer_.whole_word(word);
+  if (whole >= 0) {
+    word_ids_.push_back(whole);
+    return;
+  }
+  for (const char c : word) word_ids_.push_back(tokenizer_.byte_id(static_cast<unsigned char>(c)));
+  merger_.merge(word_ids_);
+}
+
+}  // namespace weft

@@ -1,0 +1,156 @@
+// A byte-level byte-pair tokenizer: added tokens are found first, the text between them is
+// normalized, cut into words (pretokenize.h) and each word merged (bpe.h). The tokenizer is
+// immutable and shared; encoders hold what one thread needs.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "data/bpe.h"
+#include "data/pretokenize.h"
+
+namespace weft {
+
+// A token that is found in the text as it stands, before anything else.
+struct AddedToken {
+  int32_t id = 0;
+  std::string content = {};
+  bool special = true;
+  bool normalized = false;   // looked for in the normalized text
+  bool single_word = false;  // only where no word character touches it
+  bool lstrip = false;       // takes white space before it
+  bool rstrip = false;       // takes white space after it
+
+  bool operator==(const AddedToken&) const = default;
+};
+
+// What the files of a tokenizer say.
+struct BpeParts {
+  std::vector<std::pair<int32_t, std::string>> tokens;  // ids and bytes
+  std::vector<Merge> merges;                            // in order of priority
+  std::vector<AddedToken> added;
+  SplitPattern pattern = SplitPattern::Gpt2;
+  bool nfc = false;            // text is brought to normalization form C
+  bool ignore_merges = false;  // a word that is a token is not taken apart
+};
+
+class BpeTokenizer {
+ public:
+  explicit BpeTokenizer(BpeParts parts);
+
+  const BpeParts& parts() const { return parts_; }
+  int64_t vocab_size() const { return vocab_size_; }
+  uint64_t hash() const { return hash_; }
+
+  // The bytes of a token, or the text of an added one; empty for an id that there is not.
+  std::string_view decode(int32_t id) const;
+
+  // The id of an added token.
+  std::optional<int32_t> find_added(std::string_view content) const;
+
+  // The added token that ends a document, by the names in use.
+  std::optional<int32_t> end_token() const;
+
+  // The id of the token of one byte, -1 when there is none.
+  int32_t byte_id(unsigned char byte) const { return byte_ids_[byte]; }
+  bool has_all_bytes() const { return has_all_bytes_; }
+
+  // The id of a whole word when ignore_merges allows it, else -1.
+  int32_t whole_word(std::string_view word) const {
+    return index_ ? index_->find(tokens_, word) : -1;
+  }
+
+  const MergeTable& merge_table() const { return merge_table_; }
+
+  // Where to cut a text so that its parts, encoded as text, give the ids of the whole: the last
+  // such place at most `want`, else the first one after; the size when there is none.
+  size_t cut(std::string_view text, size_t want) const;
+
+ private:
+  bool touches_added(std::string_view text, size_t at) const;
+
+  BpeParts parts_;
+  TokenTable tokens_;
+  std::optional<TokenIndex> index_;
+  MergeTable merge_table_;
+  std::array<int32_t, 256> byte_ids_{};
+  bool has_all_bytes_ = true;
+  std::unordered_map<int32_t, size_t> added_by_id_;
+  int64_t vocab_size_ = 0;
+  uint64_t hash_ = 0;
+};
+
+// Whether special tokens in a text are tokens or plain text.
+enum class Specials { AsText, AsTokens };
+
+// Where a text comes from, for messages: byte `offset` of `where`.
+struct TextOrigin {
+  std::string_view where;
+  int64_t offset = 0;
+};
+
+// A word longer than this is refused: it is no text, and merging needs memory for it.
+inline constexpr size_t kMaxWordBytes = size_t{16} << 20;
+
+// The UserError for such a word.
+[[noreturn]] void throw_long_word(const TextOrigin& origin);
+
+// Finds added tokens in texts, the leftmost first and of those the longest.
+class AddedMatcher {
+ public:
+  explicit AddedMatcher(std::vector<const AddedToken*> tokens);
+
+  bool empty() const { return tokens_.empty(); }
+
+  // Calls text(part) and token(id) for what the text is made of, in order.
+  template <class OnText, class OnToken>
+  void split(std::string_view text, OnText on_text, OnToken on_token) const;
+
+ private:
+  const AddedToken* match(std::string_view text, size_t at) const;
+
+  std::vector<const AddedToken*> tokens_;  // longest first
+  std::array<bool, 256> first_{};          // bytes that a token begins with
+};
+
+// Encodes texts with a tokenizer that outlives it. Remembers words: one per thread.
+class BpeEncoder {
+ public:
+  BpeEncoder(const BpeTokenizer& tokenizer, Specials specials);
+
+  // Appends the ids of a text; a UserError names the byte of what cannot be encoded.
+  void encode(std::string_view text, const TextOrigin& origin, std::vector<int32_t>& ids);
+
+ private:
+  static constexpr size_t kKeyBytes = 32;
+  static constexpr size_t kCachedIds = 7;
+
+  // A word of up to 31 bytes, its length in the last one, and its ids.
+  struct alignas(64) CacheEntry {
+    std::array<uint64_t, kKeyBytes / 8> key{};
+    std::array<int32_t, kCachedIds> ids{};
+    int32_t count = 0;
+  };
+
+  void check_bytes(std::string_view text, const TextOrigin& origin) const;
+  void encode_section(std::string_view text, const TextOrigin& origin, std::vector<int32_t>& ids);
+  void encode_words(std::string_view text, const TextOrigin& origin, std::vector<int32_t>& ids);
+  void encode_word(std::string_view word, std::vector<int32_t>& ids);
+  void merge_word(std::string_view word);
+
+  const BpeTokenizer& tokenizer_;
+  AddedMatcher raw_;
+  AddedMatcher normalized_;
+  WordMerger merger_;
+  std::vector<CacheEntry> cache_;
+  std::vector<int32_t> word_ids_;
+};
+
+}  // namespace weft

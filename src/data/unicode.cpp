@@ -1,0 +1,33 @@
+// Builds the table of classes from its ranges.
+#include "data/unicode.h"
+
+#include <algorithm>
+#include <map>
+
+namespace weft {
+
+const CharTable& CharTable::get() {
+  static const CharTable table;
+  return table;
+}
+
+CharTable::CharTable() {
+  using Page = std::array<CharClass, 256>;
+  std::map<Page, uint16_t> known;
+  std::span<const CharRange> ranges = char_ranges();
+  auto range = ranges.begin();
+  for (size_t page = 0; page < pages_.size(); ++page) {
+    Page classes{};
+    for (size_t i = 0; i < classes.size(); ++i) {
+      const auto code_point = static_cast<char32_t>(page * 256 + i);
+      while (range != ranges.end() && range->last < code_point) ++range;
+      const bool inside = range != ranges.end() && range->first <= code_point;
+      classes[i] = inside ? range->char_class : CharClass::Other;
+    }
+    const auto [found, fresh] = known.emplace(classes, static_cast<uint16_t>(known.size()));
+    if (fresh) classes_.insert(classes_.end(), classes.begin(), classes.end());
+    pages_[page] = found->second;
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,41 @@
+// Classes of characters that tokenizers split by, from the general categories of Unicode.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace weft {
+
+// Symbol is punctuation and symbols; Space is the property White_Space; Other is all the rest.
+enum class CharClass : uint8_t { Other, Letter, Mark, Number, Symbol, Space };
+
+struct CharRange {
+  char32_t first;
+  char32_t last;
+  CharClass char_class;
+};
+
+// Every character that is not Other, in order; generated.
+std::span<const CharRange> char_ranges();
+
+// Looks up classes in pages of 256 characters; equal pages are stored once.
+class CharTable {
+ public:
+  // The one table there is.
+  static const CharTable& get();
+
+  // The class of a code point, at most kMaxCodePoint.
+  CharClass operator[](char32_t code_point) const {
+    return classes_[size_t{pages_[code_point >> 8]} * 256 + (code_point & 0xff)];
+  }
+
+ private:
+  CharTable();
+
+  std::array<uint16_t, 0x1100> pages_{};
+  std::vector<CharClass> classes_;
+};
+
+}  // namespace weft
