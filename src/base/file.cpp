@@ -2,6 +2,7 @@
 #include "base/file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -116,14 +117,32 @@ std::string read_text_file(const std::string& path, int64_t max_bytes) {
   }
 }
 
-OutputFile::OutputFile(std::string path) : path_(std::move(path)) {
+OutputFile::OutputFile(std::string path) : OutputFile(path, partial_name(path), O_EXCL) {}
+
+OutputFile::OutputFile(std::string path, std::string partial, int flags) : path_(std::move(path)) {
   // Found here rather than at the rename, before the work whose result would be lost.
   struct stat status {};
   if (::stat(path_.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) fail(EISDIR);
-  const std::string partial = partial_name(path_);
-  descriptor_ = ::open(partial.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  descriptor_ = ::open(partial.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0666);
   if (descriptor_ < 0) fail(errno);
-  partial_ = partial;
+  partial_ = std::move(partial);
+}
+
+OutputFile OutputFile::resume(std::string path, int64_t keep) {
+  OutputFile file(path, path + ".partial", 0);
+  if (::flock(file.descriptor_, LOCK_EX | LOCK_NB) != 0) {
+    file.partial_.clear();  // it is the other process's
+    throw UserError(ExitCode::CannotWrite,
+                    cat(path, ": another process is writing it; wait for it to end"));
+  }
+  struct stat status {};
+  if (::fstat(file.descriptor_, &status) != 0) file.fail(errno);
+  INPUT_CHECK(status.st_size >= keep, path, ".partial: file has ", status.st_size,
+              " bytes, expected at least ", keep, " to go on with; remove it and start again");
+  if (::ftruncate(file.descriptor_, keep) != 0) file.fail(errno);
+  if (::lseek(file.descriptor_, keep, SEEK_SET) != keep) file.fail(errno);
+  file.size_ = keep;
+  return file;
 }
 
 OutputFile::OutputFile(OutputFile&& other) noexcept
@@ -154,9 +173,13 @@ void OutputFile::write(std::string_view text) {
   write(std::as_bytes(std::span(text.data(), text.size())));
 }
 
-void OutputFile::finish() {
+void OutputFile::sync() {
   CHECK(descriptor_ >= 0, path_, " is not open for writing");
   if (::fsync(descriptor_) != 0) fail(errno);
+}
+
+void OutputFile::finish() {
+  sync();
   // Some file systems report a full disk only here.
   if (::close(std::exchange(descriptor_, -1)) != 0) fail(errno);
 }

@@ -41,6 +41,11 @@ std::string read_text_file(const std::string& path, int64_t max_bytes);
 class OutputFile {
  public:
   explicit OutputFile(std::string path);
+
+  // Goes on with what a killed process left as `path.partial`, of which the first `keep` bytes
+  // count. Another process that writes it is an error.
+  static OutputFile resume(std::string path, int64_t keep);
+
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&&) = delete;
   ~OutputFile();
@@ -51,6 +56,9 @@ class OutputFile {
   // Bytes written so far.
   int64_t size() const { return size_; }
 
+  // Forces the bytes written so far to the disk.
+  void sync();
+
   // Forces the bytes to the disk and closes the partial file, so that only the rename is left.
   // Files that belong together are all finished before the first is committed.
   void finish();
@@ -59,6 +67,8 @@ class OutputFile {
   void commit();
 
  private:
+  OutputFile(std::string path, std::string partial, int flags);
+
   [[noreturn]] void fail(int error);
   void discard() noexcept;
 

@@ -17,13 +17,11 @@ namespace {
 constexpr size_t kCacheEntries = size_t{1} << 16;
 
 // Names of the token that ends a document, in tokenizers in use.
-constexpr std::string_view kEndNames[] = {"<|endoftext|>",
-                                          "<|end_of_text|>",
-                                          "<\xef\xbd\x9c"
-                                          "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>",
-                                          "</s>",
-                                          "<|im_end|>",
-                                          "<eos>"};
+constexpr std::string_view kDeepSeekEnd =
+    "<\xef\xbd\x9c"
+    "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>";
+constexpr std::string_view kEndNames[] = {"<|endoftext|>", "<|end_of_text|>", kDeepSeekEnd,
+                                          "</s>",          "<|im_end|>",      "<eos>"};
 
 uint64_t hash_of(const BpeParts& parts) {
   Hasher hasher;

@@ -25,44 +25,88 @@ void fill_synthetic(PhiloxKey key, int64_t step, int64_t sample, int64_t seq_len
   }
 }
 
+// Window `begin` of a file and the one that is one token further.
+void copy_window(const TokenFile& file, int64_t begin, int64_t seq_len, int32_t* tokens,
+                 int32_t* targets) {
+  for (int64_t i = 0; i < seq_len; ++i) {
+    tokens[i] = static_cast<int32_t>(file.at(begin + i));
+    targets[i] = static_cast<int32_t>(file.at(begin + i + 1));
+  }
+}
+
+// Every file of a mix has a stream of its own; a single file's does not depend on mixes.
+PhiloxKey window_key(uint64_t seed, size_t file) {
+  return random_key(seed, hash_text(file == 0 ? "data.windows" : cat("data.windows.", file)));
+}
+
 }  // namespace
 
-TokenSource::TokenSource(std::optional<TokenFile> file, int64_t vocab_size)
-    : file_(std::move(file)), vocab_size_(vocab_size) {}
+TokenSource::TokenSource(std::vector<WeightedFile> files, int64_t vocab_size)
+    : files_(std::move(files)), vocab_size_(vocab_size) {
+  for (const WeightedFile& file : files_) total_weight_ += file.weight;
+}
 
 TokenSource TokenSource::synthetic(int64_t vocab_size) {
   CHECK(vocab_size >= 1 && vocab_size <= INT32_MAX, "vocabulary of ", vocab_size);
-  return TokenSource(std::nullopt, vocab_size);
+  return TokenSource({}, vocab_size);
 }
 
 TokenSource TokenSource::file(TokenFile file, int64_t seq_len, int64_t vocab_size) {
-  CHECK(vocab_size >= 1 && vocab_size <= INT32_MAX, "vocabulary of ", vocab_size);
-  INPUT_CHECK(file.size() > seq_len, file.path(), ": file has ", file.size(),
-              " tokens, expected at least ", seq_len + 1, " for one window of ", seq_len,
-              "; use more text or a smaller training.seq_len");
-  file.check_vocabulary(vocab_size);
-  return TokenSource(std::move(file), vocab_size);
+  std::vector<WeightedFile> files;
+  files.push_back({std::move(file), 1.0});
+  return mix(std::move(files), seq_len, vocab_size);
+}
+
+TokenSource TokenSource::mix(std::vector<WeightedFile> files, int64_t seq_len, int64_t vocab_size) {
+  CHECK(!files.empty() && vocab_size >= 1 && vocab_size <= INT32_MAX, files.size(), vocab_size);
+  for (const WeightedFile& weighted : files) {
+    const TokenFile& file = weighted.file;
+    CHECK(weighted.weight > 0, file.path(), weighted.weight);
+    INPUT_CHECK(file.size() > seq_len, file.path(), ": file has ", file.size(),
+                " tokens, expected at least ", seq_len + 1, " for one window of ", seq_len,
+                "; use more text or a smaller training.seq_len");
+    file.check_vocabulary(vocab_size);
+  }
+  return TokenSource(std::move(files), vocab_size);
+}
+
+size_t TokenSource::choose_file(const BatchSpec& spec, int64_t sample) const {
+  if (files_.size() == 1) return 0;
+  constexpr uint64_t kSteps = uint64_t{1} << 53;
+  const PhiloxKey key = random_key(spec.seed, hash_text("data.mix"));
+  const uint64_t draw =
+      random_below(key, static_cast<uint64_t>(spec.step), static_cast<uint64_t>(sample), kSteps);
+  double left = static_cast<double>(draw) / static_cast<double>(kSteps) * total_weight_;
+  for (size_t i = 0; i + 1 < files_.size(); ++i) {
+    left -= files_[i].weight;
+    if (left < 0) return i;
+  }
+  return files_.size() - 1;
 }
 
 void TokenSource::batch(const BatchSpec& spec, int32_t* tokens, int32_t* targets) const {
-  const PhiloxKey key = random_key(spec.seed, hash_text(file_ ? "data.windows" : "data.synthetic"));
+  const PhiloxKey synthetic_key = random_key(spec.seed, hash_text("data.synthetic"));
   for (int64_t i = 0; i < spec.count; ++i) {
     const int64_t sample = spec.first_sample + i;
     int32_t* x = tokens + i * spec.seq_len;
     int32_t* y = targets + i * spec.seq_len;
-    if (!file_) {
-      fill_synthetic(key, spec.step, sample, spec.seq_len, vocab_size_, x, y);
+    if (files_.empty()) {
+      fill_synthetic(synthetic_key, spec.step, sample, spec.seq_len, vocab_size_, x, y);
       continue;
     }
-    const auto places = static_cast<uint64_t>(file_->size() - spec.seq_len);
+    const size_t chosen = choose_file(spec, sample);
+    const TokenFile& file = files_[chosen].file;
+    const auto places = static_cast<uint64_t>(file.size() - spec.seq_len);
     const uint64_t begin =
-        random_below(key, static_cast<uint64_t>(spec.step), static_cast<uint64_t>(sample), places);
-    copy_window(static_cast<int64_t>(begin), spec.seq_len, x, y);
+        random_below(window_key(spec.seed, chosen), static_cast<uint64_t>(spec.step),
+                     static_cast<uint64_t>(sample), places);
+    copy_window(file, static_cast<int64_t>(begin), spec.seq_len, x, y);
   }
 }
 
 int64_t TokenSource::validation_windows(int64_t seq_len) const {
-  return file_ ? (file_->size() - 1) / seq_len : int64_t{1} << 20;
+  const TokenFile* file = token_file();
+  return file != nullptr ? (file->size() - 1) / seq_len : int64_t{1} << 20;
 }
 
 void TokenSource::validation_batch(const ValidationSpec& spec, int32_t* tokens,
@@ -74,19 +118,11 @@ void TokenSource::validation_batch(const ValidationSpec& spec, int32_t* tokens,
     const int64_t window = spec.first_window + i;
     int32_t* x = tokens + i * spec.seq_len;
     int32_t* y = targets + i * spec.seq_len;
-    if (file_) {
-      copy_window(window * spec.seq_len, spec.seq_len, x, y);
+    if (token_file() != nullptr) {
+      copy_window(*token_file(), window * spec.seq_len, spec.seq_len, x, y);
     } else {
       fill_synthetic(key, 0, window, spec.seq_len, vocab_size_, x, y);
     }
-  }
-}
-
-void TokenSource::copy_window(int64_t begin, int64_t seq_len, int32_t* tokens,
-                              int32_t* targets) const {
-  for (int64_t i = 0; i < seq_len; ++i) {
-    tokens[i] = static_cast<int32_t>(file_->at(begin + i));
-    targets[i] = static_cast<int32_t>(file_->at(begin + i + 1));
   }
 }
 

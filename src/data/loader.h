@@ -4,7 +4,7 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <vector>
 
 #include "data/token_file.h"
 
@@ -26,6 +26,12 @@ struct ValidationSpec {
   int64_t seq_len = 0;
 };
 
+// A file of a mix; weights are positive and need not add up to anything.
+struct WeightedFile {
+  TokenFile file;
+  double weight = 1;
+};
+
 class TokenSource {
  public:
   // Uniformly random ids below `vocab_size`, without a file.
@@ -33,6 +39,10 @@ class TokenSource {
 
   // Windows of a file that must hold at least one of seq_len + 1 tokens, all below `vocab_size`.
   static TokenSource file(TokenFile file, int64_t seq_len, int64_t vocab_size);
+
+  // Windows of several such files: each sample comes from one of them, in proportion to the
+  // weights. Validation reads the first.
+  static TokenSource mix(std::vector<WeightedFile> files, int64_t seq_len, int64_t vocab_size);
 
   // Fills count x seq_len tokens and targets: sample g starts at a uniformly random place.
   void batch(const BatchSpec& spec, int32_t* tokens, int32_t* targets) const;
@@ -43,16 +53,18 @@ class TokenSource {
   // Fills count x seq_len tokens and targets: window w starts at token w * seq_len.
   void validation_batch(const ValidationSpec& spec, int32_t* tokens, int32_t* targets) const;
 
-  // The file behind it, or null.
-  const TokenFile* token_file() const { return file_ ? &*file_ : nullptr; }
+  // The first file behind it, or null.
+  const TokenFile* token_file() const { return files_.empty() ? nullptr : &files_.front().file; }
 
  private:
-  TokenSource(std::optional<TokenFile> file, int64_t vocab_size);
+  TokenSource(std::vector<WeightedFile> files, int64_t vocab_size);
 
-  void copy_window(int64_t begin, int64_t seq_len, int32_t* tokens, int32_t* targets) const;
+  // Which file a sample comes from.
+  size_t choose_file(const BatchSpec& spec, int64_t sample) const;
 
-  std::optional<TokenFile> file_;
+  std::vector<WeightedFile> files_;  // empty: synthetic
   int64_t vocab_size_;
+  double total_weight_ = 0;
 };
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// Two walks over mapped files; tokens leave through a buffer of fixed size.
+// Characters and bytes: two walks over mapped files; tokens leave through a buffer of fixed size.
 #include "data/prepare.h"
 
 #include <algorithm>
@@ -7,6 +7,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "data/prepare_merges.h"
+#include "data/text_source.h"
 #include "data/token_file.h"
 #include "data/utf8.h"
 
@@ -17,14 +19,13 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kBuffer = size_t{1} << 20;
-constexpr size_t kReportEvery = size_t{1} << 16;
 
 // Bytes done over both walks.
 class Progress {
  public:
   Progress(const std::vector<std::string>& files, const ProgressOptions& options)
       : bar_("prepare", 2 * total_size(files), options) {}
-  void add(size_t bytes) { bar_.update(done_ += static_cast<int64_t>(bytes)); }
+  void add(int64_t bytes) { bar_.update(done_ += bytes); }
 
  private:
   static int64_t total_size(const std::vector<std::string>& files) {
@@ -41,28 +42,28 @@ class Progress {
   int64_t done_ = 0;
 };
 
-// Calls visit(code point or byte) for every token of every file.
+// Calls visit(code point or byte) for every token of every document.
 template <class Visit>
-void walk(const std::vector<std::string>& files, TokenizerKind kind, Progress& progress,
+void walk(const std::vector<std::string>& files, const PrepareOptions& options, Progress& progress,
           Visit visit) {
-  for (const std::string& path : files) {
-    const MappedFile file = MappedFile::open(path);
-    const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()),
-                                file.bytes().size());
-    for (size_t at = 0, reported = 0; at < text.size();) {
-      if (kind == TokenizerKind::Byte) {
+  const auto walk_text = [&](std::string_view text, const TextOrigin& origin) {
+    for (size_t at = 0; at < text.size();) {
+      if (options.tokenizer == TokenizerKind::Byte) {
         visit(static_cast<char32_t>(static_cast<unsigned char>(text[at++])));
       } else {
         const std::optional<char32_t> code_point = next_code_point(text, at);
-        INPUT_CHECK(code_point, path, ": invalid UTF-8 at byte ", at,
+        INPUT_CHECK(code_point, origin.where, ": invalid UTF-8 at byte ",
+                    origin.offset + static_cast<int64_t>(at),
                     "; convert the file or use the byte tokenizer");
         visit(*code_point);
       }
-      if (at - reported >= kReportEvery || at == text.size()) {
-        progress.add(at - reported);
-        reported = at;
-      }
     }
+  };
+  for (const std::string& path : files) {
+    const MappedFile file = MappedFile::open(path);
+    const auto size = static_cast<int64_t>(file.bytes().size());
+    visit_documents({&file, 0, size}, options.field, walk_text);
+    progress.add(size);
   }
 }
 
@@ -113,10 +114,12 @@ struct Survey {
 };
 
 // First walk: how many tokens, and which characters.
-Survey survey(const std::vector<std::string>& files, TokenizerKind kind, Progress& progress) {
+Survey survey(const std::vector<std::string>& files, const PrepareOptions& options,
+              Progress& progress) {
+  const TokenizerKind kind = options.tokenizer;
   int64_t tokens = 0;
   std::vector<bool> seen(kind == TokenizerKind::Char ? kMaxCodePoint + 1 : 256);
-  walk(files, kind, progress, [&](char32_t unit) {
+  walk(files, options, progress, [&](char32_t unit) {
     seen[unit] = true;
     ++tokens;
   });
@@ -128,27 +131,6 @@ Survey survey(const std::vector<std::string>& files, TokenizerKind kind, Progres
   INPUT_CHECK(vocabulary.size() <= 65536, "the text has ", vocabulary.size(),
               " different characters, expected at most 65536; use the byte tokenizer");
   return {Tokenizer::characters(std::move(vocabulary)), tokens};
-}
-
-void add_folder(const fs::path& folder, const fs::path& output, std::vector<std::string>& files) {
-  std::error_code error;
-  fs::recursive_directory_iterator walk_folder(folder, error);
-  INPUT_CHECK(!error, folder.string(), ": cannot read the folder: ", error.message());
-  std::vector<std::string> found;
-  for (auto entry = begin(walk_folder); entry != end(walk_folder); entry.increment(error)) {
-    const bool hidden = entry->path().filename().string().starts_with('.');
-    std::error_code ignored;
-    const bool is_output = fs::equivalent(entry->path(), output, ignored);
-    if (entry->is_directory(ignored)) {
-      if (hidden || is_output) entry.disable_recursion_pending();
-    } else if (!hidden && entry->is_regular_file(ignored) && entry->file_size(ignored) > 0) {
-      found.push_back(entry->path().string());
-    }
-  }
-  INPUT_CHECK(!error, folder.string(), ": cannot read the folder: ", error.message());
-  INPUT_CHECK(!found.empty(), folder.string(), ": the folder holds no text files");
-  std::sort(found.begin(), found.end());
-  files.insert(files.end(), found.begin(), found.end());
 }
 
 // How many tokens train, in the arithmetic of nanoGPT: int(n * 0.9).
@@ -163,29 +145,16 @@ int64_t train_share(int64_t tokens, double validation_fraction) {
 
 }  // namespace
 
-std::vector<std::string> list_text_files(const PrepareOptions& options) {
-  USER_CHECK(!options.inputs.empty(), "no input named, expected text files or folders");
-  std::vector<std::string> files;
-  for (const std::string& input : options.inputs) {
-    std::error_code ignored;
-    const bool same = fs::equivalent(input, options.output_folder, ignored);
-    USER_CHECK(!same, input, ": is an input and the output folder; name another output folder");
-    if (fs::is_directory(input, ignored)) {
-      add_folder(input, options.output_folder, files);
-    } else {
-      files.push_back(input);
-    }
-  }
-  return files;
-}
-
 PrepareResult prepare(const PrepareOptions& options) {
+  if (options.tokenizer == TokenizerKind::Bpe) return prepare_merges(options);
+  USER_CHECK(options.end_token.empty(), "the ", name_of(options.tokenizer),
+             " tokenizer has no end token; leave it out");
   const double fraction = options.validation_fraction;
   USER_CHECK(fraction >= 0.0 && fraction < 1.0, "validation fraction is ", fraction,
              ", expected 0 or more and below 1");
-  const std::vector<std::string> files = list_text_files(options);
+  const std::vector<std::string> files = list_text_files(options.inputs, options.output_folder);
   Progress progress(files, options.progress);
-  const Survey text = survey(files, options.tokenizer, progress);
+  const Survey text = survey(files, options, progress);
   const int64_t train_tokens = train_share(text.tokens, fraction);
 
   make_directories(options.output_folder);
@@ -194,7 +163,7 @@ PrepareResult prepare(const PrepareOptions& options) {
   writers.emplace_back(options.output_folder, "train.bin");
   if (train_tokens < text.tokens) writers.emplace_back(options.output_folder, "val.bin");
   int64_t position = 0;
-  walk(files, options.tokenizer, progress, [&](char32_t unit) {
+  walk(files, options, progress, [&](char32_t unit) {
     const int32_t id = options.tokenizer == TokenizerKind::Byte ? static_cast<int32_t>(unit)
                                                                 : text.tokenizer.id_of(unit);
     INPUT_CHECK(id >= 0 && position < text.tokens,
@@ -208,10 +177,7 @@ PrepareResult prepare(const PrepareOptions& options) {
                        .train_tokens = train_tokens,
                        .validation_tokens = text.tokens - train_tokens,
                        .written = {}};
-  const TokenFileInfo info{.tokens = 0,
-                           .vocab_size = text.tokenizer.vocab_size(),
-                           .tokenizer = text.tokenizer,
-                           .source = options.inputs};
+  const TokenFileInfo info{.tokenizer = refer_to(text.tokenizer), .source = options.inputs};
   for (TokenWriter& writer : writers) writer.finish(info);
   for (TokenWriter& writer : writers) {
     writer.commit();

@@ -1,9 +1,13 @@
-// Turns text into token files: <folder>/train.bin and val.bin with their JSONs. The text is mapped
-// and walked twice (vocabulary and count, then encoding), never held; all outputs are complete on
-// disk before the first of them gets its name.
+// Turns text into token files: <folder>/train.bin and val.bin with their JSONs. Text is mapped and
+// never held; all outputs are complete on disk before the first of them gets its name.
+//
+// Characters and bytes are walked twice (vocabulary and count, then encoding), and the first
+// (1 - validation_fraction) of all tokens train. Merges are encoded in one walk, by several
+// threads, and the first part of the text trains; a run that was killed goes on where it was.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,25 +17,26 @@
 namespace weft {
 
 struct PrepareOptions {
-  std::vector<std::string> inputs;  // text files, and folders of them
+  std::vector<std::string> inputs;  // text files, .jsonl files, and folders of them
   std::string output_folder;
   TokenizerKind tokenizer = TokenizerKind::Char;
-  double validation_fraction = 0.1;  // 0: no validation file
-  ProgressOptions progress;
+  std::optional<Tokenizer> merges = {};  // for TokenizerKind::Bpe
+  std::string end_token = {};            // text of the added token between documents; empty: none
+  std::string field = "text";            // of a .jsonl file's objects
+  double validation_fraction = 0.1;      // 0: no validation file
+  int64_t threads = 0;                   // 0: every core; the result does not depend on it
+  ProgressOptions progress = {};
 };
 
 struct PrepareResult {
   Tokenizer tokenizer = Tokenizer::bytes();
   int64_t train_tokens = 0;
   int64_t validation_tokens = 0;
-  std::vector<std::string> written;  // paths of the token files
+  std::vector<std::string> written = {};  // paths of the token files
+  bool resumed = false;                   // whether a killed run was gone on with
 };
 
-// The files that the inputs name: folders are walked in the order of paths, leaving out hidden and
-// empty files.
-std::vector<std::string> list_text_files(const PrepareOptions& options);
-
-// Prepares the data: the first (1 - validation_fraction) of all tokens train, the rest validate.
+// Prepares the data.
 PrepareResult prepare(const PrepareOptions& options);
 
 }  // namespace weft

@@ -1,7 +1,9 @@
 // Layouts are told apart by the magic number alone; a JSON beside the file says that it has none.
 #include "data/token_file.h"
 
+#include <charconv>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -71,18 +73,62 @@ TokenAt find_max(const std::byte* data, int64_t count) {
   return best;
 }
 
+// The hash as sixteen digits, as hex64 writes it.
+uint64_t parse_hash(const std::string& text, std::string_view where) {
+  uint64_t hash = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), hash, 16);
+  INPUT_CHECK(error == std::errc() && hex64(hash) == text, where, ": tokenizer hash is ",
+              in_quotes(text), ", expected 16 hexadecimal digits");
+  return hash;
+}
+
+TokenizerRef parse_tokenizer_ref(const nlohmann::json& json, int64_t vocab_size,
+                                 std::string_view where) {
+  if (json_string(json, "kind", where) != name_of(TokenizerKind::Bpe)) {
+    const TokenizerRef ref = refer_to(Tokenizer::from_json(json, where));
+    INPUT_CHECK(vocab_size == ref.vocab_size, where, ": \"vocab_size\" is ", vocab_size,
+                ", its tokenizer has ", ref.vocab_size);
+    return ref;
+  }
+  const std::string file = json_string(json, "file", where);
+  INPUT_CHECK(!file.empty() && file.find('/') == std::string::npos, where, ": tokenizer file is ",
+              in_quotes(file), ", expected a name in the same folder");
+  return {.kind = TokenizerKind::Bpe,
+          .hash = parse_hash(json_string(json, "hash", where), where),
+          .vocab_size = vocab_size,
+          .whole = {},
+          .file = file};
+}
+
 }  // namespace
 
-TokenLayout parse_token_layout(std::span<const std::byte> file, TokenHeader header,
-                               std::string_view where) {
-  if (header == TokenHeader::Detect && file.size() >= 4) {
+TokenLayout parse_token_layout(std::span<const std::byte> file, std::string_view where) {
+  if (file.size() >= 4) {
     for (const HeaderKind& kind : kHeaderKinds) {
       if (header_field(file, 0) == kind.magic) return with_header(file, kind, where);
     }
   }
-  INPUT_CHECK(file.size() % 2 == 0, where, ": file has ", file.size(),
-              " bytes, expected an even number for 16-bit tokens");
-  return {.begin = 0, .bytes_per_token = 2, .tokens = static_cast<int64_t>(file.size() / 2)};
+  return plain_token_layout(file, 2, where);
+}
+
+TokenLayout plain_token_layout(std::span<const std::byte> file, int64_t bytes_per_token,
+                               std::string_view where) {
+  const auto size = static_cast<int64_t>(file.size());
+  INPUT_CHECK(size % bytes_per_token == 0, where, ": file has ", size,
+              bytes_per_token == 2 ? " bytes, expected an even number for 16-bit tokens"
+                                   : " bytes, expected a multiple of 4 for 32-bit tokens");
+  return {.begin = 0, .bytes_per_token = bytes_per_token, .tokens = size / bytes_per_token};
+}
+
+TokenizerRef refer_to(const Tokenizer& tokenizer) {
+  TokenizerRef ref{
+      .kind = tokenizer.kind(), .hash = tokenizer.hash(), .vocab_size = tokenizer.vocab_size()};
+  if (tokenizer.kind() == TokenizerKind::Bpe) {
+    ref.file = tokenizer.file_name();
+  } else {
+    ref.whole = tokenizer;
+  }
+  return ref;
 }
 
 TokenFileInfo parse_token_info(std::string_view text, std::string_view where) {
@@ -91,16 +137,17 @@ TokenFileInfo parse_token_info(std::string_view text, std::string_view where) {
   INPUT_CHECK(format == kInfoFormat, where, ": \"format\" is ", in_quotes(format), ", expected \"",
               kInfoFormat, "\"");
   const std::string dtype = json_string(root, "dtype", where);
-  INPUT_CHECK(dtype == "uint16", where, ": \"dtype\" is ", in_quotes(dtype),
-              ", expected \"uint16\"");
+  INPUT_CHECK(dtype == "uint16" || dtype == "uint32", where, ": \"dtype\" is ", in_quotes(dtype),
+              ", expected \"uint16\" or \"uint32\"");
   TokenFileInfo info;
+  info.bytes_per_token = dtype == "uint16" ? 2 : 4;
   info.tokens = json_int(root, "tokens", where);
-  info.vocab_size = json_int(root, "vocab_size", where);
-  INPUT_CHECK(info.vocab_size >= 1 && info.vocab_size <= 65536, where, ": \"vocab_size\" is ",
-              info.vocab_size, ", expected 1 to 65536 for 16-bit tokens");
-  info.tokenizer = Tokenizer::from_json(json_member(root, "tokenizer", where), where);
-  INPUT_CHECK(info.vocab_size == info.tokenizer.vocab_size(), where, ": \"vocab_size\" is ",
-              info.vocab_size, ", its tokenizer has ", info.tokenizer.vocab_size());
+  const int64_t vocab_size = json_int(root, "vocab_size", where);
+  const int64_t most = dtype == "uint16" ? 65536 : INT32_MAX;
+  INPUT_CHECK(vocab_size >= 1 && vocab_size <= most, where, ": \"vocab_size\" is ", vocab_size,
+              ", expected 1 to ", most, " for ", 8 * info.bytes_per_token, "-bit tokens");
+  info.tokenizer = parse_tokenizer_ref(json_member(root, "tokenizer", where), vocab_size, where);
+  if (root.contains("end_token")) info.end_token = json_int(root, "end_token", where);
   if (root.contains("source")) {
     const nlohmann::json& source = root["source"];
     INPUT_CHECK(source.is_array(), where, ": \"source\" is ", source.type_name(),
@@ -115,12 +162,20 @@ TokenFileInfo parse_token_info(std::string_view text, std::string_view where) {
 }
 
 std::string token_info_text(const TokenFileInfo& info) {
-  const nlohmann::ordered_json root = {{"format", kInfoFormat},
-                                       {"dtype", "uint16"},
-                                       {"tokens", info.tokens},
-                                       {"vocab_size", info.vocab_size},
-                                       {"tokenizer", info.tokenizer.to_json()},
-                                       {"source", info.source}};
+  const TokenizerRef& tokenizer = info.tokenizer;
+  nlohmann::ordered_json root = {{"format", kInfoFormat},
+                                 {"dtype", info.bytes_per_token == 2 ? "uint16" : "uint32"},
+                                 {"tokens", info.tokens},
+                                 {"vocab_size", tokenizer.vocab_size}};
+  if (tokenizer.whole) {
+    root["tokenizer"] = tokenizer.whole->to_json();
+  } else {
+    root["tokenizer"] = {{"kind", name_of(tokenizer.kind)},
+                         {"hash", hex64(tokenizer.hash)},
+                         {"file", tokenizer.file}};
+  }
+  if (info.end_token) root["end_token"] = *info.end_token;
+  root["source"] = info.source;
   // Paths need not be UTF-8; what is not is replaced.
   return root.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
@@ -132,8 +187,8 @@ TokenFile TokenFile::open(const std::string& path) {
   if (path_exists(info_path)) {
     info = parse_token_info(read_text_file(info_path, kMaxInfoBytes), info_path);
   }
-  const TokenLayout layout =
-      parse_token_layout(file.bytes(), info ? TokenHeader::None : TokenHeader::Detect, path);
+  const TokenLayout layout = info ? plain_token_layout(file.bytes(), info->bytes_per_token, path)
+                                  : parse_token_layout(file.bytes(), path);
   INPUT_CHECK(!info || info->tokens == layout.tokens, info_path, ": \"tokens\" is ",
               info ? info->tokens : 0, ", the token file holds ", layout.tokens,
               "; prepare the data again");
@@ -149,9 +204,21 @@ int64_t TokenFile::at(int64_t i) const {
   return layout_.bytes_per_token == 2 ? load_token<uint16_t>(data) : load_token<uint32_t>(data);
 }
 
+Tokenizer TokenFile::tokenizer() const {
+  CHECK(info_, path(), " has no tokenizer");
+  if (info_->tokenizer.whole) return *info_->tokenizer.whole;
+  const std::string file =
+      (std::filesystem::path(path()).parent_path() / info_->tokenizer.file).string();
+  Tokenizer tokenizer = Tokenizer::bpe(load_bpe(file));
+  INPUT_CHECK(tokenizer.hash() == info_->tokenizer.hash, file, ": tokenizer is ",
+              tokenizer.identity(), ", expected that of ", path(), ": ",
+              info_->tokenizer.identity(), "; put the right file back or prepare the data again");
+  return tokenizer;
+}
+
 std::optional<int64_t> TokenFile::vocab_size() const {
   if (!info_) return std::nullopt;
-  return info_->vocab_size;
+  return info_->tokenizer.vocab_size;
 }
 
 TokenAt TokenFile::max_token() const {

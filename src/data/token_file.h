@@ -1,7 +1,7 @@
 // Token files, memory-mapped. Three layouts are read as they are: nanoGPT's headerless uint16, and
 // llm.c's 1024-byte header with uint16 (magic 20240520) or uint32 (20240801) tokens. `weft data
-// prepare` writes the first, with a JSON of the same name plus ".json" beside it that says what the
-// ids mean. All integers are little-endian.
+// prepare` writes the first, or uint32 where the vocabulary needs it, with a JSON of the same name
+// plus ".json" beside it that says what the ids mean. All integers are little-endian.
 #pragma once
 
 #include <cstdint>
@@ -24,18 +24,35 @@ struct TokenLayout {
   int64_t tokens = 0;
 };
 
+// The tokenizer that made a token file: in the JSON itself, or a file beside it.
+struct TokenizerRef {
+  TokenizerKind kind = TokenizerKind::Byte;
+  uint64_t hash = 0;
+  int64_t vocab_size = 0;
+  std::optional<Tokenizer> whole = {};
+  std::string file = {};  // its name in the folder of the token file, where `whole` is not set
+
+  std::string identity() const { return tokenizer_identity(kind, vocab_size, hash); }
+};
+
+// Refers to a tokenizer by value or, for merges, by the name of its file.
+TokenizerRef refer_to(const Tokenizer& tokenizer);
+
 // What the JSON beside a token file says.
 struct TokenFileInfo {
   int64_t tokens = 0;
-  int64_t vocab_size = 0;
-  Tokenizer tokenizer = Tokenizer::bytes();
-  std::vector<std::string> source;  // the inputs as they were named
+  int64_t bytes_per_token = 2;
+  TokenizerRef tokenizer;
+  std::optional<int64_t> end_token = {};  // what stands between documents
+  std::vector<std::string> source = {};   // the inputs as they were named
 };
 
-enum class TokenHeader { Detect, None };
+// Finds the tokens in the bytes of a whole file with a header or, without one, of 16-bit tokens;
+// `where` opens every error message.
+TokenLayout parse_token_layout(std::span<const std::byte> file, std::string_view where);
 
-// Finds the tokens in the bytes of a whole file; `where` opens every error message.
-TokenLayout parse_token_layout(std::span<const std::byte> file, TokenHeader header,
+// The same for a file without a header.
+TokenLayout plain_token_layout(std::span<const std::byte> file, int64_t bytes_per_token,
                                std::string_view where);
 
 // Reads and checks the JSON beside a token file.
@@ -64,6 +81,9 @@ class TokenFile {
 
   // Token `i`, below size().
   int64_t at(int64_t i) const;
+
+  // The tokenizer that made it; only where info() is there.
+  Tokenizer tokenizer() const;
 
   // The number of ids of its tokenizer, if that is known.
   std::optional<int64_t> vocab_size() const;

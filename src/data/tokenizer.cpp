@@ -1,4 +1,4 @@
-// Character and byte tokenizers.
+// Character and byte tokenizers, and the common face of all kinds.
 #include "data/tokenizer.h"
 
 #include <algorithm>
@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/hash.h"
 #include "base/json.h"
 #include "data/utf8.h"
@@ -13,6 +14,10 @@
 namespace weft {
 
 namespace {
+
+// Hugging Face has no such kinds, so the file has a name of its own.
+constexpr const char* kOwnFile = "weft_tokenizer.json";
+constexpr int64_t kMaxOwnBytes = int64_t{16} << 20;
 
 std::string code_point_name(char32_t code_point) {
   char name[16];
@@ -37,15 +42,26 @@ std::vector<char32_t> read_vocabulary(const std::string& text, std::string_view 
 }  // namespace
 
 const char* name_of(TokenizerKind kind) {
-  return kind == TokenizerKind::Char ? "char" : "byte";
+  switch (kind) {
+    case TokenizerKind::Char:
+      return "char";
+    case TokenizerKind::Byte:
+      return "byte";
+    case TokenizerKind::Bpe:
+      return "bpe";
+  }
+  CHECK(false, static_cast<int>(kind));
 }
 
-TokenizerKind tokenizer_kind(std::string_view name) {
-  for (const TokenizerKind kind : {TokenizerKind::Char, TokenizerKind::Byte}) {
+std::optional<TokenizerKind> tokenizer_kind(std::string_view name) {
+  for (const auto kind : {TokenizerKind::Char, TokenizerKind::Byte, TokenizerKind::Bpe}) {
     if (name == name_of(kind)) return kind;
   }
-  throw UserError(ExitCode::Config,
-                  cat("tokenizer ", in_quotes(name), " is unknown; use char or byte"));
+  return std::nullopt;
+}
+
+std::string tokenizer_identity(TokenizerKind kind, int64_t vocab_size, uint64_t hash) {
+  return cat(name_of(kind), ", ", vocab_size, " ids, ", hex64(hash));
 }
 
 Tokenizer Tokenizer::bytes() {
@@ -66,6 +82,19 @@ Tokenizer Tokenizer::characters(std::vector<char32_t> vocabulary) {
   return tokenizer;
 }
 
+Tokenizer Tokenizer::bpe(LoadedBpe loaded) {
+  CHECK(loaded.tokenizer != nullptr, "no tokenizer");
+  Tokenizer tokenizer(TokenizerKind::Bpe);
+  tokenizer.bpe_ = std::move(loaded);
+  return tokenizer;
+}
+
+Tokenizer Tokenizer::open(const std::string& folder) {
+  const std::string own = folder + "/" + kOwnFile;
+  if (path_exists(own)) return from_json(read_json_file(own, kMaxOwnBytes), own);
+  return bpe(load_bpe(folder));
+}
+
 Tokenizer Tokenizer::from_json(const nlohmann::json& json, std::string_view where) {
   const std::string kind = json_string(json, "kind", where);
   INPUT_CHECK(kind == "char" || kind == "byte", where, ": tokenizer ", in_quotes(kind),
@@ -81,6 +110,7 @@ Tokenizer Tokenizer::from_json(const nlohmann::json& json, std::string_view wher
 }
 
 nlohmann::json Tokenizer::to_json() const {
+  CHECK(kind_ != TokenizerKind::Bpe, "merges have a file of their own");
   nlohmann::json json = {{"kind", name_of(kind_)}, {"hash", hex64(hash())}};
   if (kind_ == TokenizerKind::Char) {
     std::string vocabulary;
@@ -90,19 +120,30 @@ nlohmann::json Tokenizer::to_json() const {
   return json;
 }
 
+const char* Tokenizer::file_name() const {
+  return kind_ == TokenizerKind::Bpe ? "tokenizer.json" : kOwnFile;
+}
+
+std::string Tokenizer::file_text() const {
+  return kind_ == TokenizerKind::Bpe ? bpe_.json : to_json().dump(2);
+}
+
+const LoadedBpe& Tokenizer::merges() const {
+  CHECK(kind_ == TokenizerKind::Bpe, name_of(kind_));
+  return bpe_;
+}
+
 int64_t Tokenizer::vocab_size() const {
+  if (kind_ == TokenizerKind::Bpe) return bpe_.tokenizer->vocab_size();
   return kind_ == TokenizerKind::Byte ? 256 : static_cast<int64_t>(vocabulary_.size());
 }
 
 uint64_t Tokenizer::hash() const {
+  if (kind_ == TokenizerKind::Bpe) return bpe_.tokenizer->hash();
   Hasher hasher;
   hasher.add(std::string_view(name_of(kind_)));
   for (const char32_t code_point : vocabulary_) hasher.add(uint64_t{code_point});
   return hasher.value();
-}
-
-std::string Tokenizer::identity() const {
-  return cat(name_of(kind_), ", ", vocab_size(), " ids, ", hex64(hash()));
 }
 
 int32_t Tokenizer::id_of(char32_t code_point) const {
@@ -111,6 +152,10 @@ int32_t Tokenizer::id_of(char32_t code_point) const {
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, std::string_view where) const {
   std::vector<int32_t> ids;
+  if (kind_ == TokenizerKind::Bpe) {
+    BpeEncoder(*bpe_.tokenizer, Specials::AsTokens).encode(text, {where}, ids);
+    return ids;
+  }
   ids.reserve(text.size());
   if (kind_ == TokenizerKind::Byte) {
     for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
@@ -132,6 +177,8 @@ std::string Tokenizer::decode(std::span<const int32_t> ids) const {
   for (const int32_t id : ids) {
     if (id < 0 || id >= vocab_size()) {
       append_utf8(text, 0xfffd);
+    } else if (kind_ == TokenizerKind::Bpe) {
+      text += bpe_.tokenizer->decode(id);
     } else if (kind_ == TokenizerKind::Byte) {
       text += static_cast<char>(id);
     } else {

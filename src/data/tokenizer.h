@@ -1,24 +1,30 @@
-// Tokenizers without merges: one id per character of a vocabulary (sorted code points, as nanoGPT's
-// character data has it), or one id per byte. A tokenizer is a value; its hash names the
-// vocabulary, so that data and weights made for different ones are told apart.
+// A tokenizer of any kind: one id per character of a vocabulary (sorted code points, as nanoGPT's
+// character data has it), one id per byte, or byte-pair merges. A tokenizer is a value; its hash
+// names the vocabulary, so that data and weights made for different ones are told apart.
 #pragma once
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "data/tokenizer_files.h"
+
 namespace weft {
 
-enum class TokenizerKind { Char, Byte };
+enum class TokenizerKind { Char, Byte, Bpe };
 
-// "char" or "byte".
+// "char", "byte" or "bpe".
 const char* name_of(TokenizerKind kind);
 
-// The kind of this name; a UserError(Config) naming the choices when there is none.
-TokenizerKind tokenizer_kind(std::string_view name);
+// The kind of this name, if it is one.
+std::optional<TokenizerKind> tokenizer_kind(std::string_view name);
+
+// For logs and comparisons: "char, 65 ids, 0123456789abcdef".
+std::string tokenizer_identity(TokenizerKind kind, int64_t vocab_size, uint64_t hash);
 
 class Tokenizer {
  public:
@@ -28,23 +34,36 @@ class Tokenizer {
   // One id per character; `vocabulary` is sorted and without duplicates.
   static Tokenizer characters(std::vector<char32_t> vocabulary);
 
+  // Byte-pair merges.
+  static Tokenizer bpe(LoadedBpe loaded);
+
+  // The tokenizer kept in a folder with weights: weft_tokenizer.json, or one of load_bpe.
+  static Tokenizer open(const std::string& folder);
+
   // Reads what to_json wrote and checks it against its hash; `where` opens every error message.
   static Tokenizer from_json(const nlohmann::json& json, std::string_view where);
 
-  // {"kind", "hash"} and, for characters, "vocab": all of them in one string.
+  // {"kind", "hash"} and, for characters, "vocab": all of them in one string. Not for merges.
   nlohmann::json to_json() const;
+
+  // The file to keep beside what the tokenizer made: Hugging Face's where it knows the kind.
+  const char* file_name() const;
+  std::string file_text() const;
 
   TokenizerKind kind() const { return kind_; }
   int64_t vocab_size() const;
   uint64_t hash() const;
 
-  // For logs and comparisons: "char, 65 ids, 0123456789abcdef".
-  std::string identity() const;
+  std::string identity() const { return tokenizer_identity(kind_, vocab_size(), hash()); }
 
   // The id of a character, -1 when the vocabulary lacks it.
   int32_t id_of(char32_t code_point) const;
 
-  // The ids of a text; a UserError names the byte of an invalid or unknown character.
+  // The merges and what belongs to them; for Bpe alone.
+  const LoadedBpe& merges() const;
+
+  // The ids of a text, special tokens included; a UserError names the byte of an invalid or unknown
+  // character.
   std::vector<int32_t> encode(std::string_view text, std::string_view where) const;
 
   // The text of these ids; an id beyond the vocabulary becomes U+FFFD.
@@ -56,6 +75,7 @@ class Tokenizer {
   TokenizerKind kind_;
   std::vector<char32_t> vocabulary_;  // empty for bytes
   std::vector<int32_t> ids_;          // by code point, -1 where there is none
+  LoadedBpe bpe_;                     // empty unless Bpe
 };
 
 }  // namespace weft

@@ -92,7 +92,7 @@ LoadedBpe load_tiktoken(const std::string& path, const LoadBpeOptions& options) 
 // The file of a folder that names its tokenizer.
 std::string find_in_folder(const std::string& folder) {
   for (const char* name : {"tokenizer.json", "encoder.json", "vocab.json"}) {
-    const std::string path = (fs::path(folder) / name).string();
+    std::string path = (fs::path(folder) / name).string();
     if (path_exists(path)) return path;
   }
   throw UserError(ExitCode::InputFile,

@@ -177,10 +177,10 @@ json added_json(const AddedToken& token) {
 
 json pre_tokenizer_json(SplitPattern pattern) {
   const bool plain = pattern == SplitPattern::Gpt2;
-  const json bytes = {{"type", "ByteLevel"},
-                      {"add_prefix_space", false},
-                      {"trim_offsets", true},
-                      {"use_regex", plain}};
+  json bytes = {{"type", "ByteLevel"},
+                {"add_prefix_space", false},
+                {"trim_offsets", true},
+                {"use_regex", plain}};
   if (plain) return bytes;
   json stages = json::array();
   for (const std::string& regex : split_regexes(pattern)) {

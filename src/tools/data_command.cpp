@@ -1,11 +1,14 @@
-// weft data prepare | inspect
+// weft data prepare | train-tokenizer | inspect
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "data/prepare.h"
 #include "data/token_file.h"
+#include "data/tokenizer_json.h"
+#include "data/train_bpe.h"
 #include "tools/commands.h"
 
 namespace weft {
@@ -15,37 +18,179 @@ namespace {
 struct PrepareArguments {
   PrepareOptions options;
   std::string tokenizer = "char";
+  LoadBpeOptions tiktoken;
+  std::string end_token;
 };
 
-void run_prepare(const PrepareArguments& arguments) {
-  PrepareOptions options = arguments.options;
-  options.tokenizer = tokenizer_kind(arguments.tokenizer);
-  PrepareResult result = prepare(options);
+// The end token that a tokenizer file names, unless the user does.
+std::string choose_end_token(const PrepareArguments& arguments) {
+  if (arguments.end_token == "none") return "";
+  if (!arguments.end_token.empty()) return arguments.end_token;
+  const BpeTokenizer& tokenizer = *arguments.options.merges->merges().tokenizer;
+  const auto id = tokenizer.end_token();
+  USER_CHECK(id, arguments.tokenizer,
+             ": no added token of a known name ends documents; name one with --end-token, or none");
+  return std::string(tokenizer.decode(*id));
+}
+
+void run_prepare(PrepareArguments arguments) {
+  PrepareOptions& options = arguments.options;
+  const auto kind = tokenizer_kind(arguments.tokenizer);
+  const bool file = !kind || *kind == TokenizerKind::Bpe;
+  options.tokenizer = file ? TokenizerKind::Bpe : *kind;
+  if (file) {
+    USER_CHECK(path_exists(arguments.tokenizer), "tokenizer ", in_quotes(arguments.tokenizer),
+               " is unknown; use char, byte, or the path of a tokenizer file or folder");
+    options.merges = Tokenizer::bpe(load_bpe(arguments.tokenizer, arguments.tiktoken));
+    options.end_token = choose_end_token(arguments);
+  } else {
+    const bool more = !arguments.tiktoken.pattern.empty() || !arguments.tiktoken.special.empty();
+    USER_CHECK(arguments.end_token.empty() && !more, "the ", arguments.tokenizer,
+               " tokenizer has no use for --end-token, --split and --special; leave them out");
+  }
+  const PrepareResult result = prepare(options);
+  if (result.resumed) log_line("went on where an earlier run was ended");
   log_line(cat("tokenizer ", result.tokenizer.identity()));
   log_line(
       cat(result.train_tokens, " tokens to train, ", result.validation_tokens, " to validate"));
   for (const auto& path : result.written) log_line(cat("wrote ", path));
 }
 
-void run_inspect(const std::string& path, int64_t shown) {
-  USER_CHECK(shown >= 0, "command line: --tokens ", shown, " is negative; ask for 0 or more");
-  TokenFile file = TokenFile::open(path);
-  log_line(cat(path, ": ", file.size(), " tokens of ", file.layout().bytes_per_token, " bytes"));
+struct TrainTokenizerArguments {
+  TrainBpeOptions options;
+  std::string output;
+  std::string pattern = "gpt2";
+};
+
+void run_train_tokenizer(const TrainTokenizerArguments& arguments) {
+  TrainBpeOptions options = arguments.options;
+  options.pattern = split_pattern(arguments.pattern);
+  const OutputFile probe(arguments.output);  // before the work, whether it can be written
+  const BpeTokenizer tokenizer(train_bpe(options));
+  write_text_file(arguments.output, tokenizer_json_text(tokenizer.parts()));
+  log_line(cat("tokenizer ",
+               tokenizer_identity(TokenizerKind::Bpe, tokenizer.vocab_size(), tokenizer.hash())));
+  log_line(cat("wrote ", arguments.output));
+}
+
+struct InspectArguments {
+  std::string path;
+  int64_t tokens = 200;
+  int64_t samples = 1;
+};
+
+// What the tokens say as a whole: the largest id, how many there are, and of how many documents.
+void log_counts(const TokenFile& file) {
+  const TokenAt largest = file.max_token();
+  std::vector<bool> seen(static_cast<size_t>(largest.token) + 1);
+  const int64_t end = file.info() ? file.info()->end_token.value_or(-1) : -1;
+  int64_t distinct = 0, ends = 0;
+  for (int64_t i = 0; i < file.size(); ++i) {
+    const auto id = static_cast<size_t>(file.at(i));
+    if (!seen[id]) ++distinct;
+    seen[id] = true;
+    if (file.at(i) == end) ++ends;
+  }
+  log_line(cat("largest id ", largest.token, " at ", largest.position, ", ", distinct,
+               " different ones"));
+  if (end >= 0) log_line(cat(ends + 1, " documents, id ", end, " between them"));
+}
+
+void run_inspect(const InspectArguments& arguments) {
+  USER_CHECK(arguments.tokens >= 0, "command line: --tokens ", arguments.tokens,
+             " is negative; ask for 0 or more");
+  USER_CHECK(arguments.samples >= 1, "command line: --samples ", arguments.samples,
+             " is too few; ask for at least 1");
+  const TokenFile file = TokenFile::open(arguments.path);
+  log_line(cat(arguments.path, ": ", file.size(), " tokens of ", file.layout().bytes_per_token,
+               " bytes"));
   if (file.size() == 0) return;
-  TokenAt largest = file.max_token();
-  log_line(cat("largest id ", largest.token, " at ", largest.position));
-  std::vector<int32_t> ids;
-  for (int64_t i = 0; i < std::min(shown, file.size()); ++i) {
-    ids.push_back(static_cast<int32_t>(file.at(i)));
+  log_counts(file);
+  std::optional<Tokenizer> tokenizer;
+  if (file.info()) tokenizer = file.tokenizer();
+  if (tokenizer) {
+    log_line(cat("tokenizer ", tokenizer->identity()));
+  } else {
+    log_line(cat("no ", arguments.path, ".json beside it, so ids are shown"));
   }
-  if (file.info()) {
-    log_line(cat("tokenizer ", file.info()->tokenizer.identity()));
-    log_line(cat("begins with:\n", file.info()->tokenizer.decode(ids)));
-    return;
+  const int64_t samples = std::min(arguments.samples, file.size());
+  for (int64_t sample = 0; sample < samples; ++sample) {
+    // Evenly over the file, the first at its beginning.
+    const int64_t begin = sample * (file.size() / samples);
+    std::vector<int32_t> ids;
+    for (int64_t i = begin; i < std::min(begin + arguments.tokens, file.size()); ++i) {
+      ids.push_back(static_cast<int32_t>(file.at(i)));
+    }
+    std::string text;
+    for (const int32_t id : ids) text += cat(text.empty() ? "" : " ", id);
+    log_line(cat(begin == 0 ? "begins with" : cat("at ", begin), ":\n",
+                 tokenizer ? tokenizer->decode(ids) : text));
   }
-  std::string text;
-  for (int32_t id : ids) text += cat(text.empty() ? "" : " ", id);
-  log_line(cat("no ", path, ".json beside it, so ids are shown:\n", text));
+}
+
+void add_prepare(CLI::App& data) {
+  auto arguments = std::make_shared<PrepareArguments>();
+  PrepareOptions& options = arguments->options;
+  CLI::App* command = data.add_subcommand(
+      "prepare", "turn text into train.bin and val.bin, with a JSON beside each");
+  command->add_option("INPUT", options.inputs, "text files, .jsonl files, and folders of them")
+      ->required();
+  command->add_option("--output", options.output_folder, "folder to write")->required();
+  command
+      ->add_option("--tokenizer", arguments->tokenizer,
+                   "char, byte, or a path: tokenizer.json, encoder.json, a .tiktoken file, or a "
+                   "folder")
+      ->capture_default_str();
+  command->add_option("--split", arguments->tiktoken.pattern,
+                      "of a .tiktoken file: gpt2, llama3, qwen2 or deepseek3");
+  command->add_option("--special", arguments->tiktoken.special,
+                      "of a .tiktoken file: a special token as text=id; may be repeated");
+  command->add_option("--end-token", arguments->end_token,
+                      "added token between documents, or none; by default one of a known name");
+  command->add_option("--field", options.field, "field of a .jsonl file's objects with the text")
+      ->capture_default_str();
+  command
+      ->add_option("--validation-fraction", options.validation_fraction,
+                   "share of the text, at the end, that goes to val.bin")
+      ->capture_default_str();
+  command->add_option("--threads", options.threads, "0 takes every core; for tokenizer files")
+      ->capture_default_str();
+  command->callback([=] { run_prepare(*arguments); });
+}
+
+void add_train_tokenizer(CLI::App& data) {
+  auto arguments = std::make_shared<TrainTokenizerArguments>();
+  TrainBpeOptions& options = arguments->options;
+  options.special = {"<|endoftext|>"};
+  CLI::App* command =
+      data.add_subcommand("train-tokenizer", "train a byte-level BPE and write a tokenizer.json");
+  command->add_option("INPUT", options.inputs, "text files, .jsonl files, and folders of them")
+      ->required();
+  command->add_option("--output", arguments->output, "tokenizer.json to write")->required();
+  command
+      ->add_option("--vocab-size", options.vocab_size,
+                   "number of ids: 256 bytes, merges and special tokens")
+      ->required();
+  command->add_option("--split", arguments->pattern, "gpt2, llama3, qwen2 or deepseek3")
+      ->capture_default_str();
+  command->add_option("--special", options.special, "special tokens; they get the last ids")
+      ->capture_default_str();
+  command->add_option("--field", options.field, "field of a .jsonl file's objects with the text")
+      ->capture_default_str();
+  command->add_option("--threads", options.threads, "0 takes every core")->capture_default_str();
+  command->callback([=] { run_train_tokenizer(*arguments); });
+}
+
+void add_inspect(CLI::App& data) {
+  auto arguments = std::make_shared<InspectArguments>();
+  CLI::App* command = data.add_subcommand("inspect", "show what a token file holds");
+  command->add_option("FILE", arguments->path, "token file: Weft's, nanoGPT's or llm.c's")
+      ->required();
+  command->add_option("--tokens", arguments->tokens, "how many tokens a sample shows")
+      ->capture_default_str();
+  command->add_option("--samples", arguments->samples, "how many samples, evenly over the file")
+      ->capture_default_str();
+  command->callback([=] { run_inspect(*arguments); });
 }
 
 }  // namespace
@@ -53,28 +198,9 @@ void run_inspect(const std::string& path, int64_t shown) {
 void add_data_command(CLI::App& app, const Finish&) {
   CLI::App* data = app.add_subcommand("data", "make and look at token files");
   data->require_subcommand(1);
-
-  auto arguments = std::make_shared<PrepareArguments>();
-  CLI::App* prepare_command = data->add_subcommand(
-      "prepare", "turn text into train.bin and val.bin, with a JSON beside each");
-  prepare_command->add_option("INPUT", arguments->options.inputs, "text files and folders of them")
-      ->required();
-  prepare_command->add_option("--output", arguments->options.output_folder, "folder to write")
-      ->required();
-  prepare_command->add_option("--tokenizer", arguments->tokenizer, "char or byte")
-      ->capture_default_str();
-  prepare_command
-      ->add_option("--validation-fraction", arguments->options.validation_fraction,
-                   "share of the tokens, at the end, that go to val.bin")
-      ->capture_default_str();
-  prepare_command->callback([=] { run_prepare(*arguments); });
-
-  auto path = std::make_shared<std::string>();
-  auto shown = std::make_shared<int64_t>(200);
-  CLI::App* inspect = data->add_subcommand("inspect", "show what a token file holds");
-  inspect->add_option("FILE", *path, "token file: Weft's, nanoGPT's or llm.c's")->required();
-  inspect->add_option("--tokens", *shown, "how many tokens to show")->capture_default_str();
-  inspect->callback([=] { run_inspect(*path, *shown); });
+  add_prepare(*data);
+  add_train_tokenizer(*data);
+  add_inspect(*data);
 }
 
 }  // namespace weft

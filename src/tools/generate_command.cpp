@@ -3,10 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
-#include <nlohmann/json.hpp>
 
-#include "base/file.h"
-#include "base/json.h"
 #include "config/load.h"
 #include "data/tokenizer.h"
 #include "model/hf_config.h"
@@ -19,8 +16,6 @@ namespace weft {
 
 namespace {
 
-constexpr int64_t kMaxTokenizerBytes = int64_t{256} << 20;
-
 struct GenerateArguments {
   std::string folder;
   std::string prompt = "\n";
@@ -28,11 +23,6 @@ struct GenerateArguments {
   std::string backend = "cpu";
   SamplerOptions sampler;
 };
-
-Tokenizer read_tokenizer(const std::string& folder) {
-  std::string path = folder + "/" + kTokenizerFile;
-  return Tokenizer::from_json(parse_json(read_text_file(path, kMaxTokenizerBytes), path), path);
-}
 
 // The prompt is part of the command line, so what is wrong with it is too.
 std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, const std::string& prompt) {
@@ -42,6 +32,12 @@ std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, const std::string
   } catch (const UserError& error) {
     throw UserError(ExitCode::Config, error.what());
   }
+}
+
+// The token after which a text is over; only merges have one.
+std::optional<int32_t> end_token(const Tokenizer& tokenizer) {
+  if (tokenizer.kind() != TokenizerKind::Bpe) return std::nullopt;
+  return tokenizer.merges().tokenizer->end_token();
 }
 
 // The context the model sees: the last `window` tokens, padded at the end, which causal attention
@@ -59,7 +55,7 @@ ExitCode run_generate(const GenerateArguments& arguments) {
              " is too few; ask for at least 1");
   Config config = parse_config("", "command line", {"--device.backend=" + arguments.backend});
   ModelSpec spec = read_hf_config(arguments.folder + "/config.json");
-  Tokenizer tokenizer = read_tokenizer(arguments.folder);
+  Tokenizer tokenizer = Tokenizer::open(arguments.folder);
   INPUT_CHECK(tokenizer.vocab_size() <= spec.vocab_size, arguments.folder, ": the tokenizer has ",
               tokenizer.vocab_size(), " ids, the model ", spec.vocab_size);
   std::vector<int32_t> ids = encode_prompt(tokenizer, arguments.prompt);
@@ -73,6 +69,7 @@ ExitCode run_generate(const GenerateArguments& arguments) {
 
   std::fputs(arguments.prompt.c_str(), stdout);
   auto vocab = static_cast<size_t>(spec.vocab_size);
+  const std::optional<int32_t> end = end_token(tokenizer);
   // Once nobody reads, the rest is not worth its time.
   for (int64_t i = 0; i < arguments.tokens && std::ferror(stdout) == 0; ++i) {
     std::vector<float> logits = session.logits(context_of(ids, window));
@@ -81,8 +78,11 @@ ExitCode run_generate(const GenerateArguments& arguments) {
                                static_cast<size_t>(tokenizer.vocab_size()));
     auto next =
         static_cast<int32_t>(sample_token(row, arguments.sampler, static_cast<uint64_t>(i)));
+    if (next == end) break;
     ids.push_back(next);
-    std::fputs(tokenizer.decode(std::span(&next, 1)).c_str(), stdout);
+    // A token may be part of a character; the bytes of all of them make the text.
+    const std::string text = tokenizer.decode(std::span(&next, 1));
+    std::fwrite(text.data(), 1, text.size(), stdout);
     std::fflush(stdout);
   }
   std::fputc('\n', stdout);

@@ -35,17 +35,28 @@ double seconds_since(Clock::time_point start) {
 struct TrainingData {
   TokenSource train;
   std::optional<TokenSource> validation;
+  std::optional<Tokenizer> tokenizer;  // to be saved with the weights; read before the first step
 };
 
-void check_same_tokenizer(const TokenFile& train, const TokenFile& validation) {
-  if (!train.info() || !validation.info()) return;
-  INPUT_CHECK(train.info()->tokenizer.hash() == validation.info()->tokenizer.hash(),
-              validation.path(), ": made with another tokenizer than ", train.path(),
-              "; prepare both from one text");
+void check_same_tokenizer(const TokenFile& first, const TokenFile& other) {
+  if (!first.info() || !other.info()) return;
+  INPUT_CHECK(first.info()->tokenizer.hash == other.info()->tokenizer.hash, other.path(),
+              ": made with another tokenizer than ", first.path(), "; prepare both alike");
+}
+
+// Weights that come with a tokenizer are of use for its ids alone.
+void check_tokenizer_of_weights(const TokenFile& data, const std::string& weights) {
+  const bool there =
+      path_exists(weights + "/tokenizer.json") || path_exists(weights + "/weft_tokenizer.json");
+  if (!data.info() || !there) return;
+  const Tokenizer tokenizer = Tokenizer::open(weights);
+  INPUT_CHECK(tokenizer.hash() == data.info()->tokenizer.hash, data.path(), ": made with ",
+              data.info()->tokenizer.identity(), ", the tokenizer of ", weights, " is ",
+              tokenizer.identity(), "; prepare the data with that one");
 }
 
 // Opens the token files against the model that will read them.
-TrainingData open_data(const Config& config, std::optional<TokenFile> train,
+TrainingData open_data(const Config& config, std::vector<WeightedFile> train,
                        const ModelSpec& model) {
   int64_t seq_len = config.training.seq_len;
   std::optional<TokenSource> validation;
@@ -54,17 +65,26 @@ TrainingData open_data(const Config& config, std::optional<TokenFile> train,
       validation = TokenSource::synthetic(model.vocab_size);
     } else {
       TokenFile file = TokenFile::open(config.validation.dataset_path);
-      if (train) check_same_tokenizer(*train, file);
+      if (!train.empty()) check_same_tokenizer(train.front().file, file);
       validation = TokenSource::file(std::move(file), seq_len, model.vocab_size);
     }
   }
-  if (!train) return {TokenSource::synthetic(model.vocab_size), std::move(validation)};
-  return {TokenSource::file(std::move(*train), seq_len, model.vocab_size), std::move(validation)};
+  if (train.empty()) return {TokenSource::synthetic(model.vocab_size), std::move(validation), {}};
+  std::optional<Tokenizer> tokenizer;
+  const TokenFile& first = train.front().file;
+  if (config.checkpoint.enable && first.info()) tokenizer = first.tokenizer();
+  return {TokenSource::mix(std::move(train), seq_len, model.vocab_size), std::move(validation),
+          std::move(tokenizer)};
 }
 
-std::optional<TokenFile> open_training_file(const Config& config) {
-  if (config.training.dataset == Dataset::Synthetic) return std::nullopt;
-  return TokenFile::open(config.training.dataset_path);
+std::vector<WeightedFile> open_training_files(const Config& config) {
+  std::vector<WeightedFile> files;
+  if (config.training.dataset == Dataset::File) {
+    files.push_back({TokenFile::open(config.training.dataset_path), 1.0});
+  }
+  const std::string& weights = config.checkpoint.initial_load_path;
+  if (!files.empty() && !weights.empty()) check_tokenizer_of_weights(files.front().file, weights);
+  return files;
 }
 
 // What the whole loop works with.
@@ -270,11 +290,7 @@ std::string save(const Run& run) {
     }
     return folder;
   }
-  const TokenFile* file = run.data.train.token_file();
-  SaveOptions options{.dtype = config.checkpoint.export_dtype, .tokenizer_json = {}};
-  if (file != nullptr && file->info()) {
-    options.tokenizer_json = file->info()->tokenizer.to_json().dump(2);
-  }
+  SaveOptions options{.dtype = config.checkpoint.export_dtype, .tokenizer = run.data.tokenizer};
   save_weights(
       folder, compiled.spec, compiled.params,
       [&](size_t i, std::span<float> values) { read_finite(session, i, values); }, options);
@@ -342,12 +358,15 @@ TrainResult train(const Config& config, const std::atomic<bool>& stop, Communica
   const bool first = comm == nullptr || comm->rank() == 0;
   validate(config, ranks);
   std::optional<HostWork> start(std::in_place, comm, "the start of the run");
-  std::optional<TokenFile> file = open_training_file(config);
-  int64_t data_vocab = file ? file->vocab_size().value_or(0) : 0;
+  std::vector<WeightedFile> files = open_training_files(config);
+  int64_t data_vocab = 0;
+  for (const WeightedFile& weighted : files) {
+    data_vocab = std::max(data_vocab, weighted.file.vocab_size().value_or(0));
+  }
   Compiled compiled = compile(config, {.data_vocab = data_vocab, .ranks = ranks});
   check_fits(compiled);
   if (comm != nullptr) check_agreement(config, compiled.plan, *comm);
-  TrainingData data = open_data(config, std::move(file), compiled.spec);
+  TrainingData data = open_data(config, std::move(files), compiled.spec);
   const std::string& load_path = config.checkpoint.initial_load_path;
   if (!load_path.empty()) {
     check_weights(load_path, find_model(compiled.spec.model), compiled.params);

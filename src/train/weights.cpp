@@ -206,9 +206,9 @@ void save_weights(const std::string& folder, const ModelSpec& spec,
   config.write(hf_config_text(spec, full ? "float32" : "bfloat16"));
   config.finish();
   std::optional<OutputFile> tokenizer;
-  if (!options.tokenizer_json.empty()) {
-    tokenizer.emplace(folder + "/" + kTokenizerFile);
-    tokenizer->write(options.tokenizer_json);
+  if (options.tokenizer) {
+    tokenizer.emplace(folder + "/" + options.tokenizer->file_name());
+    tokenizer->write(options.tokenizer->file_text());
     tokenizer->finish();
   }
   SafetensorsWriter weights(folder + "/model.safetensors",

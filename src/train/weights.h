@@ -4,10 +4,12 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "config/config.h"
+#include "data/tokenizer.h"
 #include "model/model.h"
 
 namespace weft {
@@ -25,12 +27,9 @@ void load_weights(const std::string& path, const ModelDef& def, std::span<const 
 // The checks of load_weights alone, for use before memory is allocated.
 void check_weights(const std::string& path, const ModelDef& def, std::span<const ParamInfo> params);
 
-// Our tokenizers are not of a kind Hugging Face knows, so the file has a name of its own.
-inline constexpr const char* kTokenizerFile = "weft_tokenizer.json";
-
 struct SaveOptions {
   Precision dtype = Precision::Float32;
-  std::string tokenizer_json;  // written as kTokenizerFile unless empty
+  std::optional<Tokenizer> tokenizer = {};  // its file is written too
 };
 
 // Writes model.safetensors and config.json into a folder, which is made; tensors are in the order

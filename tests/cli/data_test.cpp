@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <fstream>
+#include <iterator>
 
 #include "cli/workspace.h"
 
@@ -94,6 +96,49 @@ TEST(Data, TrainsOnFilesOfOthersAsTheyAre) {
   }
   EXPECT_EQ(losses[0].size(), 2U);
   EXPECT_EQ(losses[0], losses[1]);
+}
+
+// Text, tokenizer, token files, weights and text again, with merges all the way.
+TEST(Data, MergesFromTrainingToText) {
+  const Workspace work;
+  const ProcessResult trained =
+      work.run_ok({"data", "train-tokenizer", kFixtureText, "--vocab-size", "300", "--output",
+                   "tokenizer.json", "--threads", "2"});
+  EXPECT_TRUE(contains(trained.output, "tokenizer bpe, 300 ids, ")) << trained.output;
+  const ProcessResult prepared = work.run_ok({"data", "prepare", kFixtureText, "--output", "data",
+                                              "--tokenizer", "tokenizer.json", "--threads", "2"});
+  EXPECT_EQ(work.folder().read("data/tokenizer.json"), work.folder().read("tokenizer.json"));
+  const auto info = nlohmann::json::parse(work.folder().read("data/train.bin.json"));
+  EXPECT_EQ(info.at("vocab_size"), 300);
+  EXPECT_EQ(info.at("end_token"), 299);
+  EXPECT_EQ(info.at("tokenizer").at("kind"), "bpe");
+  EXPECT_EQ(info.at("tokenizer").at("file"), "tokenizer.json");
+  EXPECT_TRUE(contains(prepared.output, info.at("tokenizer").at("hash"))) << prepared.output;
+  const std::string shown =
+      work.run_ok({"data", "inspect", "data/train.bin", "--tokens", "20", "--samples", "2"}).output;
+  std::ifstream file(kFixtureText, std::ios::binary);
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  EXPECT_TRUE(contains(shown, "1 documents, id 299 between them\n")) << shown;
+  EXPECT_TRUE(contains(shown, "begins with:\n" + text.substr(0, 20))) << shown;
+  EXPECT_TRUE(contains(shown, "\nat ")) << shown;
+
+  const ProcessResult run = work.train({"--training.steps=2"});
+  ASSERT_EQ(run.exit_code, 0) << run.errors;
+  EXPECT_EQ(work.folder().read("out/weights/tokenizer.json"), work.folder().read("tokenizer.json"));
+  const std::string generated = work.run_ok({"generate", "out/weights", "--prompt",
+                                             text.substr(0, 10), "--tokens", "8", "--seed", "1"})
+                                    .output;
+  EXPECT_EQ(generated.rfind(text.substr(0, 10), 0), 0U) << generated;
+
+  // Data of another tokenizer does not go with these weights.
+  work.run_ok({"data", "prepare", kFixtureText, "--output", "data", "--tokenizer", "byte"});
+  const ProcessResult mixed =
+      work.train({"--checkpoint.initial_load_path=out/weights", "--model.vocab_size=300"});
+  EXPECT_EQ(mixed.exit_code, 65);
+  EXPECT_TRUE(contains(mixed.errors,
+                       "weft: data/train.bin: made with byte, 256 ids, 6828a99c1e3216ff, the "
+                       "tokenizer of out/weights is bpe, 300 ids, "))
+      << mixed.errors;
 }
 
 }  // namespace

@@ -4,12 +4,11 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::span<const std::byte> file = weft::bytes_of(weft::text_of(data, size));
-  for (const weft::TokenHeader header : {weft::TokenHeader::Detect, weft::TokenHeader::None}) {
-    weft::only_user_errors([&] {
-      const weft::TokenLayout layout = weft::parse_token_layout(file, header, "input");
-      const int64_t end = layout.begin + layout.tokens * layout.bytes_per_token;
-      weft::must_hold(layout.tokens >= 0 && end == static_cast<int64_t>(size));
-    });
-  }
+  const auto check = [&](const weft::TokenLayout& layout) {
+    const int64_t end = layout.begin + layout.tokens * layout.bytes_per_token;
+    weft::must_hold(layout.tokens >= 0 && end == static_cast<int64_t>(size));
+  };
+  weft::only_user_errors([&] { check(weft::parse_token_layout(file, "input")); });
+  weft::only_user_errors([&] { check(weft::plain_token_layout(file, 4, "input")); });
   return 0;
 }

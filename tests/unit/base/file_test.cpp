@@ -178,6 +178,29 @@ TEST(OutputFile, FailuresNameTheReason) {
                     [&] { OutputFile(folder / "file/out"); });
 }
 
+TEST(OutputFile, ResumesWhatIsGood) {
+  const TempFolder folder;
+  folder.write("a.partial", "good, bad");
+  {
+    OutputFile file = OutputFile::resume(folder / "a", 4);
+    EXPECT_EQ(file.size(), 4);
+    expect_user_error(ExitCode::CannotWrite,
+                      cat(folder / "a", ": another process is writing it; wait for it to end"),
+                      [&] { OutputFile::resume(folder / "a", 0); });
+    file.write(" work");
+    file.sync();
+    EXPECT_EQ(folder.read("a.partial"), "good work");
+    file.commit();
+  }
+  EXPECT_EQ(folder.read("a"), "good work");
+  EXPECT_EQ(folder.names(), (std::vector<std::string>{"a"}));
+  expect_user_error(ExitCode::InputFile,
+                    cat(folder / "b",
+                        ".partial: file has 0 bytes, expected at least 4 to go on "
+                        "with; remove it and start again"),
+                    [&] { OutputFile::resume(folder / "b", 4); });
+}
+
 TEST(WriteTextFile, Writes) {
   const TempFolder folder;
   write_text_file(folder / "a", "text");

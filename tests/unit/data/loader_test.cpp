@@ -144,5 +144,49 @@ TEST(Loader, ShortFilesAndLargeIdsAreRefused) {
                     [&] { TokenSource::file(counting_file(folder, 30), 8, 20); });
 }
 
+// A file of `count` tokens that are all `id`.
+TokenFile constant_file(const TempFolder& folder, const std::string& name, int count, char id) {
+  std::string bytes;
+  for (int i = 0; i < count; ++i) bytes += {id, '\0'};
+  return TokenFile::open(folder.write(name, bytes));
+}
+
+TokenSource mix_of(const TempFolder& folder, double first, double second) {
+  std::vector<WeightedFile> files;
+  files.push_back({constant_file(folder, "a.bin", 50, 1), first});
+  files.push_back({constant_file(folder, "b.bin", 80, 2), second});
+  return TokenSource::mix(std::move(files), 4, 10);
+}
+
+TEST(Mix, SamplesComeInProportionToTheWeights) {
+  const TempFolder folder;
+  const TokenSource mix = mix_of(folder, 3, 1);
+  const Batch batch = batch_of(mix, {.seed = 5, .step = 2, .count = 4000, .seq_len = 4});
+  int64_t first = 0;
+  for (size_t i = 0; i < batch.tokens.size(); i += 4) first += batch.tokens[i] == 1 ? 1 : 0;
+  // 3000 of 4000 expected; the deviation is 27.
+  EXPECT_NEAR(static_cast<double>(first), 3000, 120);
+  EXPECT_EQ(batch, batch_of(mix_of(folder, 0.75, 0.25),
+                            {.seed = 5, .step = 2, .count = 4000, .seq_len = 4}));
+}
+
+TEST(Mix, ASampleDoesNotDependOnTheBatchItIsIn) {
+  const TempFolder folder;
+  const TokenSource mix = mix_of(folder, 1, 1);
+  const Batch all = batch_of(mix, {.seed = 1, .step = 3, .count = 8, .seq_len = 4});
+  const Batch tail =
+      batch_of(mix, {.seed = 1, .step = 3, .first_sample = 5, .count = 3, .seq_len = 4});
+  EXPECT_EQ(tail.tokens, std::vector<int32_t>(all.tokens.begin() + 20, all.tokens.end()));
+}
+
+TEST(Mix, OneFileIsThatFile) {
+  const TempFolder folder;
+  std::vector<WeightedFile> files;
+  files.push_back({counting_file(folder, 100), 0.5});
+  const BatchSpec spec{.seed = 3, .step = 1, .count = 5, .seq_len = 8};
+  EXPECT_EQ(batch_of(TokenSource::mix(std::move(files), 8, 100), spec),
+            batch_of(TokenSource::file(counting_file(folder, 100), 8, 100), spec));
+}
+
 }  // namespace
 }  // namespace weft

@@ -38,7 +38,7 @@ class PrepareTest : public testing::Test {
   static std::string text_of(const TokenFile& file) {
     std::vector<int32_t> ids;
     for (int64_t i = 0; i < file.size(); ++i) ids.push_back(static_cast<int32_t>(file.at(i)));
-    return file.info()->tokenizer.decode(ids);
+    return file.tokenizer().decode(ids);
   }
 
   TempFolder folder_;

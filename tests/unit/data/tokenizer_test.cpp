@@ -55,8 +55,8 @@ TEST(Tokenizer, BadTextNamesTheByte) {
 TEST(Tokenizer, KindsHaveNames) {
   EXPECT_EQ(tokenizer_kind("char"), TokenizerKind::Char);
   EXPECT_EQ(tokenizer_kind("byte"), TokenizerKind::Byte);
-  expect_user_error(ExitCode::Config, "tokenizer \"bpe\" is unknown; use char or byte",
-                    [] { tokenizer_kind("bpe"); });
+  EXPECT_EQ(tokenizer_kind("bpe"), TokenizerKind::Bpe);
+  EXPECT_EQ(tokenizer_kind("word"), std::nullopt);
 }
 
 TEST(Tokenizer, IdentityTellsVocabulariesApart) {

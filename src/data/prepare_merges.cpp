@@ -1,0 +1,343 @@
+// Files are cut into spans (what of a file trains or validates), spans into chunks that encode on
+// their own. A wave of chunks is encoded by all threads and written in order; then a JSON beside
+// the partial outputs says how far they are good, which is all that a killed run needs to go on.
+#include "data/prepare_merges.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/parallel.h"
+#include "data/text_source.h"
+#include "data/token_file.h"
+
+namespace weft {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kChunkBytes = int64_t{1} << 20;
+// Fixed, so that what is written does not depend on the number of threads.
+constexpr size_t kWaveChunks = 32;
+constexpr int64_t kMaxStateBytes = 1 << 16;
+constexpr const char* kStateFile = "prepare.partial.json";
+
+// A part of a file that goes to one output.
+struct Span {
+  size_t file = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+struct SourceFile {
+  std::string path;
+  int64_t size = 0;
+  int64_t changed = 0;  // when, in the clock of the file system
+};
+
+std::vector<SourceFile> look_at_files(const std::vector<std::string>& paths) {
+  std::vector<SourceFile> files;
+  for (const std::string& path : paths) {
+    // Opened to get the same message for what cannot be read as everywhere.
+    const MappedFile file = MappedFile::open(path);
+    const auto changed = fs::last_write_time(path).time_since_epoch().count();
+    files.push_back(
+        {path, static_cast<int64_t>(file.bytes().size()), static_cast<int64_t>(changed)});
+  }
+  return files;
+}
+
+// What of the files goes to which output: the cut is at a share of all bytes.
+std::vector<std::vector<Span>> split_files(const std::vector<SourceFile>& files, double fraction) {
+  int64_t total = 0;
+  for (const SourceFile& file : files) total += file.size;
+  int64_t left = static_cast<int64_t>(static_cast<double>(total) * (1.0 - fraction));
+  if (fraction == 0.0) left = total;
+  std::vector<std::vector<Span>> outputs(fraction == 0.0 ? 1 : 2);
+  for (size_t i = 0; i < files.size(); ++i) {
+    const int64_t size = files[i].size;
+    int64_t cut = std::clamp<int64_t>(left, 0, size);
+    if (cut > 0 && cut < size) cut = place_to_split(MappedFile::open(files[i].path), cut);
+    left -= size;
+    if (cut > 0) outputs.front().push_back({i, 0, cut});
+    if (cut < size) outputs.back().push_back({i, cut, size});
+  }
+  return outputs;
+}
+
+// How far a run has come.
+struct State {
+  size_t output = 0;
+  size_t span = 0;
+  int64_t offset = 0;           // in the file of the span
+  std::vector<int64_t> tokens;  // good ones in each partial output
+};
+
+// Names all that the result depends on; a state of another key is of no use.
+uint64_t run_key(const PrepareOptions& options, const std::vector<SourceFile>& files) {
+  Hasher hasher;
+  const auto add_text = [&](std::string_view text) {
+    hasher.add(uint64_t{text.size()});
+    hasher.add(text);
+  };
+  for (const SourceFile& file : files) {
+    add_text(file.path);
+    hasher.add(static_cast<uint64_t>(file.size));
+    hasher.add(static_cast<uint64_t>(file.changed));
+  }
+  hasher.add(options.merges->hash());
+  add_text(options.end_token);
+  add_text(options.field);
+  add_text(format_double(options.validation_fraction));
+  return hasher.value();
+}
+
+std::optional<State> read_state(const std::string& path, uint64_t key, size_t outputs) {
+  if (!path_exists(path)) return std::nullopt;
+  try {
+    const nlohmann::json json = read_json_file(path, kMaxStateBytes);
+    if (json_string(json, "key", path) != hex64(key)) return std::nullopt;
+    State state;
+    state.output = static_cast<size_t>(json_int(json, "output", path));
+    state.span = static_cast<size_t>(json_int(json, "span", path));
+    state.offset = json_int(json, "offset", path);
+    for (const auto& tokens : json_member(json, "tokens", path)) {
+      state.tokens.push_back(tokens.get<int64_t>());
+    }
+    if (state.tokens.size() != outputs || state.output >= outputs) return std::nullopt;
+    return state;
+  } catch (const std::exception&) {
+    return std::nullopt;  // not ours, or damaged: start anew
+  }
+}
+
+std::string state_text(const State& state, uint64_t key) {
+  const nlohmann::json json = {{"key", hex64(key)},
+                               {"output", state.output},
+                               {"span", state.span},
+                               {"offset", state.offset},
+                               {"tokens", state.tokens}};
+  return json.dump() + "\n";
+}
+
+// Appends ids as little-endian numbers.
+void append_ids(std::span<const int32_t> ids, int64_t bytes_per_token, std::string& out) {
+  for (const int32_t id : ids) {
+    for (int64_t i = 0; i < bytes_per_token; ++i) {
+      out += static_cast<char>(static_cast<uint32_t>(id) >> (8 * i) & 0xff);
+    }
+  }
+}
+
+// One run, from the state it begins with to the committed files.
+class Preparation {
+ public:
+  explicit Preparation(const PrepareOptions& options)
+      : options_(options),
+        merges_(*options.merges->merges().tokenizer),
+        files_(look_at_files(list_text_files(options.inputs, options.output_folder))),
+        outputs_(split_files(files_, options.validation_fraction)),
+        key_(run_key(options, files_)),
+        state_path_(options.output_folder + "/" + kStateFile),
+        bytes_per_token_(merges_.vocab_size() > 65536 ? 4 : 2),
+        bar_("prepare", total_bytes(), options.progress) {
+    if (!options.end_token.empty()) end_ = merges_.find_added(options.end_token);
+    USER_CHECK(options.end_token.empty() || end_, "end token ", in_quotes(options.end_token),
+               " is no added token of the tokenizer; name another one or none");
+    const int threads = thread_count(options.threads);
+    for (int i = 0; i < threads; ++i) encoders_.emplace_back(merges_, Specials::AsText);
+  }
+  Preparation(const Preparation&) = delete;
+  Preparation& operator=(const Preparation&) = delete;
+  // After an error nothing is left to go on with; a killed process does not come here.
+  ~Preparation() {
+    std::error_code ignored;
+    if (started_) fs::remove(state_path_, ignored);
+  }
+
+  PrepareResult run() {
+    begin();
+    for (; state_.output < outputs_.size(); ++state_.output) {
+      const std::vector<Span>& spans = outputs_[state_.output];
+      for (; state_.span < spans.size(); ++state_.span) {
+        encode_span(spans[state_.span]);
+        state_.offset = 0;
+      }
+      state_.span = 0;
+    }
+    return commit();
+  }
+
+ private:
+  // A chunk, and the ids that it became.
+  struct Chunk {
+    TextPiece piece;
+    bool begins_document = false;
+    std::vector<int32_t> ids;
+  };
+
+  int64_t total_bytes() const {
+    int64_t total = 0;
+    for (const SourceFile& file : files_) total += file.size;
+    return total;
+  }
+
+  std::string output_path(size_t output) const {
+    return options_.output_folder + (output == 0 ? "/train.bin" : "/val.bin");
+  }
+
+  void begin() {
+    make_directories(options_.output_folder);
+    std::optional<State> found = read_state(state_path_, key_, outputs_.size());
+    if (found && !has_partial_files(*found)) found.reset();
+    resumed_ = found.has_value();
+    state_ = found.value_or(State{.tokens = std::vector<int64_t>(outputs_.size(), 0)});
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+      writers_.push_back(OutputFile::resume(output_path(i), state_.tokens[i] * bytes_per_token_));
+    }
+    started_ = true;
+    for (size_t o = 0; o <= state_.output; ++o) {
+      for (size_t s = 0; s < outputs_[o].size(); ++s) {
+        const Span& span = outputs_[o][s];
+        const bool done = o < state_.output || s < state_.span;
+        const bool current = o == state_.output && s == state_.span && state_.offset > 0;
+        if (done || current) done_bytes_ += (done ? span.end : state_.offset) - span.begin;
+      }
+    }
+  }
+
+  // Whether the partial outputs are as long as the state says.
+  bool has_partial_files(const State& state) const {
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+      std::error_code error;
+      const auto size = fs::file_size(output_path(i) + ".partial", error);
+      if (error || static_cast<int64_t>(size) < state.tokens[i] * bytes_per_token_) return false;
+    }
+    return true;
+  }
+
+  void encode_span(const Span& span) {
+    const MappedFile file = MappedFile::open(files_[span.file].path);
+    INPUT_CHECK(static_cast<int64_t>(file.bytes().size()) == files_[span.file].size,
+                "an input changed while it was read; prepare again");
+    TextPiece rest{&file, std::max(state_.offset, span.begin), span.end};
+    while (rest.begin < rest.end) {
+      std::vector<Chunk> wave;
+      while (wave.size() < kWaveChunks && rest.begin < rest.end) {
+        const TextPiece piece = take_front(rest, kChunkBytes, merges_);
+        wave.push_back({piece, piece.begin == 0 || is_jsonl(file.path()), {}});
+        rest.begin = piece.end;
+      }
+      parallel_for(static_cast<int>(encoders_.size()), wave.size(), [&](int worker, size_t i) {
+        encode_chunk(encoders_[static_cast<size_t>(worker)], wave[i]);
+      });
+      write_wave(wave);
+      state_.offset = rest.begin;
+      save_state();
+      done_bytes_ += rest.begin - wave.front().piece.begin;
+      bar_.update(done_bytes_);
+    }
+  }
+
+  void encode_chunk(BpeEncoder& encoder, Chunk& chunk) const {
+    std::vector<int32_t> document;
+    visit_documents(chunk.piece, options_.field,
+                    [&](std::string_view text, const TextOrigin& origin) {
+                      document.clear();
+                      encoder.encode(text, origin, document);
+                      if (document.empty()) return;
+                      if (!chunk.ids.empty() && end_) chunk.ids.push_back(*end_);
+                      chunk.ids.insert(chunk.ids.end(), document.begin(), document.end());
+                    });
+  }
+
+  void write_wave(const std::vector<Chunk>& wave) {
+    std::string bytes;
+    int64_t& tokens = state_.tokens[state_.output];
+    for (const Chunk& chunk : wave) {
+      if (chunk.ids.empty()) continue;
+      if (chunk.begins_document && end_ && tokens > 0) {
+        append_ids(std::span(&*end_, 1), bytes_per_token_, bytes);
+        ++tokens;
+      }
+      append_ids(chunk.ids, bytes_per_token_, bytes);
+      tokens += static_cast<int64_t>(chunk.ids.size());
+    }
+    writers_[state_.output].write(bytes);
+  }
+
+  void save_state() {
+    writers_[state_.output].sync();
+    write_text_file(state_path_, state_text(state_, key_));
+  }
+
+  PrepareResult commit() {
+    int64_t total = 0;
+    for (const int64_t tokens : state_.tokens) total += tokens;
+    const bool split = std::count(state_.tokens.begin(), state_.tokens.end(), 0) == 0;
+    INPUT_CHECK(split, "the inputs hold ", total,
+                " tokens, too few to split into training and validation");
+    PrepareResult result{.tokenizer = *options_.merges,
+                         .train_tokens = state_.tokens[0],
+                         .validation_tokens = total - state_.tokens[0],
+                         .written = {},
+                         .resumed = resumed_};
+    OutputFile tokenizer(options_.output_folder + "/" + options_.merges->file_name());
+    tokenizer.write(options_.merges->file_text());
+    tokenizer.finish();
+    std::vector<OutputFile> infos;
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+      writers_[i].finish();
+      TokenFileInfo info{.tokens = state_.tokens[i],
+                         .bytes_per_token = bytes_per_token_,
+                         .tokenizer = refer_to(*options_.merges),
+                         .source = options_.inputs};
+      if (end_) info.end_token = *end_;
+      infos.emplace_back(output_path(i) + ".json");
+      infos.back().write(token_info_text(info));
+      infos.back().finish();
+    }
+    tokenizer.commit();
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+      writers_[i].commit();
+      infos[i].commit();
+      result.written.push_back(output_path(i));
+    }
+    return result;
+  }
+
+  const PrepareOptions& options_;
+  const BpeTokenizer& merges_;
+  std::vector<SourceFile> files_;
+  std::vector<std::vector<Span>> outputs_;
+  uint64_t key_;
+  std::string state_path_;
+  int64_t bytes_per_token_;
+  ProgressBar bar_;
+  std::optional<int32_t> end_;
+  std::vector<BpeEncoder> encoders_;
+  State state_;
+  std::vector<OutputFile> writers_;
+  bool started_ = false;
+  bool resumed_ = false;
+  int64_t done_bytes_ = 0;
+};
+
+}  // namespace
+
+PrepareResult prepare_merges(const PrepareOptions& options) {
+  CHECK(options.merges && options.merges->kind() == TokenizerKind::Bpe, "no merges");
+  const double fraction = options.validation_fraction;
+  USER_CHECK(fraction >= 0.0 && fraction < 1.0, "validation fraction is ", fraction,
+             ", expected 0 or more and below 1");
+  USER_CHECK(options.threads >= 0 && options.threads <= 4096, "threads are ", options.threads,
+             ", expected 0 to 4096");
+  return Preparation(options).run();
+}
+
+}  // namespace weft

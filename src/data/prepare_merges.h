@@ -1,0 +1,12 @@
+// The part of prepare() for byte-pair tokenizers: chunks of text are encoded in parallel and
+// written in order, with a note of how far it got after every few.
+#pragma once
+
+#include "data/prepare.h"
+
+namespace weft {
+
+// Prepares data with options.merges.
+PrepareResult prepare_merges(const PrepareOptions& options);
+
+}  // namespace weft

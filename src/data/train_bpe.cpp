@@ -1,0 +1,225 @@
+// Counting words, then merging pairs. Pairs wait in a heap by count; an entry whose count has
+// changed since is put back with the new one when it comes up.
+#include "data/train_bpe.h"
+
+#include <algorithm>
+#include <array>
+#include <queue>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/parallel.h"
+#include "data/byte_alphabet.h"
+#include "data/text_source.h"
+#include "data/tokenizer_json.h"
+#include "data/utf8.h"
+
+namespace weft {
+
+namespace {
+
+constexpr int64_t kChunkBytes = int64_t{1} << 20;
+constexpr size_t kWaveChunks = 32;
+constexpr int64_t kBytes = 256;
+
+using Counts = std::unordered_map<std::string, int64_t>;
+
+uint64_t pair_key(int32_t left, int32_t right) {
+  return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
+}
+
+// The pairs of all words, and the words as ids.
+class PairTrainer {
+ public:
+  explicit PairTrainer(const std::vector<WordCount>& words) {
+    std::array<int32_t, 256> ids{};
+    const std::string order = bytes_in_alphabet_order();
+    for (size_t i = 0; i < order.size(); ++i) {
+      ids[static_cast<unsigned char>(order[i])] = static_cast<int32_t>(i);
+    }
+    for (const auto& [text, count] : words) {
+      std::vector<int32_t> word;
+      for (const char c : text) word.push_back(ids[static_cast<unsigned char>(c)]);
+      words_.push_back(std::move(word));
+      counts_.push_back(count);
+      add_pairs(words_.size() - 1, 1);
+    }
+    for (const auto& [key, pair] : pairs_) queue_.push({pair.count, key});
+  }
+
+  // The next merge into `result`; nothing when no pair is left.
+  std::optional<Merge> next(int32_t result) {
+    while (!queue_.empty()) {
+      const Candidate best = queue_.top();
+      queue_.pop();
+      const auto found = pairs_.find(best.key);
+      const int64_t count = found == pairs_.end() ? 0 : found->second.count;
+      if (count != best.count) {
+        if (count > 0) queue_.push({count, best.key});
+        continue;
+      }
+      if (count == 0) continue;
+      const Merge merge{static_cast<int32_t>(best.key >> 32), static_cast<int32_t>(best.key),
+                        result};
+      apply(merge, std::move(found->second.words));
+      pairs_.erase(best.key);
+      return merge;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  struct Pair {
+    int64_t count = 0;
+    std::vector<size_t> words;  // that hold it, or did; may repeat
+  };
+  struct Candidate {
+    int64_t count;
+    uint64_t key;
+    bool operator<(const Candidate& other) const {
+      return count != other.count ? count < other.count : key > other.key;
+    }
+  };
+
+  // Adds or takes away all pairs of a word.
+  void add_pairs(size_t index, int64_t sign) {
+    const std::vector<int32_t>& word = words_[index];
+    for (size_t i = 0; i + 1 < word.size(); ++i) {
+      Pair& pair = pairs_[pair_key(word[i], word[i + 1])];
+      pair.count += sign * counts_[index];
+      if (sign > 0 && (pair.words.empty() || pair.words.back() != index)) {
+        pair.words.push_back(index);
+      }
+    }
+  }
+
+  void apply(const Merge& merge, std::vector<size_t> where) {
+    std::sort(where.begin(), where.end());
+    where.erase(std::unique(where.begin(), where.end()), where.end());
+    for (const size_t index : where) {
+      std::vector<int32_t>& word = words_[index];
+      add_pairs(index, -1);
+      size_t kept = 0;
+      for (size_t i = 0; i < word.size(); ++i) {
+        const bool here =
+            i + 1 < word.size() && word[i] == merge.left && word[i + 1] == merge.right;
+        word[kept++] = here ? merge.result : word[i];
+        if (here) ++i;
+      }
+      word.resize(kept);
+      add_pairs(index, 1);
+      for (size_t i = 0; i + 1 < word.size(); ++i) {
+        if (word[i] != merge.result && word[i + 1] != merge.result) continue;
+        const uint64_t key = pair_key(word[i], word[i + 1]);
+        queue_.push({pairs_[key].count, key});
+      }
+    }
+  }
+
+  std::vector<std::vector<int32_t>> words_;
+  std::vector<int64_t> counts_;
+  std::unordered_map<uint64_t, Pair> pairs_;
+  std::priority_queue<Candidate> queue_;
+};
+
+void count_words(std::string_view text, const TextOrigin& origin, SplitPattern pattern,
+                 Counts& counts) {
+  const size_t bad = find_invalid_utf8(text);
+  INPUT_CHECK(bad == text.size(), origin.where, ": invalid UTF-8 at byte ",
+              origin.offset + static_cast<int64_t>(bad));
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = next_word(pattern, text, at);
+    ++counts[std::string(text.substr(at, end - at))];
+    at = end;
+  }
+}
+
+// A tokenizer of single bytes: what texts are cut by before there are merges.
+BpeParts byte_parts(SplitPattern pattern) {
+  BpeParts parts;
+  parts.pattern = pattern;
+  for (const char byte : bytes_in_alphabet_order()) {
+    parts.tokens.emplace_back(static_cast<int32_t>(parts.tokens.size()), std::string(1, byte));
+  }
+  return parts;
+}
+
+std::vector<WordCount> count_files(const TrainBpeOptions& options) {
+  const std::vector<std::string> paths = list_text_files(options.inputs, "");
+  const BpeTokenizer bytes(byte_parts(options.pattern));
+  std::vector<Counts> counts(static_cast<size_t>(thread_count(options.threads)));
+  std::vector<MappedFile> files;
+  int64_t total = 0;
+  for (const std::string& path : paths) {
+    files.push_back(MappedFile::open(path));
+    total += static_cast<int64_t>(files.back().bytes().size());
+  }
+  ProgressBar bar("count", total, options.progress);
+  int64_t done = 0;
+  for (const MappedFile& file : files) {
+    TextPiece rest{&file, 0, static_cast<int64_t>(file.bytes().size())};
+    while (rest.begin < rest.end) {
+      std::vector<TextPiece> wave;
+      for (; wave.size() < kWaveChunks && rest.begin < rest.end; rest.begin = wave.back().end) {
+        wave.push_back(take_front(rest, kChunkBytes, bytes));
+      }
+      parallel_for(static_cast<int>(counts.size()), wave.size(), [&](int worker, size_t i) {
+        visit_documents(
+            wave[i], options.field, [&](std::string_view text, const TextOrigin& origin) {
+              count_words(text, origin, options.pattern, counts[static_cast<size_t>(worker)]);
+            });
+      });
+      bar.update(done += wave.back().end - wave.front().begin);
+    }
+  }
+  for (size_t i = 1; i < counts.size(); ++i) {
+    for (const auto& [word, count] : counts[i]) counts[0][word] += count;
+  }
+  std::vector<WordCount> words(counts[0].begin(), counts[0].end());
+  std::sort(words.begin(), words.end());
+  return words;
+}
+
+}  // namespace
+
+std::vector<Merge> train_merges(const std::vector<WordCount>& words, int64_t most) {
+  PairTrainer trainer(words);
+  std::vector<Merge> merges;
+  while (static_cast<int64_t>(merges.size()) < most) {
+    const auto merge =
+        trainer.next(static_cast<int32_t>(kBytes) + static_cast<int32_t>(merges.size()));
+    if (!merge) break;
+    merges.push_back(*merge);
+  }
+  return merges;
+}
+
+BpeParts train_bpe(const TrainBpeOptions& options) {
+  const auto special = static_cast<int64_t>(options.special.size());
+  USER_CHECK(options.vocab_size >= kBytes + special && options.vocab_size <= kMaxTokenId,
+             "vocabulary size is ", options.vocab_size, ", expected ", kBytes + special, " to ",
+             kMaxTokenId, ": ", kBytes, " bytes and ", special, " special tokens");
+  USER_CHECK(options.threads >= 0 && options.threads <= 4096, "threads are ", options.threads,
+             ", expected 0 to 4096");
+  for (size_t i = 0; i < options.special.size(); ++i) {
+    const auto same =
+        std::count(options.special.begin(), options.special.end(), options.special[i]);
+    USER_CHECK(!options.special[i].empty() && same == 1, "special token ",
+               in_quotes(options.special[i]), " is empty or there twice");
+  }
+  const std::vector<WordCount> words = count_files(options);
+  BpeParts parts = byte_parts(options.pattern);
+  parts.merges = train_merges(words, options.vocab_size - kBytes - special);
+  for (const Merge& merge : parts.merges) {
+    const auto bytes = [&](int32_t id) { return parts.tokens[static_cast<size_t>(id)].second; };
+    parts.tokens.emplace_back(merge.result, bytes(merge.left) + bytes(merge.right));
+  }
+  for (const std::string& content : options.special) {
+    const auto id = static_cast<int32_t>(parts.tokens.size() + parts.added.size());
+    parts.added.push_back({.id = id, .content = content});
+  }
+  return parts;
+}
+
+}  // namespace weft

@@ -1,0 +1,39 @@
+// Every index once, and errors that do not depend on the threads.
+#include "base/parallel.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <stdexcept>
+#include <vector>
+
+namespace weft {
+namespace {
+
+TEST(Parallel, EveryIndexIsWorkedOnOnce) {
+  for (const int threads : {1, 2, 7}) {
+    std::vector<std::atomic<int>> seen(100);
+    parallel_for(threads, seen.size(), [&](int worker, size_t i) {
+      EXPECT_LT(worker, threads);
+      ++seen[i];
+    });
+    for (const auto& count : seen) EXPECT_EQ(count, 1);
+  }
+  parallel_for(3, 0, [](int, size_t) { FAIL(); });
+}
+
+TEST(Parallel, TheFirstFailureIsThrown) {
+  for (const int threads : {1, 4}) {
+    try {
+      parallel_for(threads, 50, [](int, size_t i) {
+        if (i % 10 == 7) throw std::runtime_error(std::to_string(i));
+      });
+      FAIL();
+    } catch (const std::runtime_error& error) {
+      EXPECT_STREQ(error.what(), "7");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,78 @@
+// Training merges: counts decide, ties go to smaller ids, threads change nothing.
+#include "data/train_bpe.h"
+
+#include <gtest/gtest.h>
+
+#include "data/byte_alphabet.h"
+#include "data/tokenizer_json.h"
+#include "support/temp_folder.h"
+#include "support/tiny_bpe.h"
+#include "support/user_error.h"
+
+namespace weft {
+namespace {
+
+// The tokens that merges make, as text.
+std::vector<std::string> made(const std::vector<WordCount>& words, int64_t most) {
+  const std::string bytes = bytes_in_alphabet_order();
+  std::vector<std::string> tokens;
+  for (const char byte : bytes) tokens.emplace_back(1, byte);
+  for (const Merge& merge : train_merges(words, most)) {
+    tokens.push_back(tokens[static_cast<size_t>(merge.left)] +
+                     tokens[static_cast<size_t>(merge.right)]);
+  }
+  return {tokens.begin() + 256, tokens.end()};
+}
+
+using Texts = std::vector<std::string>;
+
+TEST(TrainBpe, TheMostFrequentPairComesFirst) {
+  // ab 5+3, bc 5, xy 4; then "ab"+"c" 5.
+  EXPECT_EQ(made({{"abc", 5}, {"ab", 3}, {"xy", 4}}, 10), (Texts{"ab", "abc", "xy"}));
+  EXPECT_EQ(made({{"abc", 5}, {"ab", 3}, {"xy", 4}}, 1), (Texts{"ab"}));
+}
+
+TEST(TrainBpe, TiesGoToSmallerIds) {
+  EXPECT_EQ(made({{"zy", 2}, {"ba", 2}, {"bc", 2}}, 3), (Texts{"ba", "bc", "zy"}));
+}
+
+TEST(TrainBpe, RunsAreCountedAsTheyMerge) {
+  // aaaaa: aa 4 times; merged from the left: aa aa a, where aa + a has the smaller ids.
+  EXPECT_EQ(made({{"aaaaa", 1}}, 3), (Texts{"aa", "aaa", "aaaaa"}));
+}
+
+TEST(TrainBpe, WritesATokenizerThatEncodes) {
+  const TempFolder folder;
+  folder.write("a.txt", "low low lower lowest newer wider low");
+  folder.write("b.jsonl", "{\"text\": \"low lower\"}\n");
+  std::FILE* progress = std::tmpfile();
+  TrainBpeOptions options{.inputs = {folder / "a.txt", folder / "b.jsonl"},
+                          .vocab_size = 261,
+                          .special = {"<|endoftext|>"},
+                          .threads = 1,
+                          .progress = {.stream = progress, .live = false}};
+  const BpeParts parts = train_bpe(options);
+  options.threads = 3;
+  EXPECT_EQ(tokenizer_json_text(parts), tokenizer_json_text(train_bpe(options)));
+  EXPECT_EQ(parts.tokens.size(), 260U);
+  EXPECT_EQ(parts.added[0].id, 260);
+  // lo 7, low 7, " low" 5, er 4 (lower, newer, wider, lower).
+  EXPECT_EQ(parts.tokens[257].second, "low");
+  EXPECT_EQ(parts.tokens[258].second, " low");
+  EXPECT_EQ(parts.tokens[259].second, "er");
+  const BpeParts again = parse_tokenizer_json(tokenizer_json_text(parts), "t.json");
+  EXPECT_EQ(encode_all(again, "low lower"), (std::vector<int32_t>{257, 258, 259}));
+  options.vocab_size = 256;
+  expect_user_error(ExitCode::Config,
+                    "vocabulary size is 256, expected 257 to 4194304: 256 bytes and 1 special "
+                    "tokens",
+                    [&] { train_bpe(options); });
+  options.vocab_size = 300;
+  options.special = {"<e>", "<e>"};
+  expect_user_error(ExitCode::Config, "special token \"<e>\" is empty or there twice",
+                    [&] { train_bpe(options); });
+  std::fclose(progress);
+}
+
+}  // namespace
+}  // namespace weft
