@@ -2,6 +2,7 @@
 #include "runtime/executor.h"
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 
 #include "base/error.h"
@@ -208,6 +209,18 @@ void Executor::run(ProgramKind program) {
     if (!error) error = std::current_exception();
   }
   if (error) std::rethrow_exception(error);
+}
+
+std::vector<double> Executor::time_steps(ProgramKind program) {
+  using Clock = std::chrono::steady_clock;
+  std::vector<double> seconds;
+  for (const auto& step : programs_[static_cast<size_t>(program)]) {
+    const Clock::time_point start = Clock::now();
+    queue(*step);
+    step->launch.stream->synchronize();
+    seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  return seconds;
 }
 
 void Executor::queue(const PreparedStep& step) {

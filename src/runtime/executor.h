@@ -37,6 +37,9 @@ class Executor {
   // as the device can tell.
   void run(ProgramKind program);
 
+  // Runs a program step by step and gives the seconds of each, the wait for its end included.
+  std::vector<double> time_steps(ProgramKind program);
+
   // Bytes allocated for this rank alone: always plan.arena_bytes.
   int64_t allocated_bytes() const { return allocated_bytes_; }
 

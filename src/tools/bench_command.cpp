@@ -145,6 +145,7 @@ void add_bench_command(CLI::App& app, const Finish& finish) {
   comm->add_option("--repeats", bench->repeats, "runs of which the best counts, more of small ones")
       ->check(CLI::Range(1, 10000));
   comm->callback([=] { finish(run_comm(*bench)); });
+  add_bench_ops(*command, finish);
   add_bench_ranks(*command, finish);
 }
 

@@ -27,12 +27,6 @@ struct PlanArguments {
   bool fit = true;
 };
 
-int64_t data_vocabulary(const Config& config) {
-  if (config.model.vocab_size != kVocabularyOfData) return 0;
-  if (config.training.dataset == Dataset::Synthetic) return 0;
-  return TokenFile::open(config.training.dataset_path).vocab_size().value_or(0);
-}
-
 // One optimizer step as the streams run it beside each other, and what that means in tokens.
 void log_time(const Config& config, const Compiled& compiled, int64_t ranks) {
   const PlanTime& time = compiled.estimate;
@@ -92,6 +86,12 @@ ExitCode run_plan(const PlanArguments& arguments, const std::vector<std::string>
 }
 
 }  // namespace
+
+int64_t data_vocabulary(const Config& config) {
+  if (config.model.vocab_size != kVocabularyOfData) return 0;
+  if (config.training.dataset == Dataset::Synthetic) return 0;
+  return TokenFile::open(config.training.dataset_path).vocab_size().value_or(0);
+}
 
 void add_plan_command(CLI::App& app, const Finish& finish) {
   auto arguments = std::make_shared<PlanArguments>();

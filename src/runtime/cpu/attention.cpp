@@ -20,11 +20,11 @@ namespace {
 constexpr int64_t kQueries = 48;  // in a block
 constexpr int64_t kKeys = 96;     // in a block
 constexpr int64_t kMaxHeadDim = 256;
-static_assert(kQueries <= kGemmRows && kKeys <= kGemmRows && kMaxHeadDim <= kGemmCols);
+constexpr int64_t kGemmScratch = gemm_scratch_floats(kKeys, kMaxHeadDim);
 
 // One thread's scratch memory.
 struct Scratch {
-  float gemm[kGemmScratchFloats];
+  float gemm[kGemmScratch];
   float p[kQueries * kKeys];
   float dp[kQueries * kKeys];
   float sum[kQueries * kMaxHeadDim];

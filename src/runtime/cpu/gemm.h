@@ -1,19 +1,19 @@
-// The matrix product of one tile by one thread: both factors are packed, converted to f32, into the
-// thread's scratch memory, and a register-blocked loop multiplies the packed panels. Every element
-// of the product is the sum over blocks of kGemmDepth terms, each block summed from its first term
-// to its last, so the bits depend neither on the tile nor on the width of the machine's vectors.
+// Matrix products of packed panels. Every element of a product is the sum over blocks of kGemmDepth
+// terms, each block summed from its first term to its last and then added to the blocks before it,
+// so the bits depend neither on tiles nor on the number of threads. Which instructions multiply is
+// chosen when the program starts (gemm_variant.h).
 #pragma once
 
 #include <cstdint>
 
 #include "graph/type.h"
+#include "runtime/cpu/gemm_variant.h"
 
 namespace weft {
 
-inline constexpr int64_t kGemmRows = 96;    // largest tile
-inline constexpr int64_t kGemmCols = 256;   // largest tile
-inline constexpr int64_t kGemmDepth = 192;  // terms that are packed and summed at a time
-inline constexpr int64_t kGemmScratchFloats = (kGemmRows + kGemmCols) * kGemmDepth;
+inline constexpr int64_t kGemmDepth = 384;  // terms that are packed and summed at a time
+// A packed factor has this many lanes more at most: the widest panel that is not full.
+inline constexpr int64_t kGemmPadding = 32;
 
 // Element (r, c) lies at data[r * row_stride + c * col_stride]; one of the strides is 1.
 struct MatrixView {
@@ -35,15 +35,40 @@ inline MatrixView transposed(const MatrixView& view) {
 MatrixView from(const MatrixView& view, int64_t row, int64_t col);
 
 struct GemmShape {
-  int64_t rows = 0;   // at most kGemmRows
-  int64_t cols = 0;   // at most kGemmCols
-  int64_t depth = 0;  // any
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t depth = 0;
 };
 
 enum class GemmMode { Store, Add };
 
-// c = a * b, or c += a * b; c is row-major with `c_stride` floats from row to row. `scratch` has
-// kGemmScratchFloats and is aligned to 64 bytes.
+// The fastest variant that this machine runs for factors of these dtypes.
+const GemmVariant& gemm_variant(DType a, DType b);
+
+// Packs rows x depth of a left factor, or depth x cols of a right one; depth is at most kGemmDepth.
+// The packed factor is aligned to 64 bytes and has room for the lanes of whole panels.
+void pack_left(const GemmVariant& variant, const MatrixView& a, int64_t rows, int64_t depth,
+               float* packed);
+void pack_right(const GemmVariant& variant, const MatrixView& b, int64_t depth, int64_t cols,
+                float* packed);
+
+// Floats from one lane to the next in a packed factor, counted over whole panels.
+inline int64_t packed_depth(const GemmVariant& variant, int64_t depth) {
+  return (depth + variant.terms - 1) / variant.terms;
+}
+
+// c = a * b, or c += a * b, of packed factors; c is row-major with `c_stride` floats from row to
+// row.
+void multiply_packed(const GemmVariant& variant, const GemmShape& shape, const float* a,
+                     const float* b, float* c, int64_t c_stride, GemmMode mode);
+
+// Scratch memory of `gemm` for a tile of up to these sizes.
+constexpr int64_t gemm_scratch_floats(int64_t rows, int64_t cols) {
+  return (rows + cols + 2 * kGemmPadding) * kGemmDepth;
+}
+
+// The product of one tile by one thread: packs block by block of the depth into `scratch`, which is
+// aligned to 64 bytes, and multiplies.
 void gemm(const GemmShape& shape, const MatrixView& a, const MatrixView& b, float* c,
           int64_t c_stride, GemmMode mode, float* scratch);
 

@@ -1,4 +1,8 @@
-// Matrix products by tiles of the result, and the sum over rows.
+// Matrix products and the sum over rows. The right factor is packed once, a chunk of columns and
+// depth at a time, by all threads; then the threads take tiles of the result, pack the rows of the
+// left factor that a tile needs and multiply. All sizes follow from the shapes alone.
+#include <utility>
+
 #include "graph/op.h"
 #include "runtime/cpu/device.h"
 #include "runtime/cpu/elements.h"
@@ -11,64 +15,173 @@ namespace weft {
 
 namespace {
 
-constexpr int64_t kTileFloats = kGemmRows * kGemmCols;
-static_assert(kGemmScratchFloats + kTileFloats + kGemmCols <= ThreadTeam::kScratchFloats);
+constexpr int64_t kTileRows = 96;
+constexpr int64_t kTileCols = 384;
+constexpr int64_t kPackCols = 96;                // packed by one thread at a time
+constexpr int64_t kChunkDepth = 8 * kGemmDepth;  // of the right factor
+constexpr int64_t kChunkFloats = 2 << 20;        // fits a shared cache
+constexpr int64_t kLeftFloats = (kTileRows + kGemmPadding) * kGemmDepth;
+constexpr int64_t kTileFloats = kTileRows * kTileCols;
+static_assert(kLeftFloats + kTileFloats + kTileCols <= ThreadTeam::kScratchFloats);
 
 // The product as a plain one: rows x depth times depth x cols.
 struct Product {
   MatrixView a, b;
-  int64_t rows = 0, cols = 0, depth = 0;
+  GemmShape shape;
 };
+
+GemmShape shape_of(const Call& call) {
+  const Shape& a = call.type(0).shape;
+  const Shape& b = call.type(1).shape;
+  if (call.bool_attr("ta")) return {row_length(a), row_length(b), row_count(a)};
+  if (call.bool_attr("tb")) return {row_count(a), b.at(0), row_length(a)};
+  return {row_count(a), row_length(b), row_length(a)};
+}
 
 Product product_of(const Launch& launch) {
   const Tensor& a = launch.operands.at(0);
   const Tensor& b = launch.operands.at(1);
-  const int64_t a_length = row_length(a.shape);
-  const int64_t b_length = row_length(b.shape);
-  const MatrixView a_view = matrix(a.data, a.dtype, a_length);
-  const MatrixView b_view = matrix(b.data, b.dtype, b_length);
-  if (launch.call->bool_attr("ta")) {
-    return {transposed(a_view), b_view, a_length, b_length, row_count(a.shape)};
-  }
-  if (launch.call->bool_attr("tb")) {
-    return {a_view, transposed(b_view), row_count(a.shape), b.shape.at(0), a_length};
-  }
-  return {a_view, b_view, row_count(a.shape), b_length, a_length};
+  Product product{matrix(a.data, a.dtype, row_length(a.shape)),
+                  matrix(b.data, b.dtype, row_length(b.shape)), shape_of(*launch.call)};
+  if (launch.call->bool_attr("ta")) product.a = transposed(product.a);
+  if (launch.call->bool_attr("tb")) product.b = transposed(product.b);
+  return product;
 }
+
+// How a product is cut.
+struct Blocking {
+  int64_t chunk_cols, chunk_depth, tile_rows, tile_cols;
+  bool partial;  // sums of several chunks of depth meet in the workspace, not in the result
+
+  Blocking(const GemmShape& shape, DType result) {
+    chunk_depth = std::min(kChunkDepth, shape.depth);
+    const int64_t fitting = kChunkFloats / std::max<int64_t>(chunk_depth, 1);
+    chunk_cols = std::min(std::max(fitting / kTileCols, int64_t{1}) * kTileCols, shape.cols);
+    tile_rows = kTileRows;
+    tile_cols = kTileCols;
+    const auto tiles = [&] {
+      return ceil_div(shape.rows, tile_rows) * ceil_div(chunk_cols, tile_cols);
+    };
+    // Enough tiles to share out evenly.
+    if (tiles() < 32) tile_cols = kTileCols / 2;
+    if (tiles() < 32) tile_rows = kTileRows / 2;
+    partial = result != DType::F32 && shape.depth > kChunkDepth;
+  }
+
+  // Floats from one block of the depth to the next in the packed chunk.
+  int64_t packed_block() const {
+    return (chunk_cols + kGemmPadding) * std::min(kGemmDepth, chunk_depth);
+  }
+  int64_t packed_floats() const { return ceil_div(chunk_depth, kGemmDepth) * packed_block(); }
+};
 
 WEFT_CLONES void add_row(const float* from, int64_t n, float* to) {
   WEFT_VECTORIZE
   for (int64_t i = 0; i < n; ++i) to[i] += from[i];
 }
 
-void multiply_tile(const Launch& launch, const Product& product, int64_t row, int64_t col,
-                   float* scratch) {
-  const Tensor& y = launch.results[0];
-  const GemmShape shape{std::min(kGemmRows, product.rows - row),
-                        std::min(kGemmCols, product.cols - col), product.depth};
-  float* buffer = scratch + kGemmScratchFloats;
-  const int64_t first = row * product.cols + col;
-  float* c = place(y, first, buffer);
-  const int64_t c_stride = c == buffer ? kGemmCols : product.cols;
-  gemm(shape, from(product.a, row, 0), from(product.b, 0, col), c, c_stride, GemmMode::Store,
-       scratch);
-  const float* bias = launch.operands.size() > 2
-                          ? load(launch.operands[2], col, shape.cols, buffer + kTileFloats)
-                          : nullptr;
-  for (int64_t r = 0; r < shape.rows; ++r) {
-    float* c_row = c + r * c_stride;
-    if (bias != nullptr) add_row(bias, shape.cols, c_row);
-    store(y, first + r * product.cols, shape.cols, c_row);
+// One chunk: columns from `col` on, terms from `depth` on.
+struct Chunk {
+  int64_t col, cols, depth, terms;
+};
+
+class Multiplication {
+ public:
+  explicit Multiplication(const Launch& launch)
+      : launch_(launch),
+        product_(product_of(launch)),
+        blocking_(product_.shape, launch.results.at(0).dtype),
+        variant_(gemm_variant(product_.a.dtype, product_.b.dtype)),
+        packed_(static_cast<float*>(launch.workspace)),
+        partial_(packed_ + blocking_.packed_floats()) {}
+
+  void run() const {
+    const GemmShape& shape = product_.shape;
+    for (int64_t col = 0; col < shape.cols; col += blocking_.chunk_cols) {
+      const int64_t cols = std::min(blocking_.chunk_cols, shape.cols - col);
+      int64_t depth = 0;
+      do {
+        const Chunk chunk{col, cols, depth, std::min(kChunkDepth, shape.depth - depth)};
+        pack(chunk);
+        multiply(chunk);
+        depth += kChunkDepth;
+      } while (depth < shape.depth);
+    }
   }
-}
+
+ private:
+  void pack(const Chunk& chunk) const {
+    const int64_t across = ceil_div(chunk.cols, kPackCols);
+    team(launch_).run(across * ceil_div(chunk.terms, kGemmDepth), [&](int64_t tile) {
+      const int64_t block = tile / across;
+      const int64_t depth = std::min(kGemmDepth, chunk.terms - block * kGemmDepth);
+      const int64_t col = tile % across * kPackCols;
+      pack_right(variant_, from(product_.b, chunk.depth + block * kGemmDepth, chunk.col + col),
+                 depth, std::min(kPackCols, chunk.cols - col),
+                 packed_ + block * blocking_.packed_block() + col * packed_depth(variant_, depth));
+    });
+  }
+
+  void multiply(const Chunk& chunk) const {
+    const int64_t across = ceil_div(chunk.cols, blocking_.tile_cols);
+    const int64_t down = ceil_div(product_.shape.rows, blocking_.tile_rows);
+    team(launch_).run(down * across, [&](int64_t tile, float* scratch) {
+      multiply_tile(chunk, tile / across * blocking_.tile_rows, tile % across * blocking_.tile_cols,
+                    scratch);
+    });
+  }
+
+  // The tile from `row` and the chunk's column `col` on.
+  void multiply_tile(const Chunk& chunk, int64_t row, int64_t col, float* scratch) const {
+    const Tensor& y = launch_.results[0];
+    const GemmShape& whole = product_.shape;
+    GemmShape shape{std::min(blocking_.tile_rows, whole.rows - row),
+                    std::min(blocking_.tile_cols, chunk.cols - col), 0};
+    const int64_t first = row * whole.cols + chunk.col + col;
+    float* buffer = scratch + kLeftFloats;
+    auto [c, stride] = y.dtype == DType::F32 ? std::pair(y.as<float>() + first, whole.cols)
+                       : blocking_.partial
+                           ? std::pair(partial_ + row * chunk.cols + col, chunk.cols)
+                           : std::pair(buffer, kTileCols);
+    int64_t start = 0;
+    do {
+      shape.depth = std::min(kGemmDepth, chunk.terms - start);
+      pack_left(variant_, from(product_.a, row, chunk.depth + start), shape.rows, shape.depth,
+                scratch);
+      const float* packed = packed_ + start / kGemmDepth * blocking_.packed_block() +
+                            col * packed_depth(variant_, shape.depth);
+      multiply_packed(variant_, shape, scratch, packed, c, stride,
+                      chunk.depth + start == 0 ? GemmMode::Store : GemmMode::Add);
+      start += kGemmDepth;
+    } while (start < chunk.terms);
+    if (chunk.depth + chunk.terms < whole.depth) return;
+    const float* bias = launch_.operands.size() > 2 ? load(launch_.operands[2], chunk.col + col,
+                                                           shape.cols, buffer + kTileFloats)
+                                                    : nullptr;
+    for (int64_t r = 0; r < shape.rows; ++r) {
+      float* c_row = c + r * stride;
+      if (bias != nullptr) add_row(bias, shape.cols, c_row);
+      store(y, first + r * whole.cols, shape.cols, c_row);
+    }
+  }
+
+  const Launch& launch_;
+  Product product_;
+  Blocking blocking_;
+  const GemmVariant& variant_;
+  float* packed_;
+  float* partial_;  // rows x columns of a chunk
+};
 
 void launch_matmul(const Launch& launch) {
-  const Product product = product_of(launch);
-  const int64_t across = ceil_div(product.cols, kGemmCols);
-  const int64_t down = ceil_div(product.rows, kGemmRows);
-  team(launch).run(down * across, [&](int64_t tile, float* scratch) {
-    multiply_tile(launch, product, tile / across * kGemmRows, tile % across * kGemmCols, scratch);
-  });
+  Multiplication(launch).run();
+}
+
+int64_t matmul_workspace(const Call& call) {
+  const GemmShape shape = shape_of(call);
+  const Blocking blocking(shape, call.results.at(0).dtype);
+  const int64_t partial = blocking.partial ? shape.rows * blocking.chunk_cols : 0;
+  return (blocking.packed_floats() + partial) * static_cast<int64_t>(sizeof(float));
 }
 
 void launch_sum_rows(const Launch& launch) {
@@ -96,7 +209,7 @@ int64_t sum_rows_workspace(const Call& call) {
 
 std::span<const Kernel> cpu_matmul_kernels() {
   static const Kernel rows[] = {
-      {"matmul", "tiled", supports_cpu_dtypes, nullptr, launch_matmul},
+      {"matmul", "tiled", supports_cpu_dtypes, matmul_workspace, launch_matmul},
       {"sum_rows", "chunks", supports_sum_rows, sum_rows_workspace, launch_sum_rows},
   };
   return rows;

@@ -1,0 +1,39 @@
+// Sixteen lanes and fused multiply-adds; compiled with -mavx512f -mf16c.
+#include "runtime/cpu/gemm_panels.h"
+
+#include <immintrin.h>
+
+namespace weft {
+
+namespace {
+
+struct Avx512 {
+  using Reg = Floats16;
+  static constexpr int kLanes = 16;
+  static Reg zero() { return Reg{}; }
+  static Reg spread(float value) { return _mm512_set1_ps(value); }
+  static Reg load(const float* from) { return _mm512_loadu_ps(from); }
+  static void store(float* to, Reg value) { _mm512_storeu_ps(to, value); }
+  static void store_first(float* to, Reg value, int lanes) {
+    _mm512_mask_storeu_ps(to, static_cast<__mmask16>((1u << lanes) - 1), value);
+  }
+  static Reg multiply_add(Reg a, Reg b, Reg sum) { return _mm512_fmadd_ps(a, b, sum); }
+  static Reg from_bf16(const uint16_t* from) {
+    const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+  }
+  static float scalar_from_f16(uint16_t value) { return _cvtsh_ss(value); }
+  static Reg from_f16(const uint16_t* from) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+  }
+};
+
+}  // namespace
+
+const GemmVariant& gemm_avx512() {
+  static constexpr GemmVariant variant{
+      "avx512", 12, 32, 1, pack<Avx512, 12>, pack<Avx512, 32>, multiply<Avx512, 12, 2>};
+  return variant;
+}
+
+}  // namespace weft

@@ -1,0 +1,242 @@
+// Packing and multiplying, written once for every width of vectors. A variant's file includes this
+// inside its own namespace of flags: everything here is local to the file. `V` gives the vector
+// type `Reg` of kLanes floats and its operations.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/cpu/gemm_variant.h"
+
+namespace weft {
+namespace {
+
+typedef float Floats4 __attribute__((vector_size(16), aligned(4), may_alias));
+typedef float Floats8 __attribute__((vector_size(32), aligned(4), may_alias));
+typedef float Floats16 __attribute__((vector_size(64), aligned(4), may_alias));
+
+#define WEFT_INTERLEAVE(type, low, high)                                                     \
+  [[gnu::always_inline]] inline void interleave(type a, type b, type& first, type& second) { \
+    first = __builtin_shufflevector(a, b, low);                                              \
+    second = __builtin_shufflevector(a, b, high);                                            \
+  }
+#define WEFT_LIST(...) __VA_ARGS__
+WEFT_INTERLEAVE(Floats4, WEFT_LIST(0, 4, 1, 5), WEFT_LIST(2, 6, 3, 7))
+WEFT_INTERLEAVE(Floats8, WEFT_LIST(0, 8, 1, 9, 2, 10, 3, 11), WEFT_LIST(4, 12, 5, 13, 6, 14, 7, 15))
+WEFT_INTERLEAVE(Floats16, WEFT_LIST(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23),
+                WEFT_LIST(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31))
+#undef WEFT_LIST
+#undef WEFT_INTERLEAVE
+
+// Interleaving the halves of the rows log2(n) times transposes an n x n block.
+template <int kLanes, class Reg>
+[[gnu::always_inline]] inline void transpose(Reg (&rows)[kLanes]) {
+#pragma GCC unroll 4
+  for (int stage = 1; stage < kLanes; stage *= 2) {
+    Reg mixed[kLanes];
+#pragma GCC unroll 8
+    for (int i = 0; i < kLanes / 2; ++i) {
+      interleave(rows[i], rows[i + kLanes / 2], mixed[2 * i], mixed[2 * i + 1]);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) rows[i] = mixed[i];
+  }
+}
+
+// Transposes kLanes steps of the depth of `lanes` lanes, at most kLanes, into columns `lane` on.
+template <class V, int kWidth, class Load>
+[[gnu::always_inline]] inline void pack_block(const typename Load::Stored* source,
+                                              int64_t lane_stride, int64_t lanes, int lane,
+                                              float* packed) {
+  constexpr int kLanes = V::kLanes;
+  typename V::Reg block[kLanes];
+  if (lanes >= kLanes) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) block[i] = Load::vector(source + i * lane_stride);
+  } else {
+    for (int i = 0; i < kLanes; ++i) {
+      block[i] = i < lanes ? Load::vector(source + i * lane_stride) : V::zero();
+    }
+  }
+  transpose<kLanes>(block);
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) {
+    float* to = packed + i * kWidth + lane;
+    if (lane + kLanes <= kWidth) {
+      V::store(to, block[i]);
+    } else {
+      V::store_first(to, block[i], kWidth - lane);
+    }
+  }
+}
+
+// Copies depth steps [begin, end) of a whole panel whose lanes lie side by side.
+template <class V, int kWidth, class Load>
+void copy_panel(const typename Load::Stored* source, int64_t depth_stride, int64_t begin,
+                int64_t end, float* packed) {
+  constexpr int kLanes = V::kLanes;
+  for (int64_t p = begin; p < end; ++p) {
+    int i = 0;
+#pragma GCC unroll 4
+    for (; i + kLanes <= kWidth; i += kLanes) {
+      V::store(packed + p * kWidth + i, Load::vector(source + p * depth_stride + i));
+    }
+#pragma GCC unroll 16
+    for (; i < kWidth; ++i) packed[p * kWidth + i] = Load::scalar(source[p * depth_stride + i]);
+  }
+}
+
+// Packs one panel of kWidth lanes. `Load` reads floats from what is stored.
+template <class V, int kWidth, class Load>
+void pack_panel(const typename Load::Stored* source, const PackSource& s, int64_t lanes,
+                float* packed) {
+  constexpr int kLanes = V::kLanes;
+  if (lanes < kWidth) {
+    for (int64_t i = 0; i < s.depth * kWidth; ++i) packed[i] = 0;
+  }
+  int64_t p = 0;
+  if (s.depth_stride == 1) {
+    for (; p + kLanes <= s.depth; p += kLanes) {
+#pragma GCC unroll 4
+      for (int lane = 0; lane < kWidth; lane += kLanes) {
+        if (lane >= lanes) continue;
+        pack_block<V, kWidth, Load>(source + lane * s.lane_stride + p, s.lane_stride, lanes - lane,
+                                    lane, packed + p * kWidth);
+      }
+    }
+  }
+  for (; p < s.depth; ++p) {
+    for (int64_t i = 0; i < lanes; ++i) {
+      packed[p * kWidth + i] = Load::scalar(source[i * s.lane_stride + p * s.depth_stride]);
+    }
+  }
+}
+
+template <class V, int kWidth, class Load>
+void pack_as(const PackSource& source, float* packed) {
+  const auto* data = static_cast<const typename Load::Stored*>(source.data);
+  int64_t lane = 0;
+  if (source.lane_stride == 1) {
+    // A few steps of the depth at a time, so that a cache line serves two panels.
+    constexpr int64_t kSteps = 16;
+    lane = source.lanes / kWidth * kWidth;
+    for (int64_t p = 0; p < source.depth; p += kSteps) {
+      const int64_t end = p + kSteps < source.depth ? p + kSteps : source.depth;
+      for (int64_t i = 0; i < lane; i += kWidth) {
+        copy_panel<V, kWidth, Load>(data + i, source.depth_stride, p, end,
+                                    packed + i * source.depth);
+      }
+    }
+  }
+  for (; lane < source.lanes; lane += kWidth) {
+    const int64_t lanes = source.lanes - lane < kWidth ? source.lanes - lane : kWidth;
+    pack_panel<V, kWidth, Load>(data + lane * source.lane_stride, source, lanes,
+                                packed + lane * source.depth);
+  }
+}
+
+template <class V>
+struct LoadF32 {
+  using Stored = float;
+  static float scalar(float value) { return value; }
+  static typename V::Reg vector(const float* from) { return V::load(from); }
+};
+
+template <class V>
+struct LoadBF16 {
+  using Stored = uint16_t;
+  static float scalar(uint16_t value) {
+    const uint32_t bits = static_cast<uint32_t>(value) << 16;
+    float number;
+    __builtin_memcpy(&number, &bits, sizeof number);
+    return number;
+  }
+  static typename V::Reg vector(const uint16_t* from) { return V::from_bf16(from); }
+};
+
+template <class V>
+struct LoadF16 {
+  using Stored = uint16_t;
+  static float scalar(uint16_t value) { return V::scalar_from_f16(value); }
+  static typename V::Reg vector(const uint16_t* from) { return V::from_f16(from); }
+};
+
+template <class V, int kWidth>
+void pack(const PackSource& source, float* packed) {
+  switch (source.element) {
+    case GemmElement::F32:
+      return pack_as<V, kWidth, LoadF32<V>>(source, packed);
+    case GemmElement::BF16:
+      return pack_as<V, kWidth, LoadBF16<V>>(source, packed);
+    case GemmElement::F16:
+      return pack_as<V, kWidth, LoadF16<V>>(source, packed);
+  }
+}
+
+// The first kRows rows of a panel that has kPanelRows. The sums stay in registers.
+template <class V, int kPanelRows, int kRows, int kVectors>
+[[gnu::always_inline]] inline void multiply_rows(const PanelProduct& product, float* c,
+                                                 int64_t c_stride, bool add) {
+  using Reg = typename V::Reg;
+  constexpr int kCols = kVectors * V::kLanes;
+  Reg sum[kRows][kVectors];
+#pragma GCC unroll 16
+  for (int row = 0; row < kRows; ++row) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) sum[row][v] = V::zero();
+  }
+  const float* a = product.a;
+  const float* b = product.b;
+  for (int64_t p = 0; p < product.depth; ++p) {
+    Reg right[kVectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) right[v] = V::load(b + v * V::kLanes);
+#pragma GCC unroll 16
+    for (int row = 0; row < kRows; ++row) {
+      const Reg left = V::spread(a[row]);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) sum[row][v] = V::multiply_add(left, right[v], sum[row][v]);
+    }
+    a += kPanelRows;
+    b += kCols;
+  }
+#pragma GCC unroll 16
+  for (int row = 0; row < kRows; ++row) {
+    float* to = c + row * c_stride;
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      V::store(to + v * V::kLanes, add ? V::load(to + v * V::kLanes) + sum[row][v] : sum[row][v]);
+    }
+  }
+}
+
+// At the edge of a matrix whole vectors are computed aside and the part inside is taken over; of
+// the rows a third at a time is left out.
+template <class V, int kRows, int kVectors>
+void multiply(const PanelProduct& product) {
+  static_assert(kRows % 3 == 0);
+  constexpr int kCols = kVectors * V::kLanes;
+  if (product.rows == kRows && product.cols == kCols) {
+    return multiply_rows<V, kRows, kRows, kVectors>(product, product.c, product.c_stride,
+                                                    product.add);
+  }
+  alignas(64) float whole[kRows * kCols];
+  if (product.rows <= kRows / 3) {
+    multiply_rows<V, kRows, kRows / 3, kVectors>(product, whole, kCols, false);
+  } else if (product.rows <= kRows / 3 * 2) {
+    multiply_rows<V, kRows, kRows / 3 * 2, kVectors>(product, whole, kCols, false);
+  } else {
+    multiply_rows<V, kRows, kRows, kVectors>(product, whole, kCols, false);
+  }
+  for (int64_t row = 0; row < product.rows; ++row) {
+    float* to = product.c + row * product.c_stride;
+    const float* from = whole + row * kCols;
+    if (product.add) {
+      for (int64_t i = 0; i < product.cols; ++i) to[i] += from[i];
+    } else {
+      for (int64_t i = 0; i < product.cols; ++i) to[i] = from[i];
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,56 @@
+// One instruction set's way to multiply packed panels. The variants are compiled with flags of
+// their own, so they share nothing with the rest of the program but these plain types: an inline
+// function that both sides use could be linked in the version that the machine cannot run.
+#pragma once
+
+#include <cstdint>
+
+namespace weft {
+
+enum class GemmElement { F32, BF16, F16 };
+
+// Lanes are rows of a left factor or columns of a right one; lane i at depth p lies at element
+// i * lane_stride + p * depth_stride. One of the strides is 1.
+struct PackSource {
+  const void* data = nullptr;
+  GemmElement element = GemmElement::F32;
+  int64_t lane_stride = 0;
+  int64_t depth_stride = 0;
+  int64_t lanes = 0;
+  int64_t depth = 0;
+};
+
+// c[rows][cols] = or += the product of one panel of each factor.
+struct PanelProduct {
+  int64_t depth = 0;
+  const float* a = nullptr;
+  const float* b = nullptr;
+  float* c = nullptr;
+  int64_t c_stride = 0;
+  int64_t rows = 0;  // at most panel_rows
+  int64_t cols = 0;  // at most panel_cols
+  bool add = false;
+};
+
+struct GemmVariant {
+  const char* name = nullptr;
+  int64_t panel_rows = 0;
+  int64_t panel_cols = 0;
+  int64_t terms = 1;  // of the depth that share a float of a packed panel
+  // Packs lanes into panels of panel_rows or panel_cols lanes, one after the other, each
+  // ceil(depth / terms) x lanes and filled up with zeros.
+  void (*pack_rows)(const PackSource& source, float* packed) = nullptr;
+  void (*pack_cols)(const PackSource& source, float* packed) = nullptr;
+  void (*multiply)(const PanelProduct& product) = nullptr;
+};
+
+// Each term is added by one fused multiply-add, in order of depth; without the instruction, by a
+// product and a sum. The bf16 variant takes bf16 on both sides and adds two terms at a time.
+const GemmVariant& gemm_portable();
+#if defined(__x86_64__)
+const GemmVariant& gemm_avx2();
+const GemmVariant& gemm_avx512();
+const GemmVariant& gemm_avx512_bf16();
+#endif
+
+}  // namespace weft

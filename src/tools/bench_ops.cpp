@@ -1,0 +1,145 @@
+// weft bench ops CONFIG: the seconds of every step of a plan beside the roofline that the device
+// spec gives it. Steps that are alike share a line. Works on any backend: it knows steps, no ops.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "config/load.h"
+#include "config/validate.h"
+#include "data/loader.h"
+#include "tools/commands.h"
+#include "train/session.h"
+
+namespace weft {
+namespace {
+
+struct OpsArguments {
+  std::string config;
+  int64_t repeats = 5;
+};
+
+// Steps of the same op, kernel, phase and types.
+struct Line {
+  std::string what;
+  int64_t calls = 0;
+  double seconds = 0;
+  double roofline = 0;
+  double flops = 0;
+  double bytes = 0;
+};
+
+std::string types_text(const std::vector<TensorRef>& refs) {
+  std::string text;
+  for (const TensorRef& ref : refs) {
+    if (ref.shape.empty()) continue;
+    text += cat(text.empty() ? "" : ", ", to_string(TensorType{ref.dtype, ref.shape, {}}));
+  }
+  constexpr size_t kWidth = 60;
+  return text.size() > kWidth ? text.substr(0, kWidth - 3) + "..." : text;
+}
+
+Line line_of(const Step& step) {
+  Line line;
+  line.what =
+      cat(step.op, ".", step.kernel, " ", phase_name(step.phase), " ", types_text(step.operands));
+  for (const auto* refs : {&step.operands, &step.results}) {
+    for (const TensorRef& ref : *refs) line.bytes += static_cast<double>(tensor_bytes(ref));
+  }
+  line.flops = step.flops;
+  line.roofline = step.seconds;
+  line.calls = 1;
+  return line;
+}
+
+void add(Line& sum, const Line& line) {
+  sum.calls += line.calls;
+  sum.seconds += line.seconds;
+  sum.roofline += line.roofline;
+  sum.flops += line.flops;
+  sum.bytes += line.bytes;
+}
+
+void print(const Line& line, double whole) {
+  std::printf("%9.3f %5.1f%% %5lld %8.1f %7.1f %9.3f %5.0f%%  %s\n", line.seconds * 1e3,
+              line.seconds / whole * 100, static_cast<long long>(line.calls),
+              line.flops / line.seconds * 1e-9, line.bytes / line.seconds * 1e-9,
+              line.roofline * 1e3, line.roofline / line.seconds * 100, line.what.c_str());
+}
+
+void print_lines(const std::map<std::string, Line>& by_name, double whole) {
+  std::vector<const Line*> lines;
+  for (const auto& [name, line] : by_name) lines.push_back(&line);
+  std::stable_sort(lines.begin(), lines.end(),
+                   [](const Line* a, const Line* b) { return a->seconds > b->seconds; });
+  std::printf("%9s %6s %5s %8s %7s %9s %6s\n", "ms", "share", "calls", "GFLOP/s", "GB/s",
+              "roofline", "of it");
+  for (const Line* line : lines) print(*line, whole);
+}
+
+// The shortest time of each step in several runs of the whole program.
+std::vector<double> best_times(Executor& executor, int64_t repeats) {
+  std::vector<double> best = executor.time_steps(ProgramKind::Last);
+  for (int64_t i = 1; i < repeats; ++i) {
+    const std::vector<double> next = executor.time_steps(ProgramKind::Last);
+    for (size_t k = 0; k < best.size(); ++k) best[k] = std::min(best[k], next[k]);
+  }
+  return best;
+}
+
+ExitCode run_ops(const OpsArguments& arguments, const std::vector<std::string>& overrides) {
+  Config config = load_config(arguments.config, overrides);
+  validate(config, 1);
+  Session session(config, compile(config, {.data_vocab = data_vocabulary(config)}));
+  session.initialize(0);
+  const TokenSource tokens = TokenSource::synthetic(session.compiled().spec.vocab_size);
+  const TrainingConfig& training = config.training;
+  // One ordinary step fills the inputs, which stay for the steps that are timed.
+  session.train_step({.step = 0, .seed = 0, .lr = 0}, [&](int64_t first_sample, Batch& batch) {
+    const auto size = static_cast<size_t>(training.local_batch_size * training.seq_len);
+    batch.tokens.resize(size);
+    batch.targets.resize(size);
+    tokens.batch({.first_sample = first_sample,
+                  .count = training.local_batch_size,
+                  .seq_len = training.seq_len},
+                 batch.tokens.data(), batch.targets.data());
+  });
+  const Plan& plan = session.compiled().plan;
+  const std::vector<double> times = best_times(session.executor(), arguments.repeats);
+  std::map<std::string, Line> by_step, by_op;
+  Line whole{.what = "all"};
+  for (size_t i = 0; i < times.size(); ++i) {
+    const Step& step = plan.program(ProgramKind::Last)[i];
+    Line line = line_of(step);
+    line.seconds = times[i];
+    for (auto* map : {&by_step, &by_op}) {
+      const std::string name = map == &by_op ? step.op : line.what;
+      Line& sum = map->try_emplace(name, Line{.what = name}).first->second;
+      add(sum, line);
+    }
+    add(whole, line);
+  }
+  print_lines(by_step, whole.seconds);
+  std::printf("\n");
+  print_lines(by_op, whole.seconds);
+  print(whole, whole.seconds);
+  std::printf("roofline: device spec %s\n", session.compiled().device.name.c_str());
+  return ExitCode::Done;
+}
+
+}  // namespace
+
+void add_bench_ops(CLI::App& bench, const Finish& finish) {
+  auto arguments = std::make_shared<OpsArguments>();
+  CLI::App* command = bench.add_subcommand(
+      "ops", "the time of every op of a training step against its roofline; --section.key=value");
+  command->add_option("CONFIG", arguments->config, "config file, as for train")->required();
+  command->add_option("--repeats", arguments->repeats, "runs of which the best counts")
+      ->check(CLI::Range(1, 10000));
+  command->allow_extras();
+  command->callback([=] { finish(run_ops(*arguments, config_overrides(*command))); });
+}
+
+}  // namespace weft

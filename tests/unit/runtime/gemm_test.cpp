@@ -1,0 +1,139 @@
+// Every variant of the matrix product against sums in double, at sizes that leave panels part
+// empty; and the promise that fused multiply-adds give one result whatever the vectors' width.
+#include "runtime/cpu/gemm.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "base/half.h"
+#include "base/philox.h"
+#include "base/text.h"
+
+namespace weft {
+namespace {
+
+struct Sizes {
+  int64_t rows, cols, depth;
+};
+constexpr Sizes kSizes[] = {{1, 1, 1}, {12, 32, 16}, {13, 33, 17}, {5, 70, 50}, {30, 7, 384}};
+
+struct AlignedFree {
+  void operator()(float* memory) const { std::free(memory); }
+};
+using Memory = std::unique_ptr<float, AlignedFree>;
+
+Memory aligned(int64_t floats) {
+  const int64_t bytes = (floats * 4 + 63) / 64 * 64;
+  return Memory(static_cast<float*>(std::aligned_alloc(64, static_cast<size_t>(bytes))));
+}
+
+float random(uint64_t i) {
+  return unit_from_bits(random_block(random_key(1, 2), 0, i).word[0]) - 0.5f;
+}
+
+std::vector<const GemmVariant*> variants() {
+  std::vector<const GemmVariant*> all = {&gemm_portable()};
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) all.push_back(&gemm_avx2());
+  if (__builtin_cpu_supports("avx512f")) all.push_back(&gemm_avx512());
+  if (__builtin_cpu_supports("avx512bf16")) all.push_back(&gemm_avx512_bf16());
+#endif
+  return all;
+}
+
+// A factor of the product in some dtype, stored along or across, with its values.
+struct Factor {
+  std::vector<float> values;  // rows x cols
+  std::vector<float> f32;
+  std::vector<uint16_t> half;
+  MatrixView view;
+
+  Factor(int64_t rows, int64_t cols, DType dtype, bool across, uint64_t seed) {
+    const int64_t n = rows * cols;
+    for (int64_t i = 0; i < n; ++i) {
+      const float value = random(seed + static_cast<uint64_t>(i));
+      values.push_back(dtype == DType::BF16  ? f32_from_bf16(bf16_from_f32(value))
+                       : dtype == DType::F16 ? f32_from_f16(f16_from_f32(value))
+                                             : value);
+    }
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t from = across ? i % rows * cols + i / rows : i;
+      f32.push_back(values[static_cast<size_t>(from)]);
+      half.push_back(dtype == DType::F16 ? f16_from_f32(f32.back()) : bf16_from_f32(f32.back()));
+    }
+    const void* data = dtype == DType::F32 ? static_cast<const void*>(f32.data()) : half.data();
+    view = across ? transposed(matrix(data, dtype, rows)) : matrix(data, dtype, cols);
+  }
+  Factor(const Factor&) = delete;
+};
+
+std::vector<float> product(const GemmVariant& variant, const Sizes& s, const Factor& a,
+                           const Factor& b, GemmMode mode) {
+  const Memory packed_a = aligned((s.rows + kGemmPadding) * s.depth);
+  const Memory packed_b = aligned((s.cols + kGemmPadding) * s.depth);
+  pack_left(variant, a.view, s.rows, s.depth, packed_a.get());
+  pack_right(variant, b.view, s.depth, s.cols, packed_b.get());
+  std::vector<float> c(static_cast<size_t>(s.rows * s.cols), 1.0f);
+  multiply_packed(variant, {s.rows, s.cols, s.depth}, packed_a.get(), packed_b.get(), c.data(),
+                  s.cols, mode);
+  return c;
+}
+
+void expect_product(const std::vector<float>& c, const Sizes& s, const Factor& a, const Factor& b,
+                    double start) {
+  for (int64_t i = 0; i < s.rows; ++i) {
+    for (int64_t j = 0; j < s.cols; ++j) {
+      double sum = start, size = std::abs(start);
+      for (int64_t p = 0; p < s.depth; ++p) {
+        const double term = static_cast<double>(a.values[static_cast<size_t>(i * s.depth + p)]) *
+                            b.values[static_cast<size_t>(p * s.cols + j)];
+        sum += term;
+        size += std::abs(term);
+      }
+      // Each of the depth + 1 additions rounds by at most half an ulp of what is summed so far.
+      const double bound = size * static_cast<double>(s.depth + 2) * 0x1p-24;
+      ASSERT_NEAR(c[static_cast<size_t>(i * s.cols + j)], sum, bound) << i << "," << j;
+    }
+  }
+}
+
+TEST(Gemm, EveryVariantMultipliesEveryLayoutAndDtype) {
+  for (const GemmVariant* variant : variants()) {
+    for (const Sizes& s : kSizes) {
+      for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
+        if (variant->terms == 2 && dtype != DType::BF16) continue;
+        for (const bool a_across : {false, true}) {
+          for (const bool b_across : {false, true}) {
+            SCOPED_TRACE(cat(variant->name, " ", s.rows, "x", s.cols, "x", s.depth, " ",
+                             dtype_name(dtype), " ", a_across, b_across));
+            const Factor a(s.rows, s.depth, dtype, a_across, 0);
+            const Factor b(s.depth, s.cols, dtype, b_across, 100000);
+            expect_product(product(*variant, s, a, b, GemmMode::Store), s, a, b, 0);
+            expect_product(product(*variant, s, a, b, GemmMode::Add), s, a, b, 1);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Gemm, TheWidthOfVectorsDoesNotChangeBits) {
+#if defined(__x86_64__)
+  if (!__builtin_cpu_supports("avx512f")) GTEST_SKIP() << "no AVX-512 on this machine";
+  for (const Sizes& s : kSizes) {
+    const Factor a(s.rows, s.depth, DType::F32, false, 0);
+    const Factor b(s.depth, s.cols, DType::F32, true, 100000);
+    EXPECT_EQ(product(gemm_avx2(), s, a, b, GemmMode::Store),
+              product(gemm_avx512(), s, a, b, GemmMode::Store));
+  }
+#else
+  GTEST_SKIP() << "not an x86-64 machine";
+#endif
+}
+
+}  // namespace
+}  // namespace weft
