@@ -1,5 +1,9 @@
 #include "runtime/cpu/device.h"
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -13,6 +17,9 @@ namespace weft {
 namespace {
 
 constexpr int64_t kAlignment = 64;
+// An arena is walked in strides of rows, which lie pages apart: large pages spare the look-ups.
+constexpr int64_t kLargePage = 2 << 20;
+constexpr int64_t kLargeBlock = 16 * kLargePage;
 
 HostEvent& host_event(Event& event) {
   auto* host = dynamic_cast<HostEvent*>(&event);
@@ -155,14 +162,18 @@ int64_t HostDevice::memory_bytes() const {
 
 void* HostDevice::allocate(int64_t bytes) {
   CHECK(bytes >= 0, "bytes ", bytes);
-  const int64_t whole =
-      bytes == 0 ? kAlignment : (bytes - 1) / kAlignment * kAlignment + kAlignment;
-  void* memory = std::aligned_alloc(kAlignment, static_cast<size_t>(whole));
+  const int64_t alignment = bytes >= kLargeBlock ? kLargePage : kAlignment;
+  const int64_t whole = bytes == 0 ? alignment : (bytes - 1) / alignment * alignment + alignment;
+  void* memory = std::aligned_alloc(static_cast<size_t>(alignment), static_cast<size_t>(whole));
   if (memory == nullptr) {
     throw DeviceError(cat("cpu: cannot allocate ", human_bytes(static_cast<double>(bytes)), " (",
                           bytes, " bytes); free memory or make the plan smaller"),
                       ExitCode::OutOfMemory);
   }
+#if defined(__linux__)
+  // Advice only: where it is not taken, pages are small.
+  if (alignment == kLargePage) madvise(memory, static_cast<size_t>(whole), MADV_HUGEPAGE);
+#endif
   return memory;
 }
 

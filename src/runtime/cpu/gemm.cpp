@@ -63,35 +63,20 @@ void pack_right(const GemmVariant& variant, const MatrixView& b, int64_t depth, 
   variant.pack_cols({b.data, element(b.dtype), b.col_stride, b.row_stride, cols, depth}, packed);
 }
 
-void multiply_packed(const GemmVariant& variant, const GemmShape& shape, const float* a,
-                     const float* b, float* c, int64_t c_stride, GemmMode mode) {
-  const int64_t lane = packed_depth(variant, shape.depth);
+void multiply_packed(const GemmVariant& variant, const GemmShape& shape, PackedFactor a,
+                     PackedFactor b, float* c, int64_t c_stride, GemmMode mode) {
   // A panel of rows stays in the nearest cache while the columns pass by.
   for (int64_t row = 0; row < shape.rows; row += variant.panel_rows) {
     for (int64_t col = 0; col < shape.cols; col += variant.panel_cols) {
       variant.multiply({.depth = shape.depth,
-                        .a = a + row * lane,
-                        .b = b + col * lane,
+                        .a = a.data + row * a.lane_floats,
+                        .b = b.data + col * b.lane_floats,
                         .c = c + row * c_stride + col,
                         .c_stride = c_stride,
                         .rows = std::min(variant.panel_rows, shape.rows - row),
                         .cols = std::min(variant.panel_cols, shape.cols - col),
                         .add = mode == GemmMode::Add});
     }
-  }
-}
-
-void gemm(const GemmShape& shape, const MatrixView& a, const MatrixView& b, float* c,
-          int64_t c_stride, GemmMode mode, float* scratch) {
-  const GemmVariant& variant = gemm_variant(a.dtype, b.dtype);
-  float* packed_a = scratch;
-  float* packed_b = scratch + (shape.rows + kGemmPadding) * kGemmDepth;
-  for (int64_t start = 0; start < std::max<int64_t>(shape.depth, 1); start += kGemmDepth) {
-    const int64_t depth = std::min(kGemmDepth, shape.depth - start);
-    pack_left(variant, from(a, 0, start), shape.rows, depth, packed_a);
-    pack_right(variant, from(b, start, 0), depth, shape.cols, packed_b);
-    multiply_packed(variant, {shape.rows, shape.cols, depth}, packed_a, packed_b, c, c_stride,
-                    start == 0 ? mode : GemmMode::Add);
   }
 }
 

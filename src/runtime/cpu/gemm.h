@@ -52,24 +52,20 @@ void pack_left(const GemmVariant& variant, const MatrixView& a, int64_t rows, in
 void pack_right(const GemmVariant& variant, const MatrixView& b, int64_t depth, int64_t cols,
                 float* packed);
 
-// Floats from one lane to the next in a packed factor, counted over whole panels.
+// Floats of one lane of a packed factor of this depth.
 inline int64_t packed_depth(const GemmVariant& variant, int64_t depth) {
   return (depth + variant.terms - 1) / variant.terms;
 }
 
-// c = a * b, or c += a * b, of packed factors; c is row-major with `c_stride` floats from row to
-// row.
-void multiply_packed(const GemmVariant& variant, const GemmShape& shape, const float* a,
-                     const float* b, float* c, int64_t c_stride, GemmMode mode);
+// A packed factor, or the first lanes of one, that was packed to `lane_floats` floats per lane; a
+// product may use less of the depth.
+struct PackedFactor {
+  const float* data = nullptr;
+  int64_t lane_floats = 0;
+};
 
-// Scratch memory of `gemm` for a tile of up to these sizes.
-constexpr int64_t gemm_scratch_floats(int64_t rows, int64_t cols) {
-  return (rows + cols + 2 * kGemmPadding) * kGemmDepth;
-}
-
-// The product of one tile by one thread: packs block by block of the depth into `scratch`, which is
-// aligned to 64 bytes, and multiplies.
-void gemm(const GemmShape& shape, const MatrixView& a, const MatrixView& b, float* c,
-          int64_t c_stride, GemmMode mode, float* scratch);
+// c = a * b, or c += a * b; c is row-major with `c_stride` floats from row to row.
+void multiply_packed(const GemmVariant& variant, const GemmShape& shape, PackedFactor a,
+                     PackedFactor b, float* c, int64_t c_stride, GemmMode mode);
 
 }  // namespace weft

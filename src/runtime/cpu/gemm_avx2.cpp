@@ -14,6 +14,11 @@ struct Avx2 {
   static Reg spread(float value) { return _mm256_set1_ps(value); }
   static Reg load(const float* from) { return _mm256_loadu_ps(from); }
   static void store(float* to, Reg value) { _mm256_storeu_ps(to, value); }
+  static Reg load_first(const float* from, int lanes) {
+    Reg value = zero();
+    for (int i = 0; i < lanes; ++i) value[i] = from[i];
+    return value;
+  }
   static void store_first(float* to, Reg value, int lanes) {
     for (int i = 0; i < lanes; ++i) to[i] = value[i];
   }
@@ -31,9 +36,9 @@ struct Avx2 {
 }  // namespace
 
 const GemmVariant& gemm_avx2() {
-  static constexpr GemmVariant variant{
+  static constexpr GemmVariant kVariant{
       "avx2", 6, 16, 1, pack<Avx2, 6>, pack<Avx2, 16>, multiply<Avx2, 6, 2>};
-  return variant;
+  return kVariant;
 }
 
 }  // namespace weft

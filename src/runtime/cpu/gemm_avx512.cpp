@@ -14,6 +14,9 @@ struct Avx512 {
   static Reg spread(float value) { return _mm512_set1_ps(value); }
   static Reg load(const float* from) { return _mm512_loadu_ps(from); }
   static void store(float* to, Reg value) { _mm512_storeu_ps(to, value); }
+  static Reg load_first(const float* from, int lanes) {
+    return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << lanes) - 1), from);
+  }
   static void store_first(float* to, Reg value, int lanes) {
     _mm512_mask_storeu_ps(to, static_cast<__mmask16>((1u << lanes) - 1), value);
   }
@@ -31,9 +34,9 @@ struct Avx512 {
 }  // namespace
 
 const GemmVariant& gemm_avx512() {
-  static constexpr GemmVariant variant{
+  static constexpr GemmVariant kVariant{
       "avx512", 12, 32, 1, pack<Avx512, 12>, pack<Avx512, 32>, multiply<Avx512, 12, 2>};
-  return variant;
+  return kVariant;
 }
 
 }  // namespace weft

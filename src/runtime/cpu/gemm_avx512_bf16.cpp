@@ -17,6 +17,9 @@ struct Pairs {
   static Reg spread(float value) { return _mm512_set1_ps(value); }
   static Reg load(const float* from) { return _mm512_loadu_ps(from); }
   static void store(float* to, Reg value) { _mm512_storeu_ps(to, value); }
+  static Reg load_first(const float* from, int lanes) {
+    return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << lanes) - 1), from);
+  }
   static void store_first(float* to, Reg value, int lanes) {
     _mm512_mask_storeu_ps(to, static_cast<__mmask16>((1u << lanes) - 1), value);
   }
@@ -78,9 +81,9 @@ void multiply_pairs(const PanelProduct& product) {
 }  // namespace
 
 const GemmVariant& gemm_avx512_bf16() {
-  static constexpr GemmVariant variant{"avx512_bf16", 12, 32, 2, pack_pairs<12>, pack_pairs<32>,
-                                       multiply_pairs};
-  return variant;
+  static constexpr GemmVariant kVariant{"avx512_bf16", 12, 32, 2, pack_pairs<12>, pack_pairs<32>,
+                                        multiply_pairs};
+  return kVariant;
 }
 
 }  // namespace weft

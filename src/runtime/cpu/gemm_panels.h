@@ -10,22 +10,27 @@
 namespace weft {
 namespace {
 
-typedef float Floats4 __attribute__((vector_size(16), aligned(4), may_alias));
-typedef float Floats8 __attribute__((vector_size(32), aligned(4), may_alias));
-typedef float Floats16 __attribute__((vector_size(64), aligned(4), may_alias));
+typedef float Floats4 __attribute__((vector_size(16)));
+typedef float Floats8 __attribute__((vector_size(32)));
+typedef float Floats16 __attribute__((vector_size(64)));
 
-#define WEFT_INTERLEAVE(type, low, high)                                                     \
-  [[gnu::always_inline]] inline void interleave(type a, type b, type& first, type& second) { \
-    first = __builtin_shufflevector(a, b, low);                                              \
-    second = __builtin_shufflevector(a, b, high);                                            \
-  }
-#define WEFT_LIST(...) __VA_ARGS__
-WEFT_INTERLEAVE(Floats4, WEFT_LIST(0, 4, 1, 5), WEFT_LIST(2, 6, 3, 7))
-WEFT_INTERLEAVE(Floats8, WEFT_LIST(0, 8, 1, 9, 2, 10, 3, 11), WEFT_LIST(4, 12, 5, 13, 6, 14, 7, 15))
-WEFT_INTERLEAVE(Floats16, WEFT_LIST(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23),
-                WEFT_LIST(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31))
-#undef WEFT_LIST
-#undef WEFT_INTERLEAVE
+// The lanes of a and b in turn: those of the lower halves in `first`, of the upper in `second`.
+[[gnu::always_inline]] inline void interleave(Floats4 a, Floats4 b, Floats4& first,
+                                              Floats4& second) {
+  first = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+  second = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+}
+[[gnu::always_inline]] inline void interleave(Floats8 a, Floats8 b, Floats8& first,
+                                              Floats8& second) {
+  first = __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+  second = __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+}
+[[gnu::always_inline]] inline void interleave(Floats16 a, Floats16 b, Floats16& first,
+                                              Floats16& second) {
+  first = __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  second =
+      __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+}
 
 // Interleaving the halves of the rows log2(n) times transposes an n x n block.
 template <int kLanes, class Reg>
@@ -80,8 +85,11 @@ void copy_panel(const typename Load::Stored* source, int64_t depth_stride, int64
     for (; i + kLanes <= kWidth; i += kLanes) {
       V::store(packed + p * kWidth + i, Load::vector(source + p * depth_stride + i));
     }
-#pragma GCC unroll 16
-    for (; i < kWidth; ++i) packed[p * kWidth + i] = Load::scalar(source[p * depth_stride + i]);
+    if (i < kWidth) {
+      V::store_first(packed + p * kWidth + i,
+                     Load::template first<kWidth % kLanes>(source + p * depth_stride + i),
+                     kWidth % kLanes);
+    }
   }
 }
 
@@ -134,11 +142,24 @@ void pack_as(const PackSource& source, float* packed) {
   }
 }
 
+// The first kCount lanes, read one by one, where the memory after them is not to be touched.
+template <class V, int kCount, class Stored>
+[[gnu::always_inline]] inline typename V::Reg first_scalars(const Stored* from,
+                                                            float (*scalar)(Stored)) {
+  typename V::Reg value = V::zero();
+  for (int i = 0; i < kCount; ++i) value[i] = scalar(from[i]);
+  return value;
+}
+
 template <class V>
 struct LoadF32 {
   using Stored = float;
   static float scalar(float value) { return value; }
   static typename V::Reg vector(const float* from) { return V::load(from); }
+  template <int kCount>
+  static typename V::Reg first(const float* from) {
+    return V::load_first(from, kCount);
+  }
 };
 
 template <class V>
@@ -151,6 +172,10 @@ struct LoadBF16 {
     return number;
   }
   static typename V::Reg vector(const uint16_t* from) { return V::from_bf16(from); }
+  template <int kCount>
+  static typename V::Reg first(const uint16_t* from) {
+    return first_scalars<V, kCount>(from, scalar);
+  }
 };
 
 template <class V>
@@ -158,6 +183,10 @@ struct LoadF16 {
   using Stored = uint16_t;
   static float scalar(uint16_t value) { return V::scalar_from_f16(value); }
   static typename V::Reg vector(const uint16_t* from) { return V::from_f16(from); }
+  template <int kCount>
+  static typename V::Reg first(const uint16_t* from) {
+    return first_scalars<V, kCount>(from, scalar);
+  }
 };
 
 template <class V, int kWidth>

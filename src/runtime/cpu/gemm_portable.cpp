@@ -11,8 +11,17 @@ struct Portable {
   static constexpr int kLanes = 4;
   static Reg zero() { return Reg{}; }
   static Reg spread(float value) { return Reg{value, value, value, value}; }
-  static Reg load(const float* from) { return *reinterpret_cast<const Reg*>(from); }
-  static void store(float* to, Reg value) { *reinterpret_cast<Reg*>(to) = value; }
+  static Reg load(const float* from) {
+    Reg value;
+    __builtin_memcpy(&value, from, sizeof value);
+    return value;
+  }
+  static void store(float* to, Reg value) { __builtin_memcpy(to, &value, sizeof value); }
+  static Reg load_first(const float* from, int lanes) {
+    Reg value = zero();
+    for (int i = 0; i < lanes; ++i) value[i] = from[i];
+    return value;
+  }
   static void store_first(float* to, Reg value, int lanes) {
     for (int i = 0; i < lanes; ++i) to[i] = value[i];
   }
@@ -31,9 +40,9 @@ struct Portable {
 }  // namespace
 
 const GemmVariant& gemm_portable() {
-  static constexpr GemmVariant variant{
+  static constexpr GemmVariant kVariant{
       "portable", 6, 8, 1, pack<Portable, 6>, pack<Portable, 8>, multiply<Portable, 6, 2>};
-  return variant;
+  return kVariant;
 }
 
 }  // namespace weft

@@ -15,15 +15,7 @@ namespace {
 constexpr int64_t kBlock = 1024;
 
 WEFT_CLONES float max_block(const float* x, int64_t n) {
-  float lane[kLanes];
-  for (int l = 0; l < kLanes; ++l) lane[l] = x[0];
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    for (int l = 0; l < kLanes; ++l) lane[l] = x[i + l] > lane[l] ? x[i + l] : lane[l];
-  }
-  for (; i < n; ++i) lane[0] = x[i] > lane[0] ? x[i] : lane[0];
-  for (int l = 1; l < kLanes; ++l) lane[0] = lane[l] > lane[0] ? lane[l] : lane[0];
-  return lane[0];
+  return lane_max(x, n);
 }
 
 // y = exp(x - shift) * scale.

@@ -62,9 +62,9 @@ struct Blocking {
     const auto tiles = [&] {
       return ceil_div(shape.rows, tile_rows) * ceil_div(chunk_cols, tile_cols);
     };
-    // Enough tiles to share out evenly.
-    if (tiles() < 32) tile_cols = kTileCols / 2;
+    // Enough tiles to share out evenly; wide ones pack less.
     if (tiles() < 32) tile_rows = kTileRows / 2;
+    if (tiles() < 32) tile_cols = kTileCols / 2;
     partial = result != DType::F32 && shape.depth > kChunkDepth;
   }
 
@@ -148,9 +148,9 @@ class Multiplication {
       shape.depth = std::min(kGemmDepth, chunk.terms - start);
       pack_left(variant_, from(product_.a, row, chunk.depth + start), shape.rows, shape.depth,
                 scratch);
-      const float* packed = packed_ + start / kGemmDepth * blocking_.packed_block() +
-                            col * packed_depth(variant_, shape.depth);
-      multiply_packed(variant_, shape, scratch, packed, c, stride,
+      const int64_t lane = packed_depth(variant_, shape.depth);
+      const float* block = packed_ + start / kGemmDepth * blocking_.packed_block();
+      multiply_packed(variant_, shape, {scratch, lane}, {block + col * lane, lane}, c, stride,
                       chunk.depth + start == 0 ? GemmMode::Store : GemmMode::Add);
       start += kGemmDepth;
     } while (start < chunk.terms);

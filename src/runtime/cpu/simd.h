@@ -44,6 +44,27 @@ template <class LaneTerms, class Term>
   return *reinterpret_cast<const Lanes*>(data);
 }
 
+// The largest of n values, none below -infinity; a NaN is passed over.
+[[gnu::always_inline]] inline float lane_max(const float* x, int64_t n) {
+  union {
+    Lanes vector;
+    float lane[kLanes];
+  } top;
+  for (int lane = 0; lane < kLanes; ++lane) top.lane[lane] = -__builtin_inff();
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const Lanes next = lanes_at(x + i);
+    top.vector = next > top.vector ? next : top.vector;
+  }
+  for (; i < n; ++i) top.lane[0] = x[i] > top.lane[0] ? x[i] : top.lane[0];
+  for (int half = kLanes / 2; half > 0; half /= 2) {
+    for (int lane = 0; lane < half; ++lane) {
+      if (top.lane[lane + half] > top.lane[lane]) top.lane[lane] = top.lane[lane + half];
+    }
+  }
+  return top.lane[0];
+}
+
 // e^x within 1.1 ulp; 0 below -87.3, where the result would be subnormal; infinity above 88.72.
 [[gnu::always_inline]] inline float exp_f32(float x) {
   constexpr float kRound = 0x1.8p23f;  // adding it rounds to an integer, held in the low bits
@@ -68,7 +89,7 @@ template <class LaneTerms, class Term>
   return x < kLow ? 0.0f : value;
 }
 
-// 1 / (1 + e^-x).
+// 1 / (1 + e^-x) within 2.5 ulp from -87 on; below, where the result is subnormal, 0 from -88.72 on.
 [[gnu::always_inline]] inline float sigmoid_f32(float x) {
   return 1.0f / (1.0f + exp_f32(-x));
 }

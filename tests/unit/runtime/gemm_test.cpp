@@ -78,8 +78,9 @@ std::vector<float> product(const GemmVariant& variant, const Sizes& s, const Fac
   pack_left(variant, a.view, s.rows, s.depth, packed_a.get());
   pack_right(variant, b.view, s.depth, s.cols, packed_b.get());
   std::vector<float> c(static_cast<size_t>(s.rows * s.cols), 1.0f);
-  multiply_packed(variant, {s.rows, s.cols, s.depth}, packed_a.get(), packed_b.get(), c.data(),
-                  s.cols, mode);
+  const int64_t lane = packed_depth(variant, s.depth);
+  multiply_packed(variant, {s.rows, s.cols, s.depth}, {packed_a.get(), lane},
+                  {packed_b.get(), lane}, c.data(), s.cols, mode);
   return c;
 }
 
