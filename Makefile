@@ -6,11 +6,12 @@ JOBS := $(shell nproc)
 LAUNCHER := $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 SOURCES = $(shell git ls-files '*.h' '*.cpp' '*.cu')
 
-.PHONY: help demo test build install-deps format lint clean
+.PHONY: help demo test bench build install-deps format lint clean
 
 help:
 	@echo "make demo    build, train a small character GPT on this repository's text, write a sample"
 	@echo "make test    build and run every test"
+	@echo "make bench   measure training steps beside PyTorch on this machine (bench/README.md)"
 	@echo "make build   build build/weft and the tests"
 	@echo "make lint    check format, include layers and style"
 	@echo "make format  rewrite sources with clang-format"
@@ -21,6 +22,9 @@ demo: build
 
 test: build
 	@cd $(BUILD) && ctest --output-on-failure --no-tests=error -j $(JOBS)
+
+bench: build
+	@bench/run.sh $(BUILD)/weft
 
 build: $(BUILD)/build.ninja
 	@cmake --build $(BUILD) -j $(JOBS)

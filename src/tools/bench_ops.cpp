@@ -79,6 +79,30 @@ void print_lines(const std::map<std::string, Line>& by_name, double whole) {
   for (const Line* line : lines) print(*line, whole);
 }
 
+// The time that all steps would take with every matrix product at the best rate seen among them,
+// and the others' bytes at the best bandwidth seen.
+void print_floor(const Plan& plan, const std::vector<double>& times) {
+  // Smaller steps stay in a cache.
+  constexpr double kMemoryBytes = 8e6;
+  double rate = 0, bandwidth = 0, flops = 0, bytes = 0, whole = 0;
+  for (size_t i = 0; i < times.size(); ++i) {
+    const Step& step = plan.program(ProgramKind::Last)[i];
+    const Line line = line_of(step);
+    whole += times[i];
+    if (call_of(step).op->traits.matmul) {
+      rate = std::max(rate, line.flops / times[i]);
+      flops += line.flops;
+    } else {
+      if (line.bytes > kMemoryBytes) bandwidth = std::max(bandwidth, line.bytes / times[i]);
+      bytes += line.bytes;
+    }
+  }
+  const double floor = flops / std::max(rate, 1.0) + (bandwidth > 0 ? bytes / bandwidth : 0.0);
+  std::printf(
+      "floor %.3f ms (%.0f%% of the time): products at %.1f GFLOP/s, the rest at %.1f GB/s\n",
+      floor * 1e3, floor / whole * 100, rate * 1e-9, bandwidth * 1e-9);
+}
+
 // The shortest time of each step in several runs of the whole program.
 std::vector<double> best_times(Executor& executor, int64_t repeats) {
   std::vector<double> best = executor.time_steps(ProgramKind::Last);
@@ -125,6 +149,7 @@ ExitCode run_ops(const OpsArguments& arguments, const std::vector<std::string>& 
   std::printf("\n");
   print_lines(by_op, whole.seconds);
   print(whole, whole.seconds);
+  print_floor(plan, times);
   std::printf("roofline: device spec %s\n", session.compiled().device.name.c_str());
   return ExitCode::Done;
 }
