@@ -33,5 +33,15 @@ TEST(Bench, RanksComparesThemWithOneProcess) {
   }
 }
 
+TEST(Bench, OpsComparesEachStepWithItsRoofline) {
+  const Workspace work;
+  work.folder().write("small.toml", "[model]\nflavor = \"tiny\"\n\n[training]\nseq_len = 32\n");
+  const ProcessResult result = work.run_ok({"bench", "ops", "small.toml", "--repeats", "1"});
+  for (const char* part : {"GFLOP/s", "matmul.tiled fwd f32[8,32,64]", "adamw.blocks opt", "floor ",
+                           "device spec cpu"}) {
+    EXPECT_NE(result.output.find(part), std::string::npos) << result.output;
+  }
+}
+
 }  // namespace
 }  // namespace weft
