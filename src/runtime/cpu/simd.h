@@ -89,7 +89,8 @@ template <class LaneTerms, class Term>
   return x < kLow ? 0.0f : value;
 }
 
-// 1 / (1 + e^-x) within 2.5 ulp from -87 on; below, where the result is subnormal, 0 from -88.72 on.
+// 1 / (1 + e^-x) within 2.5 ulp from -87 on; below, where the result is subnormal, 0 from -88.72
+// on.
 [[gnu::always_inline]] inline float sigmoid_f32(float x) {
   return 1.0f / (1.0f + exp_f32(-x));
 }
