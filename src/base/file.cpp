@@ -117,9 +117,11 @@ std::string read_text_file(const std::string& path, int64_t max_bytes) {
   }
 }
 
-OutputFile::OutputFile(std::string path) : OutputFile(path, partial_name(path), O_EXCL) {}
+OutputFile::OutputFile(std::string path) : OutputFile(std::move(path), {}, O_EXCL) {}
 
+// An empty `partial` stands for a name of its own.
 OutputFile::OutputFile(std::string path, std::string partial, int flags) : path_(std::move(path)) {
+  if (partial.empty()) partial = partial_name(path_);
   // Found here rather than at the rename, before the work whose result would be lost.
   struct stat status {};
   if (::stat(path_.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) fail(EISDIR);
@@ -129,15 +131,16 @@ OutputFile::OutputFile(std::string path, std::string partial, int flags) : path_
 }
 
 OutputFile OutputFile::resume(std::string path, int64_t keep) {
-  OutputFile file(path, path + ".partial", 0);
+  std::string partial = path + ".partial";
+  OutputFile file(std::move(path), std::move(partial), 0);
   if (::flock(file.descriptor_, LOCK_EX | LOCK_NB) != 0) {
     file.partial_.clear();  // it is the other process's
     throw UserError(ExitCode::CannotWrite,
-                    cat(path, ": another process is writing it; wait for it to end"));
+                    cat(file.path_, ": another process is writing it; wait for it to end"));
   }
   struct stat status {};
   if (::fstat(file.descriptor_, &status) != 0) file.fail(errno);
-  INPUT_CHECK(status.st_size >= keep, path, ".partial: file has ", status.st_size,
+  INPUT_CHECK(status.st_size >= keep, file.path_, ".partial: file has ", status.st_size,
               " bytes, expected at least ", keep, " to go on with; remove it and start again");
   if (::ftruncate(file.descriptor_, keep) != 0) file.fail(errno);
   if (::lseek(file.descriptor_, keep, SEEK_SET) != keep) file.fail(errno);

@@ -85,7 +85,7 @@ uint64_t parse_hash(const std::string& text, std::string_view where) {
 TokenizerRef parse_tokenizer_ref(const nlohmann::json& json, int64_t vocab_size,
                                  std::string_view where) {
   if (json_string(json, "kind", where) != name_of(TokenizerKind::Bpe)) {
-    const TokenizerRef ref = refer_to(Tokenizer::from_json(json, where));
+    TokenizerRef ref = refer_to(Tokenizer::from_json(json, where));
     INPUT_CHECK(vocab_size == ref.vocab_size, where, ": \"vocab_size\" is ", vocab_size,
                 ", its tokenizer has ", ref.vocab_size);
     return ref;
