@@ -6,13 +6,15 @@ JOBS := $(shell nproc)
 LAUNCHER := $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 SOURCES = $(shell git ls-files '*.h' '*.cpp' '*.cu')
 
-.PHONY: help demo test bench build install-deps format lint clean
+.PHONY: help demo test bench build install-deps format lint clean gpu-test gpu-bench
 
 help:
 	@echo "make demo    build, train a small character GPT on this repository's text, write a sample"
 	@echo "make test    build and run every test"
 	@echo "make bench   measure training steps beside PyTorch on this machine (bench/README.md)"
 	@echo "make build   build build/weft and the tests"
+	@echo "make gpu-test   build and run what needs an NVIDIA GPU"
+	@echo "make gpu-bench  Weft against PyTorch on that GPU"
 	@echo "make lint    check format, include layers and style"
 	@echo "make format  rewrite sources with clang-format"
 	@echo "make clean   remove $(BUILD)/"
@@ -25,6 +27,12 @@ test: build
 
 bench: build
 	@bench/run.sh $(BUILD)/weft
+
+gpu-test:
+	@scripts/gpu_test.sh
+
+gpu-bench:
+	@scripts/gpu_bench.sh
 
 build: $(BUILD)/build.ninja
 	@cmake --build $(BUILD) -j $(JOBS)

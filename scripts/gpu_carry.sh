@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Copies the header libraries and the GoogleTest sources of this machine into carry/ (ignored by
-# git), so that a GPU machine without packages and network can build from the working tree.
+# Copies the header libraries (those of cuDNN among them, if they are here) and the GoogleTest sources
+# of this machine into carry/ (ignored by git), so that a GPU machine without packages and network can
+# build from the working tree.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,6 +20,12 @@ rm -rf carry
 mkdir -p carry/include carry/googletest
 cp -r "$include/toml++" "$include/nlohmann" "$include/CLI" carry/include/
 cp -r "$googletest/CMakeLists.txt" "$googletest/cmake" "$googletest/src" carry/googletest/
+for folder in "$include" /usr/local/cuda/include; do
+  if [[ -f $folder/cudnn.h ]]; then
+    cp "$folder"/cudnn*.h carry/include/
+    break
+  fi
+done
 # Debian keeps the public headers with the others.
 if [[ -d $googletest/include ]]; then
   cp -r "$googletest/include" carry/googletest/

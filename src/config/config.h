@@ -74,6 +74,7 @@ struct TrainingConfig {
   int64_t steps = 1000;
   Precision mixed_precision_param = Precision::Float32;
   Precision mixed_precision_reduce = Precision::Float32;
+  int64_t loss_chunks = 1;
   bool reduce_every_micro_batch = true;
   NonFinitePolicy nonfinite = NonFinitePolicy::Skip;
   int64_t nonfinite_limit = 3;
@@ -166,6 +167,7 @@ struct DebugConfig {
 struct DeviceConfig {
   std::string backend = "cpu";
   int64_t threads = 0;
+  bool cuda_graph = true;
   std::string spec = "auto";
 };
 

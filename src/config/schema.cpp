@@ -73,6 +73,8 @@ const Condition kValidatesFile{"validation.enable = true and training.dataset = 
                                }};
 const Condition kElastic{"debug.deterministic = \"elastic\"",
                          [](const Config& c, int64_t) { return is_elastic(c); }};
+const Condition kOnCuda{"device.backend = \"cuda\"",
+                        [](const Config& c, int64_t) { return c.device.backend == "cuda"; }};
 const Condition kHasThreads{"device.backend = \"cpu\"",
                             [](const Config& c, int64_t) { return c.device.backend == "cpu"; }};
 
@@ -187,6 +189,10 @@ void add_training(Keys& keys) {
                 "micro-batches are float32 either way. float16 is no choice: its range is too "
                 "short for sums, and its bytes are those of bfloat16.",
          .choices = {"float32", "bfloat16"}});
+  s.add("loss_chunks", &C::loss_chunks,
+        {.doc = "Pieces of the tokens, along the sequence, in which the head and the loss are "
+                "computed: the logits of one piece exist at a time. Changes the order of sums.",
+         .range = kPositive});
   s.add("reduce_every_micro_batch", &C::reduce_every_micro_batch,
         {.doc = "Whether gradients are reduced over the ranks after every micro-batch, or added up "
                 "whole on each rank and reduced once a step: less traffic, more memory.",
@@ -427,6 +433,10 @@ void add_machine(Keys& keys) {
       {.doc = "Threads of the compute team; 0 takes every core. Results do not depend on it.",
        .range = {.at_least = 0, .at_most = 4096},
        .effective_when = &kHasThreads});
+  device.add("cuda_graph", &DeviceConfig::cuda_graph,
+             {.doc = "Replay each program of the plan as one CUDA graph from its second run on. "
+                     "Results do not depend on it.",
+              .effective_when = &kOnCuda});
   device.add("spec", &DeviceConfig::spec,
              {.doc = "Machine that the plan is made for: \"auto\" follows the backend, otherwise a "
                      "built-in name or the path of a TOML file."});

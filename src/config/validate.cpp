@@ -110,6 +110,13 @@ void check_scaler(const Config& config) {
   check("grad_scaler.backoff_factor", config.grad_scaler.backoff_factor);
 }
 
+void check_loss_chunks(const Config& config) {
+  USER_CHECK(config.training.seq_len % config.training.loss_chunks == 0,
+             describe_key(config, "training.loss_chunks"),
+             " does not divide training.seq_len = ", config.training.seq_len,
+             "; use a divisor of it");
+}
+
 void check_schedule(const Config& config) {
   const LrSchedulerConfig& schedule = config.lr_scheduler;
   if (!schedule.decay_ratio) {
@@ -171,6 +178,7 @@ void validate(const Config& config, int64_t ranks) {
   check_elastic(config, ranks);
   check_batch(config, ranks);
   check_scaler(config);
+  check_loss_chunks(config);
   check_schedule(config);
   check_data(config);
   check_folders(config);

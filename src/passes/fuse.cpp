@@ -1,5 +1,6 @@
 // Joins trees of elementwise ops whose intermediates have one reader into one node, which passes
-// over memory once. It stands where the last op stood, and every step rounds as the op did.
+// over memory once. It stands where the last op stood, and every step rounds as the op did. The
+// loss and the gradient of its logits become one node too, where the loss stood.
 //
 //   %d = dropout(%y, %rng; rate=0.1, stream=7) : f32[4,8]
 //   %s = add(%x, %d) : f32[4,8]
@@ -169,12 +170,59 @@ class Fuser {
   size_t fused_ = 0;
 };
 
+// The gradient that reads the same logits as this loss, when nothing else reads them or lse.
+Node* gradient_beside(const Graph& graph, const Node& loss) {
+  const Value* lse = loss.result(1);
+  const Value* logits = loss.operands[0];
+  if (lse->users.size() != 1 || logits->users.size() != 2) return nullptr;
+  for (const auto& output : graph.outputs()) {
+    if (output.value == lse || output.value == logits) return nullptr;
+  }
+  Node* grad = lse->users[0];
+  const bool same = grad->op == &kCrossEntropyGrad && grad->operands[1] == logits &&
+                    grad->operands[2] == loss.operands[1] && grad->operands[4] == loss.operands[2];
+  // It moves up to the loss, which only a gradient of the loss that is bound from outside allows.
+  return same && grad->operands[0]->def->op->traits.source ? grad : nullptr;
+}
+
+// Joins a loss with the gradient of its logits; gives how many.
+size_t join_losses(Graph& graph) {
+  size_t joined = 0;
+  const auto position = positions(graph);
+  std::unordered_set<const Node*> moved;
+  for (Node* loss : graph.nodes()) {
+    if (loss->op != &kCrossEntropy) continue;
+    Node* grad = gradient_beside(graph, *loss);
+    if (grad == nullptr) continue;
+    Node* source = grad->operands[0]->def;
+    if (position.at(source) > position.at(loss) && moved.insert(source).second) {
+      graph.move_before(source, loss);
+    }
+    Node* both = graph.insert(
+        loss, kCrossEntropyBoth,
+        {grad->operands[0], loss->operands[0], loss->operands[1], loss->operands[2]}, {},
+        {.path = loss->path,
+         .phase = loss->phase,
+         .result_names = {grad->result()->name + ".fused", loss->result()->name + ".fused"}});
+    graph.set_type(both->result(0), grad->result()->type);
+    graph.set_type(both->result(1), loss->result()->type);
+    graph.replace_uses(grad->result(), both->result(0));
+    graph.replace_uses(loss->result(), both->result(1));
+    graph.erase(grad);
+    graph.erase(loss);
+    ++joined;
+  }
+  return joined;
+}
+
 bool run(Graph& graph, PassContext& context) {
+  const size_t losses = join_losses(graph);
   Fuser fuser(graph);
   fuser.run();
   context.note = fuser.trees() == 0 ? "no chains of elementwise ops"
                                     : cat(fuser.fused(), " ops in ", fuser.trees(), " fused nodes");
-  return fuser.trees() != 0;
+  if (losses > 0) context.note += cat(", ", losses, " losses with their gradient");
+  return losses + fuser.trees() != 0;
 }
 
 }  // namespace
@@ -183,8 +231,8 @@ constexpr Pass fuse{
     .name = "fuse",
     .doc =
         "Joins trees of elementwise ops whose intermediate values have one reader into one fused "
-        "node of at most 8 operands. Every step rounds as the separate op did, so the bits do "
-        "not change.",
+        "node of at most 8 operands, and the loss with the gradient of its logits. Every step "
+        "rounds as the separate op did, so the bits do not change.",
     .needs = {},
     .gives = {},
     .run = run,

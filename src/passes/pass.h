@@ -44,8 +44,8 @@ struct Pass {
 };
 
 // Passes in the order of docs/passes.md.
-extern const Pass mixed_precision, autodiff, optimizer, simplify, place, shard_params, recompute,
-    bucket, overlap, fuse;
+extern const Pass mixed_precision, autodiff, loss_chunks, optimizer, simplify, place, shard_params,
+    recompute, bucket, overlap, fuse;
 
 std::span<const Pass* const> all_passes();
 const Pass* find_pass(std::string_view name);

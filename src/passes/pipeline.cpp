@@ -7,14 +7,15 @@ namespace weft {
 namespace {
 
 constexpr const Pass* kAllPasses[] = {
-    &mixed_precision, &autodiff,  &optimizer, &simplify, &place,
-    &shard_params,    &recompute, &bucket,    &overlap,  &fuse,
+    &mixed_precision, &autodiff,  &loss_chunks, &optimizer, &simplify, &place,
+    &shard_params,    &recompute, &bucket,      &overlap,   &fuse,
 };
 
 constexpr const Pass* kPipeline[] = {
     // The mathematics, on one device and whole shapes.
     &mixed_precision,  // before autodiff, so that gradients follow the compute type
     &autodiff,         // on the plain forward: later nodes need no gradient rules
+    &loss_chunks,      // after autodiff, so that each piece's gradient follows its loss at once
     &optimizer,        // takes the gradients that autodiff returns
     &simplify,         // before place: dead or double values need no placement
     // Many ranks.

@@ -1,4 +1,4 @@
-// The one list of backends. Whether CUDA is in it is decided by what is linked, not by conditions.
+// The one list of backends.
 #include <vector>
 
 #include "base/error.h"
@@ -27,13 +27,12 @@ std::span<const Kernel> with_collectives() {
 std::vector<Backend> make_list() {
   const auto reference = with_collectives<reference_kernels>;
   const auto cpu = with_collectives<cpu_kernels>;
-  std::vector<Backend> list = {
+  return {
       {.name = "reference", .kernels = reference, .make_device = make_host_device},
       {.name = "cpu", .kernels = cpu, .make_device = make_host_device},
+      cuda_backend(),
+      {.name = "null", .kernels = cpu, .make_device = make_null_device},
   };
-  if (const Backend* cuda = cuda_backend()) list.push_back(*cuda);
-  list.push_back({.name = "null", .kernels = cpu, .make_device = make_null_device});
-  return list;
 }
 
 }  // namespace
@@ -49,9 +48,8 @@ const Backend& find_backend(std::string_view name) {
     if (backend.name == name) return backend;
     names.emplace_back(backend.name);
   }
-  const std::string hint = name == "cuda" ? "; build with -DWEFT_CUDA=on where nvcc is" : "";
-  throw UserError(ExitCode::Config, cat("this build has no backend \"", name, "\"; it has ",
-                                        join(names, ", "), hint));
+  throw UserError(ExitCode::Config,
+                  cat("this build has no backend \"", name, "\"; it has ", join(names, ", ")));
 }
 
 }  // namespace weft

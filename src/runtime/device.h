@@ -5,7 +5,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -38,6 +40,13 @@ class Stream {
   virtual void synchronize() = 0;
 };
 
+// Queued work that a device has kept and queues again, as a whole, on its first stream.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  virtual void replay() = 0;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -51,10 +60,21 @@ class Device {
   virtual void release(void* memory) = 0;
   virtual std::unique_ptr<Stream> make_stream(std::string_view name) = 0;
   virtual std::unique_ptr<Event> make_event() = 0;
+  // Bytes that can be allocated now; nullopt where the operating system decides.
+  virtual std::optional<int64_t> free_bytes() const { return std::nullopt; }
+  // Keeps what `queue` puts on these streams instead of running it; nullptr, and `queue` is not
+  // called, on a device that does not record.
+  virtual std::unique_ptr<Recording> record(std::span<const std::unique_ptr<Stream>> streams,
+                                            const std::function<void()>& queue) {
+    (void)streams;
+    (void)queue;
+    return nullptr;
+  }
 };
 
 struct DeviceOptions {
   int64_t threads = 0;  // of a host device; 0: one per core
+  bool record = true;   // whether a device that can keep whole programs does so
 };
 
 // A backend: a kernel table that can be read anywhere, and a device that needs the hardware.

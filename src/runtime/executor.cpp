@@ -198,7 +198,7 @@ Tensor Executor::bound(std::string_view name) const {
 void Executor::run(ProgramKind program) {
   std::exception_ptr error;
   try {
-    for (const auto& step : programs_[static_cast<size_t>(program)]) queue(*step);
+    queue(program);
   } catch (...) {
     error = std::current_exception();
   }
@@ -221,6 +221,21 @@ std::vector<double> Executor::time_steps(ProgramKind program) {
     seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
   }
   return seconds;
+}
+
+// The first run makes what libraries make lazily; from the second on the device may replay what it
+// kept. Collectives of host ranks are not the device's to keep.
+void Executor::queue(ProgramKind program) {
+  const auto p = static_cast<size_t>(program);
+  const auto queue_steps = [&] {
+    for (const auto& step : programs_[p]) queue(*step);
+  };
+  if (runs_[p]++ == 1 && comm_ == nullptr) recordings_[p] = device_.record(streams_, queue_steps);
+  if (recordings_[p]) {
+    recordings_[p]->replay();
+  } else {
+    queue_steps();
+  }
 }
 
 void Executor::queue(const PreparedStep& step) {

@@ -53,6 +53,7 @@ class Executor {
   std::unique_ptr<PreparedStep> prepare_step(ProgramKind program, int64_t index,
                                              std::span<const Kernel> kernels);
   void queue(const PreparedStep& step);
+  void queue(ProgramKind program);
   void synchronize_all();
 
   const Plan& plan_;
@@ -65,6 +66,8 @@ class Executor {
   std::array<std::vector<std::unique_ptr<PreparedStep>>, kPrograms> programs_;
   std::vector<std::unique_ptr<Event>> events_;
   std::vector<std::unique_ptr<Stream>> streams_;
+  std::array<std::unique_ptr<Recording>, kPrograms> recordings_;
+  std::array<int64_t, kPrograms> runs_ = {};
 };
 
 }  // namespace weft

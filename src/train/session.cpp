@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "config/derived.h"
 #include "runtime/comm/sum.h"
+#include "train/fit.h"
 
 namespace weft {
 
@@ -37,12 +38,28 @@ CommOptions comm_options(const Config& config) {
 Session::Session(const Config& config, Compiled compiled, Communicator* comm)
     : config_(config), compiled_(std::move(compiled)), comm_(comm) {
   const Backend& backend = find_backend(config_.device.backend);
-  device_ = backend.make_device({.threads = config_.device.threads});
+  device_ =
+      backend.make_device({.threads = config_.device.threads, .record = config_.device.cuda_graph});
+  check_free_memory();
   executor_ = std::make_unique<Executor>(compiled_.plan, *device_, backend.kernels(), comm_);
   params_ = std::make_unique<ParamStore>(compiled_, *executor_, *device_, comm_);
   write_coordinates();
   const auto scale = static_cast<float>(config_.grad_scaler.init_scale);
   if (scales_loss()) write_scalar("loss_scale", scale);
+}
+
+// What the device has free now is known before anything is allocated on it.
+void Session::check_free_memory() const {
+  const std::optional<int64_t> free = device_->free_bytes();
+  const int64_t needed = rank_bytes(compiled_.plan);
+  if (!free || needed <= *free) return;
+  const std::optional<Alternative> other = find_alternative(config_, compiled_.spec, ranks());
+  const auto bytes = [](int64_t count) { return human_bytes(static_cast<double>(count)); };
+  throw DeviceError(cat(device_->description(), ": the plan needs ", bytes(needed), ", ",
+                        bytes(*free), " are free; ",
+                        other ? cat(other->change, " needs ", bytes(other->rank_bytes))
+                              : "use a smaller batch or more recomputation"),
+                    ExitCode::OutOfMemory);
 }
 
 void Session::initialize(uint64_t seed) {

@@ -83,6 +83,7 @@ class Session {
 
   int64_t ranks() const { return comm_ == nullptr ? 1 : comm_->ranks(); }
   int64_t rank() const { return comm_ == nullptr ? 0 : comm_->rank(); }
+  void check_free_memory() const;
   void write_valid_tokens(int64_t own);
   void write_coordinates();
 

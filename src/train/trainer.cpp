@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <future>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -87,6 +89,31 @@ std::vector<WeightedFile> open_training_files(const Config& config) {
   return files;
 }
 
+// Micro-batches, each made while the device works on the one that stands in its place a step
+// before.
+class BatchesAhead {
+ public:
+  using Make = std::function<Batch(int64_t step, int64_t first_sample)>;
+  explicit BatchesAhead(Make make) : make_(std::move(make)) {}
+
+  Batch take(int64_t step, int64_t first_sample) {
+    Slot& slot = slots_[first_sample];
+    Batch batch = slot.step == step ? slot.batch.get() : make_(step, first_sample);
+    slot.step = step + 1;
+    slot.batch = std::async(std::launch::async, make_, slot.step, first_sample);
+    return batch;
+  }
+
+ private:
+  struct Slot {
+    int64_t step = -1;
+    std::future<Batch> batch;
+  };
+
+  Make make_;
+  std::map<int64_t, Slot> slots_;  // by first sample
+};
+
 // What the whole loop works with.
 struct Run {
   const Config& config;
@@ -94,6 +121,7 @@ struct Run {
   const TrainingData& data;
   MetricsLog* log;  // rank 0 only
   Communicator* comm;
+  BatchesAhead* batches;
 
   int64_t ranks() const { return comm == nullptr ? 1 : comm->ranks(); }
   int64_t rank() const { return comm == nullptr ? 0 : comm->rank(); }
@@ -105,18 +133,24 @@ void size_batch(const Config& config, Batch& batch) {
   batch.targets.resize(size);
 }
 
+Batch make_batch(const Config& config, const TokenSource& source, int64_t step,
+                 int64_t first_sample) {
+  Batch batch;
+  size_batch(config, batch);
+  source.batch({.seed = static_cast<uint64_t>(config.debug.seed),
+                .step = step,
+                .first_sample = first_sample,
+                .count = config.training.local_batch_size,
+                .seq_len = config.training.seq_len},
+               batch.tokens.data(), batch.targets.data());
+  return batch;
+}
+
 StepResult run_step(Run& run, int64_t step) {
   const Config& config = run.config;
-  int64_t batch_size = config.training.local_batch_size;
   StepScalars scalars{.step = step, .seed = config.debug.seed, .lr = learning_rate(config, step)};
   return run.session.train_step(scalars, [&](int64_t first_sample, Batch& batch) {
-    size_batch(config, batch);
-    run.data.train.batch({.seed = static_cast<uint64_t>(config.debug.seed),
-                          .step = step,
-                          .first_sample = first_sample,
-                          .count = batch_size,
-                          .seq_len = config.training.seq_len},
-                         batch.tokens.data(), batch.targets.data());
+    batch = run.batches->take(step, first_sample);
   });
 }
 
@@ -383,7 +417,10 @@ TrainResult train(const Config& config, const std::atomic<bool>& stop, Communica
   if (first) announce(session.compiled(), ranks);
   start.reset();
 
-  Run run{config, session, data, log ? &*log : nullptr, comm};
+  BatchesAhead batches([&](int64_t step, int64_t first_sample) {
+    return make_batch(config, data.train, step, first_sample);
+  });
+  Run run{config, session, data, log ? &*log : nullptr, comm, &batches};
   LoopResult result = run_loop(run, stop);
   bool worth_saving = result.failure.empty() || result.skipped < result.steps;
   if (config.checkpoint.enable && worth_saving) result.weights_folder = save(run);

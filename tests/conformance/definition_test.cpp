@@ -100,6 +100,7 @@ TEST_P(DefinitionTest, RefusesAnOperandWithAnotherDim) {
 }
 
 TEST_P(DefinitionTest, RefusesAnOperandOfAnotherKind) {
+  if (GetParam()->name() == "split_time") return;  // copies elements of any kind
   for (const Call& call : parse_samples(*GetParam())) {
     for (size_t i = 0; i < call.operands.size(); ++i) {
       Call changed = call;

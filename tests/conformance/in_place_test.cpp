@@ -23,6 +23,11 @@ HostTensor run_shared(const Kernel& kernel, Device& device, const Call& call,
   }
   HostTensor result(call.results.at(0));
   launch.results.push_back({memory.at(shared), result.type.dtype, result.type.shape});
+  for (size_t i = 1; i < call.results.size(); ++i) {
+    const TensorType& type = call.results[i];
+    memory.push_back(device.allocate(type.bytes()));
+    launch.results.push_back({memory.back(), type.dtype, type.shape});
+  }
   launch.workspace_bytes = kernel.workspace != nullptr ? kernel.workspace(call) : 0;
   launch.workspace = device.allocate(launch.workspace_bytes);
   memory.push_back(launch.workspace);

@@ -106,6 +106,35 @@ TEST(Accumulation, IsTheSameStepAsOneLargeBatch) {
   }
 }
 
+// Cutting the loss changes the order of its sum and of the head's gradient: a few ulps of f32
+// against one piece, and the same bits whatever else the compiler does.
+TEST(LossChunks, FollowOnePieceAndKeepTheirBits) {
+  for (const Setting& setting : settings()) {
+    if (setting.name == "gpt2_bf16") continue;  // rounds gradients of pieces to 8 bits
+    SCOPED_TRACE(setting.name);
+    const ShortRun whole = run(setting, {});
+    const ShortRun cut = run(setting, {"--training.loss_chunks=4"});
+    for (size_t i = 0; i < whole.losses.size(); ++i) {
+      EXPECT_NEAR(cut.losses[i] / whole.losses[i], 1, 1e-6);
+      EXPECT_NEAR(cut.grad_norms[i] / whole.grad_norms[i], 1, 1e-5);
+    }
+    for (const char* other : {"--compile.disable_passes=fuse", "--activation_checkpoint.mode=full",
+                              "--device.threads=1"}) {
+      EXPECT_EQ(run(setting, {"--training.loss_chunks=4", other}), cut) << other;
+    }
+  }
+}
+
+// The logits of 64 tokens and a vocabulary of 4096 are most of this plan.
+TEST(LossChunks, SaveTheMemoryOfTheLogits) {
+  const Overrides large = {"--model.name=gpt2", "--model.vocab_size=4096", "--training.seq_len=64",
+                           "--training.local_batch_size=16"};
+  Overrides cut = large;
+  cut.push_back("--training.loss_chunks=8");
+  const int64_t logits = int64_t{16} * 64 * 4096 * 4;
+  EXPECT_LT(short_run(cut, 1).arena_bytes, short_run(large, 1).arena_bytes - logits / 2);
+}
+
 // bf16 rounds weights and activations to 8 bits of mantissa: losses agree to about one per cent.
 TEST(MixedPrecision, FollowsFloat32) {
   ShortRun f32 = short_run({"--training.seq_len=16"}, 5);

@@ -14,13 +14,17 @@ extern const OpDef kAdd, kCast, kGelu, kGeluGrad, kDropout, kFused;
 // ops/matmul.cpp
 extern const OpDef kMatmul, kSumRows;
 
+// ops/slices.cpp: pieces of a batch along time.
+extern const OpDef kSplitTime, kJoinTime, kAddInPlace;
+
 // ops/nn.cpp: norms, positions, attention, feed-forward gates.
 extern const OpDef kLayerNorm, kLayerNormGrad, kRmsNorm, kRmsNormGrad, kSwiglu, kSwigluGrad, kRope,
     kAttention, kAttentionGrad;
 
 // ops/training.cpp: embedding, loss, gradient norm, update.
 extern const OpDef kEmbedding, kEmbeddingGrad, kAddPositions, kAddPositionsGrad, kCrossEntropy,
-    kCrossEntropyGrad, kAccumulate, kSquareSum, kNorm, kClip, kUpdateScale, kAdamw;
+    kCrossEntropyGrad, kCrossEntropyBoth, kAccumulate, kSquareSum, kNorm, kClip, kUpdateScale,
+    kAdamw;
 
 // ops/collective.cpp
 extern const OpDef kAllGather, kReduceScatter, kAllReduce, kAllGatherStart, kReduceScatterStart,

@@ -221,6 +221,28 @@ constinit const OpDef kCrossEntropyGrad{
         "dloss: f32[], logits: f32[3,131,259], targets: i32[3,131], lse: f32[3,131], count: f32[]",
 };
 
+constinit const OpDef kCrossEntropyBoth{
+    .signature = "cross_entropy_both(dloss, logits, targets, count) -> dlogits, loss",
+    .doc =
+        "cross_entropy and cross_entropy_grad with one reading of the logits, with the bits of "
+        "the two; `fuse` makes it.",
+    .traits = {.in_place = true, .differentiable = false},
+    .infer = [](const Call& call) -> std::vector<TensorType> {
+      require_floating(call, 1, 1);
+      const TensorType& logits = call.type(1);
+      require_type(call, 0, stat_dtype(logits), {});
+      require_type(call, 2, DType::I32, leading_dims(logits));
+      require_type(call, 3, DType::F32, {});
+      return {logits, {stat_dtype(logits), {}, {}}};
+    },
+    .cost = [](const Call& call) { return per_element(call, 12); },
+    .sharding = ", ...V, ..., -> ...V,",
+    .samples =
+        "dloss: f32[], logits: f32[2,3,7], targets: i32[2,3], count: f32[] | "
+        "dloss: f32[], logits: bf16[5,9], targets: i32[5], count: f32[] | "
+        "dloss: f32[], logits: f32[3,131,259], targets: i32[3,131], count: f32[]",
+};
+
 constinit const OpDef kAccumulate{
     .signature = "accumulate(acc, g, micro; level = -1) -> sum",
     .doc =

@@ -64,7 +64,7 @@ struct Statement {
 };
 
 Action action_of(std::string_view op) {
-  if (op == "add") return Action::Add;
+  if (op == "add" || op == "add_in_place") return Action::Add;
   if (op == "cast") return Action::Cast;
   if (op == "gelu") return Action::Gelu;
   if (op == "gelu_grad") return Action::GeluGrad;
@@ -178,6 +178,7 @@ Decision supports_elementwise(const Call& call) {
 std::span<const Kernel> cpu_elementwise_kernels() {
   static const Kernel rows[] = {
       {"add", "vector", supports_elementwise, nullptr, launch_elementwise},
+      {"add_in_place", "vector", supports_elementwise, nullptr, launch_elementwise},
       {"cast", "vector", supports_elementwise, nullptr, launch_elementwise},
       {"gelu", "vector", supports_elementwise, nullptr, launch_elementwise},
       {"gelu_grad", "vector", supports_elementwise, nullptr, launch_elementwise},

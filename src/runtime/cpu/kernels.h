@@ -20,5 +20,6 @@ std::span<const Kernel> cpu_position_kernels();
 std::span<const Kernel> cpu_embedding_kernels();
 std::span<const Kernel> cpu_loss_kernels();
 std::span<const Kernel> cpu_optimizer_kernels();
+std::span<const Kernel> cpu_slice_kernels();
 
 }  // namespace weft

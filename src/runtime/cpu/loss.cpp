@@ -101,6 +101,21 @@ void launch_cross_entropy_grad(const Launch& launch) {
   });
 }
 
+// The two after each other; lse lies behind the losses of the rows.
+void launch_cross_entropy_both(const Launch& launch) {
+  const std::vector<Tensor>& x = launch.operands;
+  const int64_t rows = row_count(x.at(1).shape);
+  const Tensor lse{static_cast<float*>(launch.workspace) + rows, DType::F32, x.at(2).shape};
+  Launch loss = launch;
+  loss.operands = {x.at(1), x.at(2), x.at(3)};
+  loss.results = {launch.results.at(1), lse};
+  launch_cross_entropy(loss);
+  Launch grad = launch;
+  grad.operands = {x.at(0), x.at(1), x.at(2), lse, x.at(3)};
+  grad.results = {launch.results.at(0)};
+  launch_cross_entropy_grad(grad);
+}
+
 Decision supports_cross_entropy(const Call& call) {
   return supports_rows(call, call.type(0), 1);
 }
@@ -113,6 +128,10 @@ int64_t cross_entropy_workspace(const Call& call) {
   return row_count(call.type(0).shape) * static_cast<int64_t>(sizeof(float));
 }
 
+int64_t cross_entropy_both_workspace(const Call& call) {
+  return 2 * row_count(call.type(1).shape) * static_cast<int64_t>(sizeof(float));
+}
+
 }  // namespace
 
 std::span<const Kernel> cpu_loss_kernels() {
@@ -121,6 +140,8 @@ std::span<const Kernel> cpu_loss_kernels() {
        launch_cross_entropy},
       {"cross_entropy_grad", "rows", supports_cross_entropy_grad, nullptr,
        launch_cross_entropy_grad},
+      {"cross_entropy_both", "rows", supports_cross_entropy_grad, cross_entropy_both_workspace,
+       launch_cross_entropy_both},
   };
   return rows;
 }

@@ -4,6 +4,7 @@
 
 #include "runtime/cuda/elements.h"
 #include "runtime/cuda/kernels.h"
+#include "runtime/cuda/launches.h"
 #include "runtime/cuda/random.h"
 
 namespace weft::cuda {

@@ -105,10 +105,6 @@ __global__ void attention_grad_kv(AttentionGradArgs args) {
 
 }  // namespace
 
-int64_t attention_grad_workspace(const Call& call) {
-  return count(call.type(3).shape) * static_cast<int64_t>(sizeof(float));
-}
-
 void launch_attention_grad(const Launch& launch) {
   const Tensor& qkv = launch.operands.at(1);
   const int32_t* rng = launch.operands.size() > 4 ? launch.operands[4].as<int32_t>() : nullptr;

@@ -6,10 +6,10 @@
 
 namespace weft {
 
-const Backend* cuda_backend() {
+const Backend& cuda_backend() {
   static constexpr Backend kBackend{
       .name = "cuda", .kernels = cuda::kernels, .make_device = cuda::make_device};
-  return &kBackend;
+  return kBackend;
 }
 
 }  // namespace weft

@@ -5,7 +5,7 @@
 
 namespace weft {
 
-// The backend "cuda", or nullptr in a build without CUDA.
-const Backend* cuda_backend();
+// The backend "cuda". A build without nvcc has its kernel table, to plan with, but no device.
+const Backend& cuda_backend();
 
 }  // namespace weft

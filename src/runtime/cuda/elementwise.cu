@@ -1,10 +1,11 @@
-// add, cast, gelu, gelu_grad, dropout and fused: one interpreter, one thread per element. A thread
-// reads its element of every operand before it writes, so the result may lie over an operand of the
-// same element size.
-#include "runtime/cuda/elements.h"
+// add, cast, gelu, gelu_grad, dropout and fused: one interpreter. The plain kernel has one thread
+// per element, the vector kernel one per eight. A thread reads its elements of every operand before
+// it writes, so the result may lie over an operand of the same element size.
+#include "runtime/cuda/activations.h"
 #include "runtime/cuda/elementwise_program.h"
-#include "runtime/cuda/kernels.h"
+#include "runtime/cuda/launches.h"
 #include "runtime/cuda/random.h"
+#include "runtime/cuda/vector.h"
 
 namespace weft::cuda {
 
@@ -17,21 +18,6 @@ struct ElementwiseTensors {
   int64_t per_sample = 0;
 };
 
-// gelu(x) = x sigmoid(2 u) with u = sqrt(2 / pi) (x + 0.044715 x^3): the tanh form without its
-// cancellation.
-constexpr float kGeluScale = 1.5957691216057308f;  // 2 sqrt(2 / pi)
-constexpr float kGeluCubic = 0.044715f;
-
-__device__ float gelu_gate(float x) {
-  return 1.0f / (1.0f + expf(-kGeluScale * (x + kGeluCubic * (x * x * x))));
-}
-
-__device__ float gelu_grad(float dy, float x) {
-  const float s = gelu_gate(x);
-  const float slope = kGeluScale * (1.0f + 3.0f * kGeluCubic * (x * x));
-  return dy * (s + x * (s * (1.0f - s)) * slope);
-}
-
 __device__ float apply(const ElementwiseStep& step, const ElementwiseTensors& tensors, float left,
                        float right, int64_t i) {
   switch (step.op) {
@@ -40,9 +26,9 @@ __device__ float apply(const ElementwiseStep& step, const ElementwiseTensors& te
     case ElementwiseOp::Cast:
       return left;
     case ElementwiseOp::Gelu:
-      return left * gelu_gate(left);
+      return gelu_value(step.result, left);
     case ElementwiseOp::GeluGrad:
-      return gelu_grad(left, right);
+      return gelu_grad_value(step.result, left, right);
     case ElementwiseOp::Dropout: {
       const Dropout site{static_cast<const int32_t*>(tensors.operand[step.right].data), step.rate,
                          step.scale, step.stream};
@@ -69,6 +55,110 @@ __global__ void run_elementwise(ElementwiseProgram program, ElementwiseTensors t
   tensors.result.put(i, value[program.steps - 1]);
 }
 
+// A program small enough to keep in registers.
+struct SmallProgram {
+  int operands = 0;
+  int steps = 0;
+  ElementwiseStep step[kVectorSteps];
+  Elements operand[kVectorOperands];
+  bool floating[kVectorOperands];  // the others hold random states
+  Elements result;
+  int64_t elements = 0;
+  int64_t per_sample = 0;
+};
+
+// The values before they are rounded to the type of the step.
+__device__ void apply_vector(const SmallProgram& program, const ElementwiseStep& step,
+                             const float (&left)[kLanes], const float (&right)[kLanes], int64_t i,
+                             float (&result)[kLanes]) {
+  switch (step.op) {
+    case ElementwiseOp::Add:
+      for (int e = 0; e < kLanes; ++e) result[e] = left[e] + right[e];
+      break;
+    case ElementwiseOp::Cast:
+      for (int e = 0; e < kLanes; ++e) result[e] = left[e];
+      break;
+    case ElementwiseOp::Gelu:
+      for (int e = 0; e < kLanes; ++e) result[e] = gelu_value(step.result, left[e]);
+      break;
+    case ElementwiseOp::GeluGrad:
+      for (int e = 0; e < kLanes; ++e) result[e] = gelu_grad_value(step.result, left[e], right[e]);
+      break;
+    case ElementwiseOp::Dropout: {
+      const Dropout site{static_cast<const int32_t*>(program.operand[step.right].data), step.rate,
+                         step.scale, step.stream};
+      for (int e = 0; e < kLanes; ++e) result[e] = drop(site, left[e], i + e, program.per_sample);
+      break;
+    }
+  }
+}
+
+// A single op, between bf16 tensors or any: nothing to look up.
+template <bool kBf16>
+__global__ void run_vector_op(SmallProgram program) {
+  const int64_t i = vector_start();
+  if (i >= program.elements) return;
+  float left[kLanes];
+  float right[kLanes];
+  float result[kLanes];
+  const bool two = program.operands > 1 && program.floating[1];
+  if constexpr (kBf16) {
+    Vector<DType::BF16>::load(program.operand[0].data, i, left);
+    if (two) Vector<DType::BF16>::load(program.operand[1].data, i, right);
+    apply_vector(program, program.step[0], left, right, i, result);
+    Vector<DType::BF16>::store(program.result.data, i, result);
+  } else {
+    load_vector(program.operand[0], i, left);
+    if (two) load_vector(program.operand[1], i, right);
+    apply_vector(program, program.step[0], left, right, i, result);
+    store_vector(program.result, i, result);
+  }
+}
+
+// Values are kept as an array in registers, which a run-time index must not address: it is looked
+// for among all of them.
+template <int kValues>
+__device__ void pick(const float (&values)[kValues][kLanes], int index, float (&to)[kLanes]) {
+#pragma unroll
+  for (int v = 0; v < kValues; ++v) {
+    if (v == index) {
+#pragma unroll
+      for (int e = 0; e < kLanes; ++e) to[e] = values[v][e];
+    }
+  }
+}
+
+// A chain: operand o is value o, step s is value kOperands + s.
+template <int kOperands, int kSteps>
+__global__ void run_vector_chain(SmallProgram program) {
+  const int64_t i = vector_start();
+  if (i >= program.elements) return;
+  float values[kOperands + kSteps][kLanes];
+#pragma unroll
+  for (int o = 0; o < kOperands; ++o) {
+    if (o < program.operands && program.floating[o]) {
+      load_vector(program.operand[o], i, values[o]);
+    }
+  }
+  const auto place = [&](int index) {
+    return index < program.operands ? index : index - program.operands + kOperands;
+  };
+#pragma unroll
+  for (int s = 0; s < kSteps; ++s) {
+    if (s >= program.steps) break;
+    const ElementwiseStep& step = program.step[s];
+    float left[kLanes];
+    float right[kLanes];
+    pick(values, place(step.left), left);
+    if (step.op != ElementwiseOp::Dropout) pick(values, place(step.right), right);
+    apply_vector(program, step, left, right, i, values[kOperands + s]);
+    if (s + 1 < program.steps) round_vector(step.result, values[kOperands + s]);
+  }
+  float result[kLanes];
+  pick(values, kOperands + program.steps - 1, result);
+  store_vector(program.result, i, result);
+}
+
 }  // namespace
 
 void launch_elementwise(const Launch& launch) {
@@ -83,6 +173,38 @@ void launch_elementwise(const Launch& launch) {
   tensors.per_sample = result.shape.empty() ? 1 : tensors.elements / result.shape[0];
   run_elementwise<<<blocks_for(tensors.elements, kThreads), kThreads, 0, stream_of(launch)>>>(
       program, tensors);
+}
+
+void launch_vector_elementwise(const Launch& launch) {
+  const ElementwiseProgram whole = elementwise_program(*launch.call);
+  const Tensor& result = launch.results.at(0);
+  SmallProgram program;
+  program.operands = whole.operands;
+  program.steps = whole.steps;
+  for (int s = 0; s < whole.steps; ++s) program.step[s] = whole.step[s];
+  for (int o = 0; o < whole.operands; ++o) {
+    const Tensor& operand = launch.operands.at(static_cast<size_t>(o));
+    program.operand[o] = elements(operand);
+    program.floating[o] = is_floating(operand.dtype);
+  }
+  program.result = elements(result);
+  program.elements = result.elements();
+  program.per_sample = result.shape.empty() ? 1 : program.elements / result.shape[0];
+  const unsigned blocks = vector_blocks(program.elements);
+  bool bf16 = result.dtype == DType::BF16;
+  for (const Tensor& operand : launch.operands) {
+    bf16 = bf16 && (operand.dtype == DType::BF16 || !is_floating(operand.dtype));
+  }
+  if (whole.steps == 1 && bf16) {
+    run_vector_op<true><<<blocks, kThreads, 0, stream_of(launch)>>>(program);
+  } else if (whole.steps == 1) {
+    run_vector_op<false><<<blocks, kThreads, 0, stream_of(launch)>>>(program);
+  } else if (whole.steps <= 2 && whole.operands <= 3) {
+    run_vector_chain<3, 2><<<blocks, kThreads, 0, stream_of(launch)>>>(program);
+  } else {
+    run_vector_chain<kVectorOperands, kVectorSteps>
+        <<<blocks, kThreads, 0, stream_of(launch)>>>(program);
+  }
 }
 
 }  // namespace weft::cuda

@@ -9,7 +9,7 @@ namespace {
 
 ElementwiseOp elementwise_op(const Call& call) {
   const std::string_view name = call.op->name();
-  if (name == "add") return ElementwiseOp::Add;
+  if (name == "add" || name == "add_in_place") return ElementwiseOp::Add;
   if (name == "cast") return ElementwiseOp::Cast;
   if (name == "gelu") return ElementwiseOp::Gelu;
   if (name == "gelu_grad") return ElementwiseOp::GeluGrad;

@@ -1,11 +1,28 @@
-// The kernel table of the CUDA backend and what its rows accept.
+// What each CUDA kernel accepts and needs. A fast row refuses the shapes it is not made for and
+// leaves them to the plain row below it.
 #include "runtime/cuda/kernels.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "runtime/cuda/elementwise_program.h"
+#include "runtime/cuda/launches.h"
 
 namespace weft::cuda {
 
 namespace {
+
+constexpr int64_t kFloatBytes = 4;
+// Scratch memory of an attention gradient stays below this where a part of it can.
+constexpr int64_t kAttentionPartBytes = int64_t{2} << 30;
+
+int64_t last_dim(const TensorType& type) {
+  return type.shape.empty() ? 1 : type.shape.back();
+}
+
+int64_t rows_of(const TensorType& type) {
+  return type.elements() / std::max<int64_t>(last_dim(type), 1);
+}
 
 // Every row reads and writes f32, bf16 and f16; integers stand where the op asks for them.
 Decision any_call(const Call& call) {
@@ -17,6 +34,18 @@ Decision any_call(const Call& call) {
   return Decision::yes();
 }
 
+// Rows of this length are read eight elements at a time.
+Decision vector_rows(const Call& call, int64_t length) {
+  if (length % kVector != 0) {
+    return Decision::no(cat("rows of ", length, ", not a multiple of ", kVector));
+  }
+  return any_call(call);
+}
+
+Decision vector_results(const Call& call) {
+  return vector_rows(call, last_dim(call.results.at(0)));
+}
+
 Decision program_fits(const Call& call) {
   try {
     elementwise_program(call);
@@ -26,6 +55,56 @@ Decision program_fits(const Call& call) {
   return any_call(call);
 }
 
+Decision vector_program_fits(const Call& call) {
+  const Decision decision = program_fits(call);
+  if (!decision.allowed) return decision;
+  const ElementwiseProgram program = elementwise_program(call);
+  if (program.steps > kVectorSteps || program.operands > kVectorOperands) {
+    return Decision::no(cat(program.steps, " steps on ", program.operands, " operands, expected ",
+                            kVectorSteps, " and ", kVectorOperands, " at most"));
+  }
+  const int64_t elements = call.results.at(0).elements();
+  if (elements % kVector != 0) {
+    return Decision::no(cat(elements, " elements, not a multiple of ", kVector));
+  }
+  return Decision::yes();
+}
+
+Decision gemm_fits(const Call& call) {
+  const DType in = call.type(0).dtype;
+  const DType out = call.results.at(0).dtype;
+  if (out != in && out != DType::F32) return Decision::no("the result has another half type");
+  if (call.operands.size() > 2 && out != in) return Decision::no("a bias of another type");
+  if (call.type(0).elements() == 0 || call.type(1).elements() == 0) return Decision::no("is empty");
+  return any_call(call);
+}
+
+int64_t gemm_workspace(const Call&) {
+  return kGemmWorkspace;
+}
+
+Decision norm_row_fits(const Call& call) {
+  const int64_t length = last_dim(call.type(0));
+  if (length > kMaxNormRow) return Decision::no(cat("rows of ", length, " > ", kMaxNormRow));
+  return vector_rows(call, length);
+}
+
+int64_t norm_grad_workspace(const Call& call) {
+  return kNormPartials * last_dim(call.type(0)) * kFloatBytes;
+}
+
+Decision sum_rows_fits(const Call& call) {
+  return vector_rows(call, last_dim(call.type(0)));
+}
+
+int64_t sum_rows_workspace(const Call& call) {
+  return sum_rows_partials(rows_of(call.type(0))) * last_dim(call.type(0)) * kFloatBytes;
+}
+
+Decision swiglu_grad_fits(const Call& call) {
+  return vector_rows(call, last_dim(call.type(0)));
+}
+
 Decision head_fits(const Call& call, int64_t head_dim) {
   if (head_dim > kMaxHeadDim) return Decision::no(cat("head dim ", head_dim, " > ", kMaxHeadDim));
   return any_call(call);
@@ -33,6 +112,16 @@ Decision head_fits(const Call& call, int64_t head_dim) {
 
 Decision rope_fits(const Call& call) {
   return head_fits(call, call.int_attr("head_dim"));
+}
+
+Decision table_rope_fits(const Call& call) {
+  if (last_dim(call.type(0)) % kVector != 0) return vector_results(call);
+  return vector_rows(call, call.int_attr("head_dim") / 2);
+}
+
+// Cosine and sine of every position and frequency.
+int64_t table_rope_workspace(const Call& call) {
+  return call.type(0).shape.at(1) * call.int_attr("head_dim") * kFloatBytes;
 }
 
 int64_t attention_head_dim(const Call& call, const TensorType& qkv) {
@@ -47,46 +136,197 @@ Decision attention_grad_fits(const Call& call) {
   return head_fits(call, attention_head_dim(call, call.type(1)));
 }
 
-constexpr Kernel kKernels[] = {
-    {"add", "plain_add", program_fits, nullptr, launch_elementwise},
-    {"cast", "plain_cast", program_fits, nullptr, launch_elementwise},
-    {"gelu", "plain_gelu", program_fits, nullptr, launch_elementwise},
-    {"gelu_grad", "plain_gelu_grad", program_fits, nullptr, launch_elementwise},
-    {"dropout", "plain_dropout", program_fits, nullptr, launch_elementwise},
-    {"fused", "plain_fused", program_fits, nullptr, launch_elementwise},
-    {"matmul", "plain_matmul", any_call, nullptr, launch_matmul},
-    {"sum_rows", "plain_sum_rows", any_call, nullptr, launch_sum_rows},
-    {"layer_norm", "plain_layer_norm", any_call, nullptr, launch_layer_norm},
-    {"layer_norm_grad", "plain_layer_norm_grad", any_call, nullptr, launch_layer_norm_grad},
-    {"rms_norm", "plain_rms_norm", any_call, nullptr, launch_rms_norm},
-    {"rms_norm_grad", "plain_rms_norm_grad", any_call, nullptr, launch_rms_norm_grad},
-    {"swiglu", "plain_swiglu", any_call, nullptr, launch_swiglu},
-    {"swiglu_grad", "plain_swiglu_grad", any_call, nullptr, launch_swiglu_grad},
-    {"rope", "plain_rope", rope_fits, nullptr, launch_rope},
-    {"attention", "plain_attention", attention_fits, nullptr, launch_attention},
-    {"attention_grad", "plain_attention_grad", attention_grad_fits, attention_grad_workspace,
-     launch_attention_grad},
-    {"embedding", "plain_embedding", any_call, nullptr, launch_embedding},
-    {"embedding_grad", "plain_embedding_grad", any_call, nullptr, launch_embedding_grad},
-    {"add_positions", "plain_add_positions", any_call, nullptr, launch_add_positions},
-    {"add_positions_grad", "plain_add_positions_grad", any_call, nullptr,
-     launch_add_positions_grad},
-    {"cross_entropy", "plain_cross_entropy", any_call, cross_entropy_workspace,
-     launch_cross_entropy},
-    {"cross_entropy_grad", "plain_cross_entropy_grad", any_call, nullptr,
-     launch_cross_entropy_grad},
-    {"accumulate", "plain_accumulate", any_call, nullptr, launch_accumulate},
-    {"square_sum", "plain_square_sum", any_call, nullptr, launch_square_sum},
-    {"norm", "plain_norm", any_call, nullptr, launch_norm},
-    {"clip", "plain_clip", any_call, nullptr, launch_clip},
-    {"update_scale", "plain_update_scale", any_call, nullptr, launch_update_scale},
-    {"adamw", "plain_adamw", any_call, adamw_workspace, launch_adamw},
+Decision cudnn_fits(const Call& call, const TensorType& qkv) {
+  if (qkv.dtype != DType::BF16 && qkv.dtype != DType::F16) {
+    return Decision::no(cat(dtype_name(qkv.dtype), ", expected bf16 or f16"));
+  }
+  if (call.double_attr("dropout") > 0) return Decision::no("dropout");
+  const int64_t head_dim = attention_head_dim(call, qkv);
+  if (head_dim != 64 && head_dim != 128) {
+    return Decision::no(cat("head dim ", head_dim, ", expected 64 or 128"));
+  }
+  if (qkv.shape.at(1) % 64 != 0) {
+    return Decision::no(cat("length ", qkv.shape.at(1), ", not a multiple of 64"));
+  }
+  return Decision::yes();
+}
+
+Decision cudnn_attention_fits(const Call& call) {
+  return cudnn_fits(call, call.type(0));
+}
+
+Decision cudnn_attention_grad_fits(const Call& call) {
+  return cudnn_fits(call, call.type(1));
+}
+
+// Bytes of ds = [heads of a key-value head, length, length] in the half type.
+int64_t attention_pair_bytes(const Call& call) {
+  const int64_t length = call.type(1).shape.at(1);
+  const int64_t padded = (length + 127) / 128 * 128;
+  return call.int_attr("heads") / call.int_attr("kv_heads") * padded * padded * 2;
+}
+
+// delta and the gradients of k and v of every query head besides.
+int64_t cudnn_attention_grad_workspace(const Call& call) {
+  const AttentionPart part = attention_grad_part(call);
+  const int64_t groups = part.samples * part.kv_heads;
+  const int64_t heads = groups * (call.int_attr("heads") / call.int_attr("kv_heads"));
+  const int64_t length = (call.type(1).shape.at(1) + 127) / 128 * 128;
+  const int64_t head_dim = attention_head_dim(call, call.type(1));
+  return groups * attention_pair_bytes(call) + heads * length * (kFloatBytes + 8 * head_dim) +
+         (int64_t{4} << 20);
+}
+
+int64_t cudnn_attention_workspace(const Call&) {
+  return int64_t{4} << 20;
+}
+
+int64_t attention_grad_workspace(const Call& call) {
+  return count(call.type(3).shape) * kFloatBytes;
+}
+
+Decision embedding_grad_fits(const Call& call) {
+  return vector_rows(call, last_dim(call.type(1)));
+}
+
+Decision positions_grad_fits(const Call& call) {
+  return vector_rows(call, last_dim(call.type(0)));
+}
+
+Decision logits_fit(const Call& call) {
+  return vector_rows(call, last_dim(call.type(0)));
+}
+
+Decision logits_grad_fit(const Call& call) {
+  return vector_rows(call, last_dim(call.type(1)));
+}
+
+int64_t cross_entropy_workspace(const Call& call) {
+  return count(call.type(1).shape) * kFloatBytes;
+}
+
+// The losses of the rows, and lse.
+int64_t cross_entropy_both_workspace(const Call& call) {
+  return 2 * count(call.type(2).shape) * kFloatBytes;
+}
+
+Decision vector_elements(const Call& call) {
+  const int64_t elements = call.type(0).elements();
+  if (elements % kVector != 0) {
+    return Decision::no(cat(elements, " elements, not a multiple of ", kVector));
+  }
+  return any_call(call);
+}
+
+int64_t adamw_workspace(const Call& call) {
+  return static_cast<int64_t>(call.ints_attr("decayed").size() * sizeof(int64_t));
+}
+
+// A row without its launch function, which a build without CUDA does not have.
+struct Row {
+  std::string_view op;
+  std::string_view name;
+  Decision (*supports)(const Call&) = nullptr;
+  int64_t (*workspace)(const Call&) = nullptr;
+};
+
+constexpr Row kRows[] = {
+    {"add", "vector_add", vector_program_fits},
+    {"add", "plain_add", program_fits},
+    {"add_in_place", "vector_add_in_place", vector_program_fits},
+    {"add_in_place", "plain_add_in_place", program_fits},
+    {"split_time", "plain_split_time", any_call},
+    {"join_time", "plain_join_time", any_call},
+    {"cast", "vector_cast", vector_program_fits},
+    {"cast", "plain_cast", program_fits},
+    {"gelu", "vector_gelu", vector_program_fits},
+    {"gelu", "plain_gelu", program_fits},
+    {"gelu_grad", "vector_gelu_grad", vector_program_fits},
+    {"gelu_grad", "plain_gelu_grad", program_fits},
+    {"dropout", "vector_dropout", vector_program_fits},
+    {"dropout", "plain_dropout", program_fits},
+    {"fused", "vector_fused", vector_program_fits},
+    {"fused", "plain_fused", program_fits},
+    {"matmul", "cublaslt_matmul", gemm_fits, gemm_workspace},
+    {"matmul", "plain_matmul", any_call},
+    {"sum_rows", "tiled_sum_rows", sum_rows_fits, sum_rows_workspace},
+    {"sum_rows", "plain_sum_rows", any_call},
+    {"layer_norm", "row_layer_norm", norm_row_fits},
+    {"layer_norm", "plain_layer_norm", any_call},
+    {"layer_norm_grad", "row_layer_norm_grad", norm_row_fits, norm_grad_workspace},
+    {"layer_norm_grad", "plain_layer_norm_grad", any_call},
+    {"rms_norm", "row_rms_norm", norm_row_fits},
+    {"rms_norm", "plain_rms_norm", any_call},
+    {"rms_norm_grad", "row_rms_norm_grad", norm_row_fits, norm_grad_workspace},
+    {"rms_norm_grad", "plain_rms_norm_grad", any_call},
+    {"swiglu", "vector_swiglu", vector_results},
+    {"swiglu", "plain_swiglu", any_call},
+    {"swiglu_grad", "vector_swiglu_grad", swiglu_grad_fits},
+    {"swiglu_grad", "plain_swiglu_grad", any_call},
+    {"rope", "table_rope", table_rope_fits, table_rope_workspace},
+    {"rope", "plain_rope", rope_fits},
+    {"attention", "cudnn_attention", cudnn_attention_fits, cudnn_attention_workspace},
+    {"attention", "plain_attention", attention_fits},
+    {"attention_grad", "cudnn_attention_grad", cudnn_attention_grad_fits,
+     cudnn_attention_grad_workspace},
+    {"attention_grad", "plain_attention_grad", attention_grad_fits, attention_grad_workspace},
+    {"embedding", "vector_embedding", vector_results},
+    {"embedding", "plain_embedding", any_call},
+    {"embedding_grad", "ordered_embedding_grad", embedding_grad_fits},
+    {"embedding_grad", "plain_embedding_grad", any_call},
+    {"add_positions", "vector_add_positions", vector_results},
+    {"add_positions", "plain_add_positions", any_call},
+    {"add_positions_grad", "vector_add_positions_grad", positions_grad_fits},
+    {"add_positions_grad", "plain_add_positions_grad", any_call},
+    {"cross_entropy", "online_cross_entropy", logits_fit, cross_entropy_workspace},
+    {"cross_entropy", "plain_cross_entropy", any_call, cross_entropy_workspace},
+    {"cross_entropy_grad", "vector_cross_entropy_grad", logits_grad_fit},
+    {"cross_entropy_grad", "plain_cross_entropy_grad", any_call},
+    {"cross_entropy_both", "online_cross_entropy_both", logits_grad_fit,
+     cross_entropy_both_workspace},
+    {"cross_entropy_both", "plain_cross_entropy_both", any_call, cross_entropy_both_workspace},
+    {"accumulate", "vector_accumulate", vector_elements},
+    {"accumulate", "plain_accumulate", any_call},
+    {"square_sum", "plain_square_sum", any_call},
+    {"norm", "plain_norm", any_call},
+    {"clip", "plain_clip", any_call},
+    {"update_scale", "plain_update_scale", any_call},
+    {"adamw", "vector_adamw", vector_elements, adamw_workspace},
+    {"adamw", "plain_adamw", any_call, adamw_workspace},
 };
 
 }  // namespace
 
+int64_t sum_rows_partials(int64_t rows) {
+  return std::clamp<int64_t>((rows + 63) / 64, 1, kSumPartials);
+}
+
+AttentionPart attention_grad_part(const Call& call) {
+  const int64_t batch = call.type(1).shape.at(0);
+  const int64_t kv_heads = call.int_attr("kv_heads");
+  const int64_t bytes = std::max<int64_t>(attention_pair_bytes(call), 1);
+  const int64_t groups = std::max<int64_t>(kAttentionPartBytes / bytes, 1);
+  AttentionPart part;
+  if (groups >= kv_heads) {
+    part.kv_heads = kv_heads;
+    part.samples = std::min(groups / kv_heads, batch);
+    while (batch % part.samples != 0) --part.samples;
+  } else {
+    part.kv_heads = groups;
+    while (kv_heads % part.kv_heads != 0) --part.kv_heads;
+  }
+  return part;
+}
+
 std::span<const Kernel> kernels() {
-  return kKernels;
+  static const std::vector<Kernel> table = [] {
+    std::vector<Kernel> rows;
+    for (const Row& row : kRows) {
+      rows.push_back({row.op, row.name, row.supports, row.workspace, find_launch(row.name)});
+    }
+    return rows;
+  }();
+  return table;
 }
 
 }  // namespace weft::cuda

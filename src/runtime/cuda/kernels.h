@@ -1,5 +1,6 @@
-// The CUDA kernels by name: host functions that queue one op on the stream of the launch. They
-// allocate nothing; scratch memory comes from the plan.
+// The kernel table of the CUDA backend as the planner sees it: which kernels there are, what each
+// accepts and how much scratch memory it needs. Plain C++ that every build has, so that a plan for
+// a GPU can be made and checked where there is none.
 #pragma once
 
 #include <span>
@@ -8,42 +9,39 @@
 
 namespace weft::cuda {
 
-// Longest head the attention and rope kernels hold in one block.
+// Longest head the plain attention and rope kernels hold in one block.
 inline constexpr int kMaxHeadDim = 256;
 
-// The table of the CUDA backend: one plain kernel per op, the fallback of every faster one.
+// Scratch memory of one matrix product; its algorithm is chosen under this limit.
+inline constexpr int64_t kGemmWorkspace = int64_t{32} << 20;
+
+// Elements a thread of a vector kernel handles at once: 16 bytes of a half type.
+inline constexpr int64_t kVector = 8;
+
+// Longest row of a norm, which a block keeps in registers.
+inline constexpr int64_t kMaxNormRow = 8192;
+
+// Rows of the matrix of partial sums of a norm's weight gradient, and the most of a sum over rows:
+// fixed, so that the order of the sums is.
+inline constexpr int64_t kNormPartials = 1056;
+inline constexpr int64_t kSumPartials = 264;
+
+// Longest elementwise chain, and its operands, of the vector kernel.
+inline constexpr int kVectorSteps = 8;
+inline constexpr int kVectorOperands = 6;
+
+// How many partial sums the sum over so many rows is made of.
+int64_t sum_rows_partials(int64_t rows);
+
+// The heads of the largest part of an attention gradient that runs at once, which bounds its
+// scratch memory: [samples, key-value heads] of the call.
+struct AttentionPart {
+  int64_t samples = 1;
+  int64_t kv_heads = 1;
+};
+AttentionPart attention_grad_part(const Call& call);
+
+// The table: rows of one op in order of preference, the last one plain and for every call.
 std::span<const Kernel> kernels();
-
-// add, cast, gelu, gelu_grad, dropout, fused.
-void launch_elementwise(const Launch& launch);
-
-void launch_matmul(const Launch& launch);
-void launch_sum_rows(const Launch& launch);
-void launch_layer_norm(const Launch& launch);
-void launch_layer_norm_grad(const Launch& launch);
-void launch_rms_norm(const Launch& launch);
-void launch_rms_norm_grad(const Launch& launch);
-void launch_swiglu(const Launch& launch);
-void launch_swiglu_grad(const Launch& launch);
-void launch_rope(const Launch& launch);
-void launch_attention(const Launch& launch);
-void launch_attention_grad(const Launch& launch);
-void launch_embedding(const Launch& launch);
-void launch_embedding_grad(const Launch& launch);
-void launch_add_positions(const Launch& launch);
-void launch_add_positions_grad(const Launch& launch);
-void launch_cross_entropy(const Launch& launch);
-void launch_cross_entropy_grad(const Launch& launch);
-void launch_accumulate(const Launch& launch);
-void launch_square_sum(const Launch& launch);
-void launch_norm(const Launch& launch);
-void launch_clip(const Launch& launch);
-void launch_update_scale(const Launch& launch);
-void launch_adamw(const Launch& launch);
-
-// Scratch memory in bytes of the kernels that need some.
-int64_t adamw_workspace(const Call& call);
-int64_t attention_grad_workspace(const Call& call);
-int64_t cross_entropy_workspace(const Call& call);
 
 }  // namespace weft::cuda

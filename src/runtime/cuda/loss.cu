@@ -1,10 +1,11 @@
-// cross_entropy and its gradient. One block per row makes lse and the row's loss; one block then
-// adds the rows in a fixed tree. A target beyond the vocabulary stops the kernel.
+// cross_entropy and its gradient. One block per row makes lse and the row's loss, the fast one in
+// one pass with a running maximum; one block then adds the rows in a fixed tree. A target beyond
+// the vocabulary stops the kernel.
 #include <cmath>
 
-#include "runtime/cuda/elements.h"
-#include "runtime/cuda/kernels.h"
+#include "runtime/cuda/launches.h"
 #include "runtime/cuda/reduce.h"
+#include "runtime/cuda/vector.h"
 
 namespace weft::cuda {
 
@@ -61,11 +62,151 @@ __global__ void loss_grad(LossGradArgs args) {
   args.dlogits.put(i, grad);
 }
 
-}  // namespace
+constexpr int kLossThreads = 512;
 
-int64_t cross_entropy_workspace(const Call& call) {
-  return count(call.type(1).shape) * static_cast<int64_t>(sizeof(float));
+// The sum of exp(x - maximum) over some elements.
+struct ExpSum {
+  float maximum = -INFINITY;
+  float sum = 0;
+};
+
+__device__ ExpSum join(const ExpSum& a, const ExpSum& b) {
+  const float maximum = fmaxf(a.maximum, b.maximum);
+  if (maximum == -INFINITY) return {maximum, 0.0f};
+  return {maximum, a.sum * __expf(a.maximum - maximum) + b.sum * __expf(b.maximum - maximum)};
 }
+
+__device__ ExpSum block_join(ExpSum value) {
+  __shared__ float maxima[kLossThreads / 32];
+  __shared__ float sums[kLossThreads / 32];
+  for (int step = 16; step > 0; step /= 2) {
+    value = join(value, {__shfl_xor_sync(0xffffffff, value.maximum, step),
+                         __shfl_xor_sync(0xffffffff, value.sum, step)});
+  }
+  if (threadIdx.x % 32 == 0) {
+    maxima[threadIdx.x / 32] = value.maximum;
+    sums[threadIdx.x / 32] = value.sum;
+  }
+  __syncthreads();
+  ExpSum total = {maxima[0], sums[0]};
+  for (int warp = 1; warp < kLossThreads / 32; ++warp) {
+    total = join(total, {maxima[warp], sums[warp]});
+  }
+  return total;
+}
+
+// The sum of exponentials of a row, for every thread of its block.
+template <DType kType>
+__device__ ExpSum row_exp_sum(const void* logits, int64_t first, int64_t n) {
+  ExpSum own;
+#pragma unroll 4
+  for (int64_t i = threadIdx.x * kLanes; i < n; i += kLossThreads * kLanes) {
+    float value[kLanes];
+    Vector<kType>::load(logits, first + i, value);
+    float largest = value[0];
+    for (int e = 1; e < kLanes; ++e) largest = fmaxf(largest, value[e]);
+    if (largest > own.maximum) {
+      own.sum *= __expf(own.maximum - largest);
+      own.maximum = largest;
+    }
+    for (int e = 0; e < kLanes; ++e) own.sum += __expf(value[e] - own.maximum);
+  }
+  return block_join(own);
+}
+
+template <DType kType>
+__device__ float target_logit(const void* logits, int64_t first, int64_t target, int64_t n) {
+  if (target >= n) __trap();
+  const Elements all{const_cast<void*>(logits), kType};
+  return target < 0 ? 0.0f : all.get(first + target);
+}
+
+template <DType kType>
+__global__ void online_row_loss(const void* logits, const int32_t* targets, float* lse,
+                                float* losses, int64_t n) {
+  const int64_t row = blockIdx.x;
+  const ExpSum total = row_exp_sum<kType>(logits, row * n, n);
+  if (threadIdx.x != 0) return;
+  const int64_t target = targets[row];
+  const float logit = target_logit<kType>(logits, row * n, target, n);
+  lse[row] = total.maximum + logf(total.sum);
+  losses[row] = target < 0 ? 0.0f : lse[row] - logit;
+}
+
+// Gradients of eight logits, of which the first is number `first` of its row.
+__device__ void logit_grads(float (&value)[kLanes], float lse, int64_t first, int64_t target,
+                            float scale) {
+  for (int e = 0; e < kLanes; ++e) {
+    const float p = __expf(value[e] - lse);
+    value[e] = (p - (first + e == target ? 1.0f : 0.0f)) * scale;
+  }
+}
+
+struct LossBothArgs {
+  const float* dloss = nullptr;
+  const void* logits = nullptr;
+  const int32_t* targets = nullptr;
+  const float* valid = nullptr;
+  void* dlogits = nullptr;  // may lie on the logits
+  float* losses = nullptr;
+  int64_t n = 0;
+};
+
+// The row is read from memory once: when it is read again it is still in the cache.
+template <DType kType>
+__global__ void online_row_both(LossBothArgs args) {
+  const int64_t row = blockIdx.x;
+  const int64_t start = row * args.n;
+  const int64_t target = args.targets[row];
+  const float logit =
+      threadIdx.x == 0 ? target_logit<kType>(args.logits, start, target, args.n) : 0.0f;
+  const ExpSum total = row_exp_sum<kType>(args.logits, start, args.n);
+  const float lse = total.maximum + logf(total.sum);
+  if (threadIdx.x == 0) args.losses[row] = target < 0 ? 0.0f : lse - logit;
+  const float scale = *args.dloss / *args.valid;
+#pragma unroll 2
+  for (int64_t i = threadIdx.x * kLanes; i < args.n; i += kLossThreads * kLanes) {
+    float value[kLanes] = {};
+    if (target >= 0) {
+      Vector<kType>::load(args.logits, start + i, value);
+      logit_grads(value, lse, i, target, scale);
+    }
+    Vector<kType>::store(args.dlogits, start + i, value);
+  }
+}
+
+template <DType kType>
+__global__ void vector_loss_grad(LossGradArgs args) {
+  const int64_t i = vector_start();
+  if (i >= args.elements) return;
+  const int64_t row = i / args.n;
+  const int64_t first = i % args.n;
+  const int64_t target = args.targets[row];
+  float value[kLanes] = {};
+  if (target >= 0) {
+    const float lse = args.lse[row];
+    const float scale = *args.dloss / *args.valid;
+    Vector<kType>::load(args.logits.data, i, value);
+    logit_grads(value, lse, first, target, scale);
+  }
+  Vector<kType>::store(args.dlogits.data, i, value);
+}
+
+LossGradArgs loss_grad_args(const Launch& launch) {
+  const Tensor& logits = launch.operands.at(1);
+  LossGradArgs args;
+  args.dloss = launch.operands.at(0).as<float>();
+  args.logits = elements(logits);
+  args.targets = launch.operands.at(2).as<int32_t>();
+  args.lse = launch.operands.at(3).as<float>();
+  args.valid = launch.operands.at(4).as<float>();
+  args.dlogits = elements(launch.results.at(0));
+  args.elements = logits.elements();
+  args.n = row_length(logits);
+  return args;
+}
+
+}  // namespace
 
 void launch_cross_entropy(const Launch& launch) {
   const Tensor& logits = launch.operands.at(0);
@@ -78,18 +219,63 @@ void launch_cross_entropy(const Launch& launch) {
                                                 launch.results.at(0).as<float>(), rows);
 }
 
+void launch_online_cross_entropy(const Launch& launch) {
+  const Tensor& logits = launch.operands.at(0);
+  const int64_t rows = row_count(logits);
+  auto* losses = static_cast<float*>(launch.workspace);
+  with_dtype(logits.dtype, [&](auto tag) {
+    online_row_loss<tag.kValue><<<blocks_for(rows, 1), kLossThreads, 0, stream_of(launch)>>>(
+        logits.data, launch.operands.at(1).as<int32_t>(), launch.results.at(1).as<float>(), losses,
+        row_length(logits));
+  });
+  total_loss<<<1, 1024, 0, stream_of(launch)>>>(losses, launch.operands.at(2).as<float>(),
+                                                launch.results.at(0).as<float>(), rows);
+}
+
 void launch_cross_entropy_grad(const Launch& launch) {
-  const Tensor& logits = launch.operands.at(1);
-  LossGradArgs args;
-  args.dloss = launch.operands.at(0).as<float>();
-  args.logits = elements(logits);
-  args.targets = launch.operands.at(2).as<int32_t>();
-  args.lse = launch.operands.at(3).as<float>();
-  args.valid = launch.operands.at(4).as<float>();
-  args.dlogits = elements(launch.results.at(0));
-  args.elements = logits.elements();
-  args.n = row_length(logits);
+  const LossGradArgs args = loss_grad_args(launch);
   loss_grad<<<blocks_for(args.elements, kThreads), kThreads, 0, stream_of(launch)>>>(args);
+}
+
+void launch_vector_cross_entropy_grad(const Launch& launch) {
+  const LossGradArgs args = loss_grad_args(launch);
+  with_dtype(args.logits.dtype, [&](auto tag) {
+    vector_loss_grad<tag.kValue>
+        <<<vector_blocks(args.elements), kThreads, 0, stream_of(launch)>>>(args);
+  });
+}
+
+// The two after each other; lse lies behind the losses of the rows.
+void launch_cross_entropy_both(const Launch& launch) {
+  const std::vector<Tensor>& x = launch.operands;
+  auto* losses = static_cast<float*>(launch.workspace);
+  const Tensor lse{losses + row_count(x.at(1)), DType::F32, x.at(2).shape};
+  Launch loss = launch;
+  loss.operands = {x.at(1), x.at(2), x.at(3)};
+  loss.results = {launch.results.at(1), lse};
+  launch_cross_entropy(loss);
+  Launch grad = launch;
+  grad.operands = {x.at(0), x.at(1), x.at(2), lse, x.at(3)};
+  grad.results = {launch.results.at(0)};
+  launch_cross_entropy_grad(grad);
+}
+
+void launch_online_cross_entropy_both(const Launch& launch) {
+  const Tensor& logits = launch.operands.at(1);
+  const int64_t rows = row_count(logits);
+  LossBothArgs args;
+  args.dloss = launch.operands.at(0).as<float>();
+  args.logits = logits.data;
+  args.targets = launch.operands.at(2).as<int32_t>();
+  args.valid = launch.operands.at(3).as<float>();
+  args.dlogits = launch.results.at(0).data;
+  args.losses = static_cast<float*>(launch.workspace);
+  args.n = row_length(logits);
+  with_dtype(logits.dtype, [&](auto tag) {
+    online_row_both<tag.kValue><<<blocks_for(rows, 1), kLossThreads, 0, stream_of(launch)>>>(args);
+  });
+  total_loss<<<1, 1024, 0, stream_of(launch)>>>(args.losses, args.valid,
+                                                launch.results.at(1).as<float>(), rows);
 }
 
 }  // namespace weft::cuda

@@ -2,6 +2,7 @@
 // k of A(i,k) B(k,j). Each block makes a tile of 32 x 32 results from tiles in shared memory.
 #include "runtime/cuda/elements.h"
 #include "runtime/cuda/kernels.h"
+#include "runtime/cuda/launches.h"
 #include "runtime/cuda/reduce.h"
 
 namespace weft::cuda {

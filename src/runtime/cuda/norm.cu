@@ -2,6 +2,7 @@
 // sum over rows per column.
 #include "runtime/cuda/elements.h"
 #include "runtime/cuda/kernels.h"
+#include "runtime/cuda/launches.h"
 #include "runtime/cuda/reduce.h"
 
 namespace weft::cuda {

@@ -5,51 +5,80 @@
 
 #include "base/exact_sum.h"
 #include "runtime/cuda/check.h"
-#include "runtime/cuda/elements.h"
-#include "runtime/cuda/kernels.h"
+#include "runtime/cuda/launches.h"
+#include "runtime/cuda/vector.h"
 
 namespace weft::cuda {
 
 namespace {
 
 constexpr int kNormBlock = static_cast<int>(kFlatBlock);
-constexpr unsigned kMaxGrid = 4096;
+constexpr unsigned kMaxGrid = 1056;
 
-// Neighbours are added first; the result is that of lane 0.
-__device__ float warp_tree(float value) {
-  for (int step = 1; step < 32; step *= 2) value += __shfl_down_sync(0xffffffff, value, step);
-  return value;
+constexpr int kWarps = 8;
+constexpr int kPerLane = kNormBlock / 32;
+
+// The tree over 32 neighbours, neighbours added first.
+__device__ float lane_tree(float (&value)[kPerLane]) {
+#pragma unroll
+  for (int width = kPerLane; width > 1; width /= 2) {
+#pragma unroll
+    for (int e = 0; e < width / 2; ++e) value[e] = value[2 * e] + value[2 * e + 1];
+  }
+  return value[0];
 }
 
-// The tree over the 1024 threads of a block, for thread 0.
-__device__ float block_tree(float value) {
-  __shared__ float partial[32];
-  value = warp_tree(value);
-  if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = value;
-  __syncthreads();
-  value = threadIdx.x < 32 ? warp_tree(partial[threadIdx.x]) : 0.0f;
-  __syncthreads();
-  return value;
+// A warp makes the tree of a block of 1024 elements: lane l adds elements 32 l to 32 l + 31, then
+// the lanes are joined. A short last block is filled up with zeros.
+__device__ float block_squares(const Elements& g, int64_t n, int64_t block) {
+  const int64_t first = block * kNormBlock + threadIdx.x % 32 * kPerLane;
+  float value[kPerLane];
+#pragma unroll
+  for (int v = 0; v < kPerLane / kLanes; ++v) {
+    float part[kLanes] = {};
+    const int64_t i = first + v * kLanes;
+    if (i + kLanes <= n) {
+      load_vector(g, i, part);
+    } else {
+      for (int e = 0; e < kLanes; ++e) part[e] = i + e < n ? g.get(i + e) : 0.0f;
+    }
+#pragma unroll
+    for (int e = 0; e < kLanes; ++e) value[v * kLanes + e] = part[e] * part[e];
+  }
+  float sum = lane_tree(value);
+  for (int step = 1; step < 32; step *= 2) sum += __shfl_down_sync(0xffffffff, sum, step);
+  return sum;
 }
 
-// A short last block is filled up with zeros.
-__global__ void square_sum(Elements g, int64_t n, int64_t blocks, unsigned long long* words) {
-  __shared__ int64_t sum[kExactSumWords];
+// Several tensors in one launch; their blocks are counted through.
+struct SquareSumArgs {
+  static constexpr int kTensors = 64;
+  Elements g[kTensors];
+  int64_t elements[kTensors];
+  int64_t end[kTensors];  // blocks of this tensor and those before it
+  int tensors = 0;
+};
+
+__global__ void square_sum(SquareSumArgs args, unsigned long long* words) {
+  __shared__ unsigned long long sum[kExactSumWords];
   if (threadIdx.x < kExactSumWords) sum[threadIdx.x] = 0;
   __syncthreads();
-  for (int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
-    const int64_t i = block * kNormBlock + threadIdx.x;
-    const float value = i < n ? g.get(i) : 0.0f;
-    const float total = block_tree(value * value);
-    if (threadIdx.x == 0) {
+  const int64_t warps = static_cast<int64_t>(gridDim.x) * kWarps;
+  int t = 0;
+  for (int64_t block = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+       block < args.end[args.tensors - 1]; block += warps) {
+    while (block >= args.end[t]) ++t;
+    const int64_t first = t > 0 ? args.end[t - 1] : 0;
+    const float total = block_squares(args.g[t], args.elements[t], block - first);
+    if (threadIdx.x % 32 == 0) {
       const ExactTerm term = exact_term(total);
-      sum[term.word] += term.low;
-      sum[term.word + 1] += term.high;
+      atomicAdd(sum + term.word, static_cast<unsigned long long>(term.low));
+      atomicAdd(sum + term.word + 1, static_cast<unsigned long long>(term.high));
     }
   }
   __syncthreads();
   if (threadIdx.x < kExactSumWords && sum[threadIdx.x] != 0) {
-    atomicAdd(words + threadIdx.x, static_cast<unsigned long long>(sum[threadIdx.x]));
+    atomicAdd(words + threadIdx.x, sum[threadIdx.x]);
   }
 }
 
@@ -63,10 +92,19 @@ __global__ void norm_of_words(const int64_t* words, const float* scale, float* r
 void launch_square_sum(const Launch& launch) {
   const Tensor& acc = launch.results.at(0);
   CUDA_CHECK(cudaMemsetAsync(acc.data, 0, kExactSumWords * sizeof(int64_t), stream_of(launch)));
-  for (const Tensor& g : launch.operands) {
-    const unsigned blocks = blocks_for(g.elements(), kNormBlock);
-    square_sum<<<std::min(blocks, kMaxGrid), kNormBlock, 0, stream_of(launch)>>>(
-        elements(g), g.elements(), blocks, acc.as<unsigned long long>());
+  for (size_t first = 0; first < launch.operands.size(); first += SquareSumArgs::kTensors) {
+    SquareSumArgs args;
+    int64_t blocks = 0;
+    const size_t end = std::min(launch.operands.size(), first + SquareSumArgs::kTensors);
+    for (size_t i = first; i < end; ++i) {
+      const Tensor& g = launch.operands[i];
+      blocks += blocks_for(g.elements(), kNormBlock);
+      args.g[args.tensors] = elements(g);
+      args.elements[args.tensors] = g.elements();
+      args.end[args.tensors++] = blocks;
+    }
+    square_sum<<<std::min(blocks_for(blocks, kWarps), kMaxGrid), 32 * kWarps, 0,
+                 stream_of(launch)>>>(args, acc.as<unsigned long long>());
   }
 }
 

@@ -5,14 +5,14 @@
 
 #include "base/loss_scale.h"
 #include "base/tree_level.h"
-#include "runtime/cuda/elements.h"
-#include "runtime/cuda/kernels.h"
+#include "runtime/cuda/launches.h"
+#include "runtime/cuda/vector.h"
 
 namespace weft::cuda {
 
 namespace {
 
-static_assert(kFlatBlock % kThreads == 0, "a block of threads updates one flat block");
+static_assert(kFlatBlock % (kThreads * 4) == 0, "a block of threads updates one flat block");
 
 struct AccumulateArgs {
   const float* acc = nullptr;
@@ -29,6 +29,20 @@ __global__ void accumulate(AccumulateArgs args) {
   if (i >= args.n || action == AccumulateAction::Keep) return;
   const float g = args.g.get(i);
   args.sum[i] = action == AccumulateAction::Set ? g : args.acc[i] + g;
+}
+
+__global__ void vector_accumulate(AccumulateArgs args) {
+  const int64_t i = vector_start();
+  const AccumulateAction action = accumulate_action(args.level, *args.micro);
+  if (i >= args.n || action == AccumulateAction::Keep) return;
+  float value[kLanes];
+  load_vector(args.g, i, value);
+  if (action != AccumulateAction::Set) {
+    float before[kLanes];
+    Vector<DType::F32>::load(args.acc, i, before);
+    for (int e = 0; e < kLanes; ++e) value[e] = before[e] + value[e];
+  }
+  Vector<DType::F32>::store(args.sum, i, value);
 }
 
 __global__ void clip(const float* norm, const int32_t* updates, const float* scale, double max_norm,
@@ -55,8 +69,7 @@ struct Moments {
 };
 
 struct AdamwArgs {
-  Moments old;
-  Moments updated;  // the same memory
+  Moments updated;  // in place
   Elements g;
   const float* lr = nullptr;
   const float* coefficient = nullptr;
@@ -82,10 +95,9 @@ __global__ void store_ranges(RangeChunk chunk, int64_t count, int64_t* to) {
 }
 
 // Whether a block of threads, all within one flat block, updates elements that decay: an odd number
-// of bounds lies at or below its first.
-__device__ bool decays(const AdamwArgs& args) {
+// of bounds lies at or below its first element.
+__device__ bool decays(const AdamwArgs& args, int64_t element) {
   if (args.bounds == 0) return true;
-  int64_t element = static_cast<int64_t>(blockIdx.x) * blockDim.x;
   if (args.coordinate != nullptr) element += *args.coordinate * args.n;
   int64_t below = 0;
   int64_t above = args.bounds;
@@ -100,33 +112,69 @@ __device__ bool decays(const AdamwArgs& args) {
   return below % 2 == 1;
 }
 
-// v^ = v / (1 - beta2^count); w = w (1 - lr decay) - lr / (1 - beta1^count) m / (sqrt(v^) + eps).
-__global__ void adamw(AdamwArgs args) {
-  __shared__ float rate;
-  __shared__ float scale2;
-  __shared__ float keep;
+// What all elements of a block of threads share.
+struct AdamwScalars {
+  float coefficient;
+  float rate;
+  float scale2;
+  float keep;
+};
+
+__device__ AdamwScalars adamw_scalars(const AdamwArgs& args, int64_t first) {
+  __shared__ AdamwScalars shared;
   if (threadIdx.x == 0) {
     const double updates = *args.updates;
-    rate = static_cast<float>(*args.lr / (1.0 - pow(args.beta1, updates)));
-    scale2 = static_cast<float>(1.0 / (1.0 - pow(args.beta2, updates)));
-    keep = decays(args) ? static_cast<float>(1.0 - *args.lr * args.decay) : 1.0f;
+    shared.coefficient = *args.coefficient;
+    shared.rate = static_cast<float>(*args.lr / (1.0 - pow(args.beta1, updates)));
+    shared.scale2 = static_cast<float>(1.0 / (1.0 - pow(args.beta2, updates)));
+    shared.keep = decays(args, first) ? static_cast<float>(1.0 - *args.lr * args.decay) : 1.0f;
   }
   __syncthreads();
-  const int64_t i = global_thread();
-  if (i >= args.n) return;
-  float w = args.old.w[i];
-  float m = args.old.m[i];
-  float v = args.old.v[i];
-  const float coefficient = *args.coefficient;
-  if (coefficient != 0) {
-    const float g = args.g.get(i) * coefficient;
-    m = static_cast<float>(args.beta1) * m + static_cast<float>(1.0 - args.beta1) * g;
-    v = static_cast<float>(args.beta2) * v + static_cast<float>(1.0 - args.beta2) * (g * g);
-    w = w * keep - rate * m / (sqrtf(v * scale2) + args.eps);
+  return shared;
+}
+
+// v^ = v / (1 - beta2^count); w = w (1 - lr decay) - lr / (1 - beta1^count) m / (sqrt(v^) + eps).
+__device__ void update(const AdamwArgs& args, const AdamwScalars& by, float gradient, float& w,
+                       float& m, float& v) {
+  const float g = gradient * by.coefficient;
+  m = static_cast<float>(args.beta1) * m + static_cast<float>(1.0 - args.beta1) * g;
+  v = static_cast<float>(args.beta2) * v + static_cast<float>(1.0 - args.beta2) * (g * g);
+  w = w * by.keep - by.rate * m / (sqrtf(v * by.scale2) + args.eps);
+}
+
+__global__ void adamw(AdamwArgs args) {
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * blockDim.x;
+  const AdamwScalars by = adamw_scalars(args, first);
+  const int64_t i = first + threadIdx.x;
+  if (i >= args.n || by.coefficient == 0) return;
+  update(args, by, args.g.get(i), args.updated.w[i], args.updated.m[i], args.updated.v[i]);
+}
+
+// Four elements a thread.
+__global__ void vector_adamw(AdamwArgs args) {
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * blockDim.x * 4;
+  const AdamwScalars by = adamw_scalars(args, first);
+  const int64_t i = first + threadIdx.x * 4;
+  if (i >= args.n || by.coefficient == 0) return;
+  auto* w_at = reinterpret_cast<float4*>(args.updated.w + i);
+  auto* m_at = reinterpret_cast<float4*>(args.updated.m + i);
+  auto* v_at = reinterpret_cast<float4*>(args.updated.v + i);
+  float4 w = *w_at;
+  float4 m = *m_at;
+  float4 v = *v_at;
+  float4 g;
+  if (args.g.dtype == DType::F32) {
+    g = *reinterpret_cast<const float4*>(static_cast<const float*>(args.g.data) + i);
+  } else {
+    g = make_float4(args.g.get(i), args.g.get(i + 1), args.g.get(i + 2), args.g.get(i + 3));
   }
-  args.updated.w[i] = w;
-  args.updated.m[i] = m;
-  args.updated.v[i] = v;
+  update(args, by, g.x, w.x, m.x, v.x);
+  update(args, by, g.y, w.y, m.y, v.y);
+  update(args, by, g.z, w.z, m.z, v.z);
+  update(args, by, g.w, w.w, m.w, v.w);
+  *w_at = w;
+  *m_at = m;
+  *v_at = v;
 }
 
 Moments moments(const Tensor& w, const Tensor& m, const Tensor& v) {
@@ -145,17 +193,47 @@ void launch_store_ranges(const Launch& launch, const std::vector<int64_t>& range
   }
 }
 
+AccumulateArgs accumulate_args(const Launch& launch) {
+  const Tensor& sum = launch.results.at(0);
+  return {.acc = launch.operands.at(0).as<float>(),
+          .g = elements(launch.operands.at(1)),
+          .micro = launch.operands.at(2).as<int32_t>(),
+          .sum = sum.as<float>(),
+          .n = sum.elements(),
+          .level = launch.call->int_attr("level")};
+}
+
+AdamwArgs adamw_args(const Launch& launch) {
+  const Call& call = *launch.call;
+  AdamwArgs args;
+  args.updated = moments(launch.results.at(0), launch.results.at(1), launch.results.at(2));
+  args.g = elements(launch.operands.at(1));
+  args.lr = launch.operands.at(4).as<float>();
+  args.coefficient = launch.operands.at(5).as<float>();
+  args.updates = launch.operands.at(6).as<int32_t>();
+  args.n = launch.results.at(0).elements();
+  args.beta1 = call.double_attr("beta1");
+  args.beta2 = call.double_attr("beta2");
+  args.decay = call.double_attr("decay");
+  args.eps = static_cast<float>(call.double_attr("eps"));
+  const std::vector<int64_t>& ranges = call.ints_attr("decayed");
+  launch_store_ranges(launch, ranges);
+  args.ranges = static_cast<const int64_t*>(launch.workspace);
+  args.bounds = static_cast<int64_t>(ranges.size());
+  if (launch.operands.size() > 7) args.coordinate = launch.operands[7].as<int32_t>();
+  return args;
+}
+
 }  // namespace
 
 void launch_accumulate(const Launch& launch) {
-  const Tensor& sum = launch.results.at(0);
-  const AccumulateArgs args{.acc = launch.operands.at(0).as<float>(),
-                            .g = elements(launch.operands.at(1)),
-                            .micro = launch.operands.at(2).as<int32_t>(),
-                            .sum = sum.as<float>(),
-                            .n = sum.elements(),
-                            .level = launch.call->int_attr("level")};
+  const AccumulateArgs args = accumulate_args(launch);
   accumulate<<<blocks_for(args.n, kThreads), kThreads, 0, stream_of(launch)>>>(args);
+}
+
+void launch_vector_accumulate(const Launch& launch) {
+  const AccumulateArgs args = accumulate_args(launch);
+  vector_accumulate<<<vector_blocks(args.n), kThreads, 0, stream_of(launch)>>>(args);
 }
 
 void launch_clip(const Launch& launch) {
@@ -176,30 +254,14 @@ void launch_update_scale(const Launch& launch) {
       launch.results.at(1).as<int32_t>());
 }
 
-int64_t adamw_workspace(const Call& call) {
-  return static_cast<int64_t>(call.ints_attr("decayed").size() * sizeof(int64_t));
+void launch_adamw(const Launch& launch) {
+  const AdamwArgs args = adamw_args(launch);
+  adamw<<<blocks_for(args.n, kThreads), kThreads, 0, stream_of(launch)>>>(args);
 }
 
-void launch_adamw(const Launch& launch) {
-  const Call& call = *launch.call;
-  AdamwArgs args;
-  args.old = moments(launch.operands.at(0), launch.operands.at(2), launch.operands.at(3));
-  args.updated = moments(launch.results.at(0), launch.results.at(1), launch.results.at(2));
-  args.g = elements(launch.operands.at(1));
-  args.lr = launch.operands.at(4).as<float>();
-  args.coefficient = launch.operands.at(5).as<float>();
-  args.updates = launch.operands.at(6).as<int32_t>();
-  args.n = launch.results.at(0).elements();
-  args.beta1 = call.double_attr("beta1");
-  args.beta2 = call.double_attr("beta2");
-  args.decay = call.double_attr("decay");
-  args.eps = static_cast<float>(call.double_attr("eps"));
-  const std::vector<int64_t>& ranges = call.ints_attr("decayed");
-  launch_store_ranges(launch, ranges);
-  args.ranges = static_cast<const int64_t*>(launch.workspace);
-  args.bounds = static_cast<int64_t>(ranges.size());
-  if (launch.operands.size() > 7) args.coordinate = launch.operands[7].as<int32_t>();
-  adamw<<<blocks_for(args.n, kThreads), kThreads, 0, stream_of(launch)>>>(args);
+void launch_vector_adamw(const Launch& launch) {
+  const AdamwArgs args = adamw_args(launch);
+  vector_adamw<<<blocks_for(args.n, kThreads * 4), kThreads, 0, stream_of(launch)>>>(args);
 }
 
 }  // namespace weft::cuda

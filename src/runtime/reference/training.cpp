@@ -100,4 +100,20 @@ void cross_entropy_grad(const Launch& launch) {
   write(launch.results[0], dlogits);
 }
 
+void cross_entropy_both(const Launch& launch) {
+  const std::vector<Tensor>& x = launch.operands;
+  // Rounded on the way as the result of an op of its own would be.
+  const DType dtype = launch.results[1].dtype;
+  std::vector<char> memory(static_cast<size_t>(x[2].elements() * dtype_bytes(dtype)));
+  const Tensor lse{memory.data(), dtype, x[2].shape};
+  Launch loss = launch;
+  loss.operands = {x[1], x[2], x[3]};
+  loss.results = {launch.results[1], lse};
+  cross_entropy(loss);
+  Launch grad = launch;
+  grad.operands = {x[0], x[1], x[2], lse, x[3]};
+  grad.results = {launch.results[0]};
+  cross_entropy_grad(grad);
+}
+
 }  // namespace weft::reference

@@ -148,7 +148,7 @@ TEST_P(Bits, OptionalPassesChangeNone) {
   ASSERT_GT(expected.size(), 30u);
   ASSERT_EQ(expected.at("loss").size(), sizeof(float));
   const Step optimized = step(config_);
-  EXPECT_EQ(optimized.changed.at("fuse"), GetParam().model == "gpt2");  // dropout and residual
+  EXPECT_TRUE(optimized.changed.at("fuse"));  // the loss; with dropout the residual
   EXPECT_EQ(optimized.results, expected);
 }
 

@@ -171,7 +171,7 @@ TEST(Runner, DisabledPassesAreLeftOut) {
   RunOptions options;
   options.disable = {"optimizer", "fuse"};
   const auto reports = run(graph, whole_pipeline(), options);
-  EXPECT_TRUE(reports.at(2).disabled);
+  EXPECT_TRUE(reports.at(3).disabled);
   EXPECT_EQ(graph.find_value("w.new"), nullptr);
   EXPECT_NE(graph.find_value("d.w"), nullptr);
 }
@@ -192,8 +192,8 @@ TEST(Runner, AnUnknownPassCannotBeDisabled) {
   options.disable = {"fuze"};
   expect_user_error(ExitCode::Config,
                     "compile.disable_passes: no pass \"fuze\", there are mixed_precision, "
-                    "autodiff, optimizer, simplify, place, shard_params, recompute, bucket, "
-                    "overlap, fuse; did you mean \"fuse\"?",
+                    "autodiff, loss_chunks, optimizer, simplify, place, shard_params, recompute, "
+                    "bucket, overlap, fuse; did you mean \"fuse\"?",
                     [&] { run(graph, whole_pipeline(), options); });
 }
 

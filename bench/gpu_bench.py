@@ -1,0 +1,108 @@
+"""Weft against PyTorch on one GPU, in one call: the same model, batch, precision, clipping and
+update. Prints a table with ratios, memory, TFLOP/s and the two floors of each workload, and fails
+where a bar is missed. `make gpu-bench` calls it."""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+GIB = 1 << 30
+
+# Bars are ratios to the peer: at least this speed, at most this memory.
+WORKLOADS = {
+    "gpt2-64": dict(config="gpt2_124m.toml", batch=64, length=1024, steps=60, speed=1.05,
+                    memory=0.70, modes="whole,block",
+                    overrides=["--training.loss_chunks=2"]),
+    "gpt2-32": dict(config="gpt2_124m.toml", batch=32, length=1024, steps=60, speed=1.05,
+                    memory=0.75, modes="whole,block",
+                    overrides=["--training.loss_chunks=2"]),
+    "llama-1b": dict(config="llama_1b.toml", batch=2, length=8192, steps=25, speed=1.05,
+                     memory=0.80, modes="whole,block",
+                     overrides=["--training.loss_chunks=8", "--activation_checkpoint.mode=selective",
+                                "--activation_checkpoint.selective_ac_option=op"]),
+    "llama-3b": dict(config="llama_3b.toml", batch=1, length=8192, steps=15, speed=1.05,
+                     memory=1.0, modes="block",
+                     overrides=["--training.loss_chunks=8", "--activation_checkpoint.mode=full"]),
+}
+
+
+def run_weft(weft, name, w):
+    folder = tempfile.mkdtemp(prefix="weft-bench-")
+    command = [weft, "train", os.path.join(HERE, "gpu", w["config"]), f"--job.dump_folder={folder}",
+               f"--training.local_batch_size={w['batch']}", f"--training.seq_len={w['length']}",
+               f"--training.steps={w['steps']}", *w["overrides"]]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{name}: weft failed with exit code {done.returncode}: {done.stderr.strip()}")
+    with open(os.path.join(folder, "metrics.jsonl")) as file:
+        rows = [json.loads(line) for line in file]
+    shutil.rmtree(folder)
+    rows = [row for row in rows if "tokens_per_second" in row]
+    return dict(tokens_per_second=rows[-1]["tokens_per_second"], bytes=rows[-1]["memory_bytes"],
+                loss=rows[-1]["loss"])
+
+
+def run_peer(name, modes, steps):
+    command = [sys.executable, os.path.join(HERE, "gpu_peer.py"), name, "--modes", modes,
+               "--steps", str(steps)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    good = [row for row in rows if "error" not in row]
+    if not good:
+        sys.exit(f"{name}: the peer failed: {done.stdout}{done.stderr[-2000:]}")
+    return max(good, key=lambda row: row["tokens_per_second"])
+
+
+def model_size(name):
+    """Parameters that multiply, layers and width, as the peer builds them."""
+    sys.path.insert(0, HERE)
+    from gpu_peer import WORKLOADS as peers
+    w = peers[name]
+    dim, layers = w["dim"], w["layers"]
+    if w["model"] == "gpt2":
+        return layers * 12 * dim * dim + w["vocab"] * dim, layers, dim
+    attention = dim * dim * (2 + 2 * w["kv_heads"] / w["heads"])
+    return layers * (attention + 3 * dim * w["ffn"]) + w["vocab"] * dim, layers, dim
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--weft", default="build-gpu/weft")
+    parser.add_argument("--only", default=",".join(WORKLOADS))
+    parser.add_argument("--modes", help="ways of running the peer, instead of the best known ones")
+    parser.add_argument("--no-peer", action="store_true")
+    arguments = parser.parse_args()
+    if shutil.which("nvidia-smi") is None:
+        sys.exit("no GPU found (there is no nvidia-smi); gpu-bench needs one")
+    missed = False
+    print(f"{'workload':10} {'tok/s':>9} {'peer':>9} {'ratio':>6} {'GiB':>6} {'peer':>6} {'ratio':>6} "
+          f"{'TFLOP/s':>8} {'floor ms':>9} {'step ms':>8}  peer mode")
+    for name in arguments.only.split(","):
+        w = WORKLOADS[name]
+        parameters, layers, dim = model_size(name)
+        tokens = w["batch"] * w["length"]
+        flops = 6 * parameters + 6 * layers * dim * w["length"]
+        ours = run_weft(arguments.weft, name, w)
+        peer = None
+        if not arguments.no_peer:
+            peer = run_peer(name, arguments.modes or w["modes"], 15)
+        speed = ours["tokens_per_second"]
+        ratio = speed / peer["tokens_per_second"] if peer else float("nan")
+        memory = ours["bytes"] / peer["bytes"] if peer else float("nan")
+        floor = flops * tokens / 790e12 * 1e3
+        missed |= bool(peer) and (ratio < w["speed"] or memory > w["memory"])
+        print(f"{name:10} {speed:9.0f} {peer['tokens_per_second'] if peer else 0:9.0f} {ratio:6.3f} "
+              f"{ours['bytes'] / GIB:6.2f} {peer['bytes'] / GIB if peer else 0:6.2f} {memory:6.3f} "
+              f"{flops * speed / 1e12:8.1f} {floor:9.2f} {tokens / speed * 1e3:8.2f}  "
+              f"{peer['mode'] if peer else '-'}", flush=True)
+    if missed:
+        sys.exit("a bar was missed")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+// Pieces of a batch along time, for work that is done piece by piece: the samples stay whole, so
+// that a batch cut over ranks is cut the same way.
+#include "graph/ops/ops.h"
+#include "graph/ops/shapes.h"
+
+namespace weft {
+namespace {
+
+// "bTUV" for four dims: the batch may be cut, the rest must be whole.
+std::string whole_but_batch(const TensorType& type) {
+  std::string dims = "bTUVWXYZ";
+  dims.resize(std::min(dims.size(), type.shape.size()));
+  return dims;
+}
+
+void require_time(const Call& call, size_t operand) {
+  call.require(call.type(operand).shape.size() >= 2, operand_name(call, operand), " is ",
+               to_string(call.type(operand)), ", expected [batch,time,...]");
+}
+
+std::vector<TensorType> infer_split_time(const Call& call) {
+  require_time(call, 0);
+  const int64_t parts = call.int_attr("parts");
+  const int64_t index = call.int_attr("index");
+  TensorType piece = call.type(0);
+  call.require(parts > 0 && piece.shape[1] % parts == 0, "parts is ", parts,
+               ", expected a divisor of the time of x, ", piece.shape[1]);
+  call.require(index >= 0 && index < parts, "index is ", index, ", expected 0 to ", parts - 1);
+  piece.shape[1] /= parts;
+  return {piece};
+}
+
+std::vector<TensorType> infer_join_time(const Call& call) {
+  call.require(!call.operands.empty(), "no operands, expected one or more");
+  require_time(call, 0);
+  require_floating(call, 0);
+  TensorType whole = call.type(0);
+  for (size_t i = 1; i < call.operands.size(); ++i) {
+    require_type(call, i, whole.dtype, whole.shape);
+  }
+  whole.shape[1] *= static_cast<int64_t>(call.operands.size());
+  return {whole};
+}
+
+}  // namespace
+
+constinit const OpDef kSplitTime{
+    .signature = "split_time(x; index: int, parts: int) -> y",
+    .doc = "Piece `index` of `parts` equal pieces of x [batch,time,...] along time.",
+    .traits = {.differentiable = false, .linear = true},
+    .infer = infer_split_time,
+    // Only the piece is read.
+    .cost =
+        [](const Call& call) {
+          return Cost{.bytes = 2 * static_cast<double>(call.results.at(0).bytes())};
+        },
+    .sharding_of =
+        [](const Call& call) {
+          const std::string dims = whole_but_batch(call.type(0));
+          return cat(dims, " -> ", dims);
+        },
+    .samples =
+        "x: f32[2,6,5]; index=1, parts=3 | x: i32[3,8]; index=0, parts=2 | "
+        "x: bf16[1,4,3]; index=3, parts=4 | x: f32[3,130,67]; index=1, parts=2",
+};
+
+constinit const OpDef kJoinTime{
+    .signature = "join_time(x...) -> y",
+    .doc = "The pieces [batch,time,...] one after the other along time.",
+    .traits = {.differentiable = false, .linear = true},
+    .infer = infer_join_time,
+    .sharding_of =
+        [](const Call& call) {
+          const std::string dims = whole_but_batch(call.type(0));
+          return cat(join(std::vector<std::string>(call.operands.size(), dims), ", "), " -> ",
+                     dims);
+        },
+    .samples =
+        "x: f32[2,2,5], x: f32[2,2,5], x: f32[2,2,5] | x: f32[3,4,2] | "
+        "x: bf16[1,1,3], x: bf16[1,1,3] | x: f32[3,65,67], x: f32[3,65,67]",
+};
+
+constinit const OpDef kAddInPlace{
+    .signature = "add_in_place(acc, g) -> sum",
+    .doc =
+        "sum = acc + g. It is no part of a fused chain: contributions are added as they come, so "
+        "that they need not lie in memory together.",
+    .traits = {.in_place = true, .differentiable = false, .linear = true},
+    .infer = [](const Call& call) -> std::vector<TensorType> {
+      require_floating(call, 0);
+      require_type(call, 1, call.type(0).dtype, call.type(0).shape);
+      return {call.type(0)};
+    },
+    .cost = [](const Call& call) { return per_element(call, 1); },
+    .sharding = "..., ... -> ...",
+    .samples =
+        "acc: f32[3,7], g: f32[3,7] | acc: bf16[2,5], g: bf16[2,5] | "
+        "acc: f32[41,1032], g: f32[41,1032]",
+};
+
+}  // namespace weft

@@ -1,0 +1,168 @@
+// Cuts the head matmul, the loss and their gradients into training.loss_chunks pieces of the
+// tokens, along time. A piece's logits are made, used and dropped before the next piece's, so the
+// logits of the whole batch never exist. Gradients of the head's weight are added piece by piece.
+//
+//   %logits = matmul(%x, %w; tb=true)
+//   %loss, %lse = cross_entropy(%logits, %targets, %count)
+//   %d.logits = cross_entropy_grad(%loss_scale, %logits, %targets, %lse, %count)
+//   %d.x = matmul(%d.logits, %w)
+//   %d.w = matmul(%d.logits, %x; ta=true)
+// becomes, once for each piece i,
+//   %x.i = split_time(%x; index=i, parts=n)
+//   %logits.i = matmul(%x.i, %w; tb=true)
+//   %loss.i, %lse.i = cross_entropy(%logits.i, %targets.i, %count)
+//   %d.logits.i = cross_entropy_grad(%loss_scale, %logits.i, %targets.i, %lse.i, %count)
+//   %d.x.i = matmul(%d.logits.i, %w)
+//   %d.w.i = matmul(%d.logits.i, %x.i; ta=true), added to those before
+// and at the end %d.x = join_time(%d.x.0, ...).
+#include <array>
+
+#include "base/error.h"
+#include "graph/ops/ops.h"
+#include "passes/pass.h"
+
+namespace weft {
+
+namespace {
+
+// The nodes at the end of the model, and their gradients when there are any.
+struct Head {
+  Node* matmul = nullptr;
+  Node* loss = nullptr;
+  Node* loss_grad = nullptr;  // nullptr: no gradients
+  Node* dx = nullptr;
+  Node* dw = nullptr;
+};
+
+Node* find_loss(const Graph& graph) {
+  for (const auto& node : graph.order()) {
+    if (node->op == &kCrossEntropy) return node.get();
+  }
+  return nullptr;
+}
+
+Head find_head(Node* loss) {
+  Head head;
+  head.loss = loss;
+  Value* logits = loss->operands[0];
+  head.matmul = logits->def;
+  USER_CHECK(head.matmul->op == &kMatmul && head.matmul->operands.size() == 2 &&
+                 logits->type.shape.size() == 3,
+             "loss_chunks: the loss reads %", logits->name,
+             ", expected the product of a head without bias");
+  for (Node* user : logits->users) {
+    if (user == loss) continue;
+    CHECK(user->op == &kCrossEntropyGrad && head.loss_grad == nullptr, "%", logits->name,
+          " is read by ", user->op->name());
+    head.loss_grad = user;
+  }
+  if (head.loss_grad == nullptr) return head;
+  for (Node* user : head.loss_grad->result()->users) {
+    CHECK(user->op == &kMatmul, "the gradient of the logits is read by ", user->op->name());
+    const bool of_weight = std::get<bool>(user->attr("ta"));
+    (of_weight ? head.dw : head.dx) = user;
+  }
+  CHECK(head.dx != nullptr && head.dw != nullptr, "a head without both gradients");
+  return head;
+}
+
+class Chunker {
+ public:
+  Chunker(Graph& graph, const Head& head, int64_t parts)
+      : graph_(graph),
+        head_(head),
+        parts_(parts),
+        before_(head.loss_grad != nullptr ? head.loss_grad : head.loss) {}
+
+  void run() {
+    for (int64_t index = 0; index < parts_; ++index) add_piece(index);
+    graph_.replace_uses(head_.loss->result(), loss_);
+    if (head_.loss_grad != nullptr) finish_gradients();
+    graph_.erase(head_.loss);
+    graph_.erase(head_.matmul);
+  }
+
+ private:
+  void add_piece(int64_t index) {
+    Value* x = split(head_.matmul->operands[0], index, *head_.matmul);
+    Value* targets = split(head_.loss->operands[1], index, *head_.loss);
+    Value* logits = copy(*head_.matmul, {x, head_.matmul->operands[1]}, index)->result();
+    Node* loss = copy(*head_.loss, {logits, targets, head_.loss->operands[2]}, index);
+    loss_ = index == 0 ? loss->result() : add(kAdd, loss_, loss->result(), *head_.loss);
+    if (head_.loss_grad == nullptr) return;
+    Value* dlogits = copy(*head_.loss_grad,
+                          {head_.loss_grad->operands[0], logits, targets, loss->result(1),
+                           head_.loss->operands[2]},
+                          index)
+                         ->result();
+    dx_.push_back(copy(*head_.dx, {dlogits, head_.dx->operands[1]}, index)->result());
+    // The weight's own layout decides which of the two stands first.
+    const bool grad_first = head_.dw->operands[0] == head_.loss_grad->result();
+    Value* dw =
+        copy(*head_.dw, grad_first ? std::vector{dlogits, x} : std::vector{x, dlogits}, index)
+            ->result();
+    dw_ = index == 0 ? dw : add(kAddInPlace, dw_, dw, *head_.dw);
+  }
+
+  void finish_gradients() {
+    Node* dx = graph_.insert(before_, kJoinTime, dx_, {}, options(*head_.dx, "whole"));
+    graph_.replace_uses(head_.dx->result(), dx->result());
+    graph_.replace_uses(head_.dw->result(), dw_);
+    for (Node* node : {head_.dx, head_.dw, head_.loss_grad}) graph_.erase(node);
+  }
+
+  // `of.result` named "<name>.<suffix>", in its module and phase.
+  static NodeOptions options(const Node& of, const std::string& suffix) {
+    return {.name = cat(of.result()->name, ".", suffix), .path = of.path, .phase = of.phase};
+  }
+
+  Node* copy(const Node& of, std::vector<Value*> operands, int64_t index) {
+    return graph_.insert(before_, *of.op, std::move(operands), of.attrs, options(of, cat(index)));
+  }
+
+  Value* split(Value* x, int64_t index, const Node& reader) {
+    NodeOptions named{.name = cat(x->name, ".", index), .path = reader.path, .phase = reader.phase};
+    return graph_.insert(before_, kSplitTime, {x}, {Attr(index), Attr(parts_)}, named)->result();
+  }
+
+  Value* add(const OpDef& op, Value* a, Value* b, const Node& of) {
+    return graph_.insert(before_, op, {a, b}, {}, options(of, "sum"))->result();
+  }
+
+  Graph& graph_;
+  const Head head_;
+  const int64_t parts_;
+  Node* before_;
+  Value* loss_ = nullptr;
+  Value* dw_ = nullptr;
+  std::vector<Value*> dx_;
+};
+
+bool run(Graph& graph, PassContext& context) {
+  const int64_t parts = context.config.training.loss_chunks;
+  if (parts == 1) {
+    context.note = "training.loss_chunks = 1";
+    return false;
+  }
+  Node* loss = find_loss(graph);
+  if (loss == nullptr) {
+    context.note = "no loss";
+    return false;
+  }
+  Chunker(graph, find_head(loss), parts).run();
+  context.note = cat(parts, " pieces");
+  return true;
+}
+
+}  // namespace
+
+const Pass loss_chunks{
+    .name = "loss_chunks",
+    .doc =
+        "Cuts the head matmul, the loss and their gradients into training.loss_chunks pieces of "
+        "the tokens, so that the logits of the whole batch never exist.",
+    .needs = {},
+    .gives = {},
+    .run = run};
+
+}  // namespace weft

@@ -1,0 +1,35 @@
+// The activation functions of the models and their slopes. Half types use the fast exponential and
+// division, whose error is far below their rounding; every kernel of an op uses the same function,
+// so that chains, single ops, vector and plain rows have the same bits.
+#pragma once
+
+#include "graph/type.h"
+
+namespace weft::cuda {
+
+// 1 / (1 + exp(-x)), as exact as `dtype` needs.
+__device__ inline float sigmoid(DType dtype, float x) {
+  if (dtype == DType::F32) return 1.0f / (1.0f + expf(-x));
+  return __fdividef(1.0f, 1.0f + __expf(-x));
+}
+
+// gelu(x) = x sigmoid(2 u) with u = sqrt(2 / pi) (x + 0.044715 x^3): the tanh form without its
+// cancellation.
+inline constexpr float kGeluScale = 1.5957691216057308f;  // 2 sqrt(2 / pi)
+inline constexpr float kGeluCubic = 0.044715f;
+
+__device__ inline float gelu_gate(DType dtype, float x) {
+  return sigmoid(dtype, kGeluScale * (x + kGeluCubic * (x * x * x)));
+}
+
+__device__ inline float gelu_value(DType dtype, float x) {
+  return x * gelu_gate(dtype, x);
+}
+
+__device__ inline float gelu_grad_value(DType dtype, float dy, float x) {
+  const float s = gelu_gate(dtype, x);
+  const float slope = kGeluScale * (1.0f + 3.0f * kGeluCubic * (x * x));
+  return dy * (s + x * (s * (1.0f - s)) * slope);
+}
+
+}  // namespace weft::cuda

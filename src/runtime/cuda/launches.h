@@ -1,0 +1,63 @@
+// The host functions behind the kernel table: each queues one op on the stream of the launch. They
+// allocate nothing; scratch memory comes from the plan.
+#pragma once
+
+#include <string_view>
+
+#include "plan/kernel.h"
+
+namespace weft::cuda {
+
+// The launch function of a row of the table, by the name of the row.
+void (*find_launch(std::string_view kernel))(const Launch&);
+
+// add, cast, gelu, gelu_grad, dropout, fused.
+void launch_elementwise(const Launch& launch);
+void launch_vector_elementwise(const Launch& launch);
+
+void launch_split_time(const Launch& launch);
+void launch_join_time(const Launch& launch);
+void launch_matmul(const Launch& launch);
+void launch_cublaslt_matmul(const Launch& launch);
+void launch_sum_rows(const Launch& launch);
+void launch_tiled_sum_rows(const Launch& launch);
+void launch_layer_norm(const Launch& launch);
+void launch_layer_norm_grad(const Launch& launch);
+void launch_rms_norm(const Launch& launch);
+void launch_rms_norm_grad(const Launch& launch);
+void launch_row_norm(const Launch& launch);
+void launch_row_norm_grad(const Launch& launch);
+void launch_swiglu(const Launch& launch);
+void launch_swiglu_grad(const Launch& launch);
+void launch_vector_swiglu(const Launch& launch);
+void launch_vector_swiglu_grad(const Launch& launch);
+void launch_rope(const Launch& launch);
+void launch_table_rope(const Launch& launch);
+void launch_attention(const Launch& launch);
+void launch_attention_grad(const Launch& launch);
+void launch_cudnn_attention(const Launch& launch);
+void launch_cudnn_attention_grad(const Launch& launch);
+void launch_embedding(const Launch& launch);
+void launch_embedding_grad(const Launch& launch);
+void launch_vector_embedding(const Launch& launch);
+void launch_ordered_embedding_grad(const Launch& launch);
+void launch_add_positions(const Launch& launch);
+void launch_add_positions_grad(const Launch& launch);
+void launch_vector_add_positions(const Launch& launch);
+void launch_vector_add_positions_grad(const Launch& launch);
+void launch_cross_entropy(const Launch& launch);
+void launch_cross_entropy_grad(const Launch& launch);
+void launch_online_cross_entropy(const Launch& launch);
+void launch_vector_cross_entropy_grad(const Launch& launch);
+void launch_cross_entropy_both(const Launch& launch);
+void launch_online_cross_entropy_both(const Launch& launch);
+void launch_accumulate(const Launch& launch);
+void launch_vector_accumulate(const Launch& launch);
+void launch_square_sum(const Launch& launch);
+void launch_norm(const Launch& launch);
+void launch_clip(const Launch& launch);
+void launch_update_scale(const Launch& launch);
+void launch_adamw(const Launch& launch);
+void launch_vector_adamw(const Launch& launch);
+
+}  // namespace weft::cuda

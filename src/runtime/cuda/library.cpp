@@ -1,0 +1,31 @@
+#include "runtime/cuda/library.h"
+
+#include <dlfcn.h>
+
+#include "base/error.h"
+
+namespace weft::cuda {
+
+Library::Library(std::string file, const std::string& package) : file_(std::move(file)) {
+  // The second place is where NVIDIA's packages put it, known to the loader or not.
+  for (const std::string& path : {file_, "/usr/local/cuda/lib64/" + file_}) {
+    handle_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle_ != nullptr) return;
+  }
+  throw DeviceError(cat("cuda: ", file_, " not found; install ", package,
+                        " or add its folder to LD_LIBRARY_PATH"),
+                    ExitCode::Config);
+}
+
+Library::~Library() {
+  dlclose(handle_);
+}
+
+void* Library::find(const char* name) const {
+  void* symbol = dlsym(handle_, name);
+  if (symbol != nullptr) return symbol;
+  throw DeviceError(cat("cuda: ", file_, " has no ", name, "; install a newer version of it"),
+                    ExitCode::Config);
+}
+
+}  // namespace weft::cuda

@@ -1,0 +1,30 @@
+// A CUDA library opened when it is first needed, so that a build with CUDA starts, plans and trains
+// on the CPU on a machine that does not have it.
+#pragma once
+
+#include <string>
+
+namespace weft::cuda {
+
+class Library {
+ public:
+  // `file` such as "libcudnn.so.9"; throws DeviceError that names `package` when there is none.
+  Library(std::string file, const std::string& package);
+  ~Library();
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+
+  // Sets a function pointer to the function of that name.
+  template <class Function>
+  void load(Function*& function, const char* name) const {
+    function = reinterpret_cast<Function*>(find(name));
+  }
+
+ private:
+  void* find(const char* name) const;
+
+  std::string file_;
+  void* handle_ = nullptr;
+};
+
+}  // namespace weft::cuda

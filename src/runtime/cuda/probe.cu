@@ -1,0 +1,21 @@
+// Asks the driver for an empty kernel: it has one only if the build made code for this GPU.
+#include <cuda_runtime_api.h>
+
+#include "runtime/cuda/probe.h"
+
+namespace weft::cuda {
+
+namespace {
+
+__global__ void probe() {}
+
+}  // namespace
+
+bool has_code_for_this_gpu() {
+  cudaFuncAttributes attributes;
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, probe);
+  cudaGetLastError();  // forgets it: a missing kernel does not harm the context
+  return error == cudaSuccess;
+}
+
+}  // namespace weft::cuda

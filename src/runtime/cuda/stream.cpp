@@ -1,0 +1,112 @@
+// CUDA streams and events behind the device interfaces. Destructors ignore errors: a dead context
+// fails every call, and what killed it has been thrown by synchronize.
+#include "runtime/cuda/stream.h"
+
+#include <utility>
+
+#include "base/text.h"
+#include "runtime/cuda/check.h"
+#include "runtime/cuda/cudnn_attention.h"
+#include "runtime/cuda/gemm.h"
+
+namespace weft::cuda {
+
+namespace {
+
+std::string error_text(cudaError_t error, std::string_view what) {
+  return cat("cuda: ", what, " failed: ", cudaGetErrorString(error), " (", cudaGetErrorName(error),
+             ")");
+}
+
+}  // namespace
+
+void throw_cuda_error(cudaError_t error, const char* what) {
+  throw DeviceError(error_text(error, what));
+}
+
+CudaEvent::CudaEvent() {
+  CUDA_CHECK(cudaEventCreateWithFlags(&handle_, cudaEventDisableTiming));
+}
+
+CudaEvent::~CudaEvent() {
+  cudaEventDestroy(handle_);
+}
+
+CudaStream::CudaStream(std::string_view name) : name_(name) {
+  CUDA_CHECK(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking));
+}
+
+CudaStream::~CudaStream() {
+  cudaStreamDestroy(handle_);
+}
+
+void CudaStream::keep(cudaError_t error, const std::string& what) {
+  if (error != cudaSuccess && kept_error_.empty()) kept_error_ = error_text(error, what);
+}
+
+void CudaStream::launch(const Kernel& kernel, const Launch& launch) {
+  kernel.launch(launch);
+  const cudaError_t error = cudaGetLastError();
+  if (error != cudaSuccess) {
+    // Asking again clears an error of this launch; one of earlier work stays.
+    const bool own = cudaGetLastError() == cudaSuccess;
+    keep(error, own ? cat("launch of ", kernel.name) : cat("work queued before ", kernel.name));
+  }
+  last_work_ = cat("kernel ", kernel.name);
+}
+
+void CudaStream::copy_in(void* device, const void* host, int64_t bytes) {
+  keep(cudaMemcpyAsync(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, handle_),
+       cat("copy of ", bytes, " bytes to the GPU"));
+}
+
+void CudaStream::copy_out(void* host, const void* device, int64_t bytes) {
+  keep(cudaMemcpyAsync(host, device, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, handle_),
+       cat("copy of ", bytes, " bytes from the GPU"));
+}
+
+void CudaStream::zero(void* device, int64_t bytes) {
+  keep(cudaMemsetAsync(device, 0, static_cast<size_t>(bytes), handle_),
+       cat("zeroing ", bytes, " bytes"));
+}
+
+void CudaStream::signal(Event& event) {
+  keep(cudaEventRecord(static_cast<CudaEvent&>(event).handle(), handle_), "signal of an event");
+}
+
+void CudaStream::wait(Event& event) {
+  keep(cudaStreamWaitEvent(handle_, static_cast<CudaEvent&>(event).handle(), 0),
+       "wait for an event");
+}
+
+void CudaStream::synchronize() {
+  keep(cudaStreamSynchronize(handle_),
+       cat("work on stream ", name_, " (last queued: ", last_work_, ")"));
+  if (kept_error_.empty()) return;
+  throw DeviceError(std::exchange(kept_error_, {}));
+}
+
+GemmPlans& CudaStream::gemm() {
+  if (!gemm_) gemm_ = std::make_unique<GemmPlans>();
+  return *gemm_;
+}
+
+AttentionPlans& CudaStream::attention() {
+  if (!attention_) attention_ = std::make_unique<AttentionPlans>(handle_);
+  return *attention_;
+}
+
+void CudaStream::replay(cudaGraphExec_t program, const std::string& description) {
+  keep(cudaGraphLaunch(program, handle_), cat("replay of ", description));
+  last_work_ = description;
+}
+
+CudaStream& cuda_stream(const Launch& launch) {
+  return *static_cast<CudaStream*>(launch.stream);
+}
+
+cudaStream_t stream_of(const Launch& launch) {
+  return cuda_stream(launch).handle();
+}
+
+}  // namespace weft::cuda

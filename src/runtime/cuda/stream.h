@@ -1,0 +1,73 @@
+// Streams and events of the GPU. Calls queue work and return; an error of queued work stays with
+// the GPU and is thrown by the next synchronize.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "runtime/device.h"
+
+namespace weft::cuda {
+
+class AttentionPlans;
+class GemmPlans;
+
+class CudaEvent : public Event {
+ public:
+  CudaEvent();
+  ~CudaEvent() override;
+  CudaEvent(const CudaEvent&) = delete;
+  CudaEvent& operator=(const CudaEvent&) = delete;
+  cudaEvent_t handle() const { return handle_; }
+
+ private:
+  cudaEvent_t handle_ = nullptr;
+};
+
+class CudaStream : public Stream {
+ public:
+  explicit CudaStream(std::string_view name);
+  ~CudaStream() override;
+  CudaStream(const CudaStream&) = delete;
+  CudaStream& operator=(const CudaStream&) = delete;
+  cudaStream_t handle() const { return handle_; }
+
+  void launch(const Kernel& kernel, const Launch& launch) override;
+  void copy_in(void* device, const void* host, int64_t bytes) override;
+  void copy_out(void* host, const void* device, int64_t bytes) override;
+  void zero(void* device, int64_t bytes) override;
+  void signal(Event& event) override;
+  void wait(Event& event) override;
+  void synchronize() override;
+
+  // What the libraries keep for this stream; made, and the library loaded, on first use.
+  GemmPlans& gemm();
+  AttentionPlans& attention();
+
+  // Queues a recorded program.
+  void replay(cudaGraphExec_t program, const std::string& description);
+
+ private:
+  // Keeps the first error of queued work for synchronize.
+  void keep(cudaError_t error, const std::string& what);
+
+  std::string name_;
+  std::string last_work_ = "none";
+  std::string kept_error_;  // empty: none
+  cudaStream_t handle_ = nullptr;
+  std::unique_ptr<GemmPlans> gemm_;
+  std::unique_ptr<AttentionPlans> attention_;
+};
+
+// Captures what `queue` puts on the streams as one CUDA graph, which replays on the first of them.
+std::unique_ptr<Recording> record_graph(std::span<const std::unique_ptr<Stream>> streams,
+                                        const std::function<void()>& queue);
+
+// The stream that a kernel of this backend launches on.
+CudaStream& cuda_stream(const Launch& launch);
+cudaStream_t stream_of(const Launch& launch);
+
+}  // namespace weft::cuda

@@ -1,0 +1,157 @@
+// The fast rows of the CUDA table on shapes they are made for, which most samples of the ops are
+// not: against the reference, and twice with the same bits. Which rows the cases reach is checked
+// without a GPU.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "conformance/inputs.h"
+#include "conformance/ops_under_test.h"
+#include "runtime/cpu/device.h"
+#include "runtime/cuda/backend.h"
+#include "runtime/reference/kernels.h"
+
+namespace weft {
+namespace {
+
+struct FastCase {
+  std::string_view op;
+  std::string_view samples;
+};
+
+// clang-format off
+constexpr FastCase kCases[] = {
+    {"add", "a: bf16[3,264], b: bf16[3,264] | a: f32[5,2048], b: f32[5,2048]"},
+    {"add_in_place", "acc: f32[5,2048], g: f32[5,2048]"},
+    {"cast", "x: f32[5,2048]; dtype=bf16 | x: bf16[3,264]; dtype=f32 | x: f32[3,264]; dtype=f16"},
+    {"gelu", "x: bf16[7,520] | x: f32[3,2048] | x: f16[3,264]"},
+    {"gelu_grad", "dy: bf16[7,520], x: bf16[7,520] | dy: f32[3,264], x: f32[3,264]"},
+    {"dropout", "x: bf16[3,5,64], rng: i32[4]; rate=0.3, stream=7"},
+    {"fused",
+     "x: bf16[3,264], x: bf16[3,264], x: i32[4]; body=\"t0:bf16 = dropout($1, $2; rate=0.1, stream=7); t1:bf16 = add($0, t0)\" | "
+     "x: bf16[2,64], x: bf16[2,64], x: bf16[2,64], x: bf16[2,64]; body=\"t0:bf16 = add($0, $1); t1:bf16 = add(t0, $2); t2:bf16 = gelu_grad(t1, $3); t3:f32 = cast(t2; dtype=f32)\""},
+    {"matmul",
+     "a: bf16[130,264], b: bf16[264,136], bias: bf16[136] | a: bf16[130,264], b: bf16[136,264]; tb=true | "
+     "a: bf16[2,130,264], b: bf16[2,130,72]; ta=true, out=\"f32\" | a: f16[70,64], b: f16[64,48] | "
+     "a: f32[130,264], b: f32[264,136], bias: f32[136] | a: f32[130,264], b: f32[136,264]; tb=true"},
+    {"sum_rows", "x: bf16[1000,264]; out=\"f32\" | x: f32[333,1032] | x: bf16[40000,8]"},
+    {"layer_norm",
+     "x: bf16[70,768], w: bf16[768], b: bf16[768] | x: f32[9,128], w: f32[128], b: f32[128] | x: bf16[5,2048], w: bf16[2048] | "
+     "x: f32[3,8192], w: f32[8192], b: f32[8192]"},
+    {"layer_norm_grad",
+     "dy: bf16[600,768], x: bf16[600,768], w: bf16[768], mean: f32[600], rstd: f32[600]; out=\"f32\" | "
+     "dy: f32[9,128], x: f32[9,128], w: f32[128], mean: f32[9], rstd: f32[9] | "
+     "dy: f32[3,8192], x: f32[3,8192], w: f32[8192], mean: f32[3], rstd: f32[3]"},
+    {"rms_norm", "x: bf16[70,2048], w: bf16[2048] | x: bf16[5,4096], w: bf16[4096] | x: f32[3,3072], w: f32[3072]"},
+    {"rms_norm_grad",
+     "dy: bf16[300,2048], x: bf16[300,2048], w: bf16[2048], rstd: f32[300]; out=\"f32\" | "
+     "dy: f32[7,3072], x: f32[7,3072], w: f32[3072], rstd: f32[7]"},
+    {"swiglu", "x: bf16[9,2064] | x: f32[5,144]"},
+    {"swiglu_grad", "dy: bf16[9,1032], x: bf16[9,2064] | dy: f32[5,72], x: f32[5,144]"},
+    {"rope",
+     "x: bf16[2,70,384]; heads=5, head_dim=64, theta=500000.0, factor=8.0, original_max_position=32 | "
+     "x: f32[1,33,160]; heads=4, head_dim=32, inverse=true"},
+    {"attention",
+     "qkv: bf16[2,128,576]; heads=3, kv_heads=3 | qkv: bf16[2,192,768]; heads=8, kv_heads=2 | "
+     "qkv: bf16[1,256,768]; heads=4, kv_heads=1 | qkv: f16[1,64,384]; heads=1, kv_heads=1"},
+    {"attention_grad",
+     "dy: bf16[2,128,192], qkv: bf16[2,128,576], y: bf16[2,128,192], lse: f32[2,3,128]; heads=3, kv_heads=3 | "
+     "dy: bf16[2,192,512], qkv: bf16[2,192,768], y: bf16[2,192,512], lse: f32[2,8,192]; heads=8, kv_heads=2 | "
+     "dy: bf16[1,256,512], qkv: bf16[1,256,768], y: bf16[1,256,512], lse: f32[1,4,256]; heads=4, kv_heads=1 | "
+     "dy: f16[1,64,128], qkv: f16[1,64,384], y: f16[1,64,128], lse: f32[1,1,64]; heads=1, kv_heads=1"},
+    {"embedding", "ids: i32[4,131], w: bf16[67,72] | ids: i32[5], w: f32[9,8]"},
+    {"embedding_grad",
+     "ids: i32[4,300], dy: bf16[4,300,1032]; rows=67, out=\"f32\" | ids: i32[700], dy: f32[700,8]; rows=3"},
+    {"add_positions", "x: bf16[3,9,64], w: bf16[12,64]"},
+    {"add_positions_grad", "dy: bf16[9,5,64]; rows=8, out=\"f32\""},
+    {"cross_entropy", "logits: bf16[70,5008], targets: i32[70], count: f32[] | logits: f32[9,264], targets: i32[9], count: f32[]"},
+    {"cross_entropy_grad",
+     "dloss: f32[], logits: bf16[70,5008], targets: i32[70], lse: f32[70], count: f32[] | "
+     "dloss: f32[], logits: f32[9,264], targets: i32[9], lse: f32[9], count: f32[]"},
+    {"cross_entropy_both", "dloss: f32[], logits: bf16[70,5008], targets: i32[70], count: f32[] | dloss: f32[], logits: f32[9,264], targets: i32[9], count: f32[]"},
+    {"accumulate", "acc: f32[5,1032], g: bf16[5,1032], micro: i32[] | acc: f32[264], g: f32[264], micro: i32[]"},
+    {"square_sum", "g: f32[40008], g: bf16[3,1024], g: f32[1]"},
+    {"adamw",
+     "w: f32[33,1032], g: f32[33,1032], m: f32[33,1032], v: f32[33,1032], lr: f32[], coefficient: f32[], count: i32[]; decay=0.1 | "
+     "w: f32[4096], g: bf16[4096], m: f32[4096], v: f32[4096], lr: f32[], coefficient: f32[], count: i32[]; decay=0.1, decayed=[0,1024,3072,4096]"},
+};
+// clang-format on
+
+bool is_fast(const Kernel& kernel) {
+  return !kernel.name.starts_with("plain_") || kernel.name == "plain_square_sum";
+}
+
+TEST(FastRows, AreAllReachedByTheCases) {
+  std::set<std::string_view> reached;
+  for (const FastCase& fast : kCases) {
+    for (const Call& call : parse_samples(*find_op(fast.op), fast.samples)) {
+      const Kernel& kernel = choose_kernel(cuda_backend().kernels(), call, "cuda", "y");
+      EXPECT_TRUE(is_fast(kernel)) << kernel.name << " for " << describe(call);
+      reached.insert(kernel.name);
+    }
+  }
+  for (const Kernel& kernel : cuda_backend().kernels()) {
+    EXPECT_TRUE(!is_fast(kernel) || reached.contains(kernel.name)) << kernel.name;
+  }
+}
+
+// The reference computes in double. f32 sums of some hundred terms: 256 f32 ulps of the largest
+// element; two ulps of a half type for its rounding. Attention rounds probabilities and ds to the
+// half type on the way, which moves a result by some ulps of the largest element.
+double allowed(const OpDef& op, DType dtype, double value, double largest) {
+  const double step = dtype == DType::BF16 ? 0x1p-8 : dtype == DType::F16 ? 0x1p-11 : 0;
+  const bool attention = op.name() == "attention" || op.name() == "attention_grad";
+  return 256 * 0x1p-23 * largest + 4 * step * std::fabs(value) +
+         (attention ? 4 * step * largest : 0);
+}
+
+class FastRowsTest : public ::testing::TestWithParam<FastCase> {
+ protected:
+  void SetUp() override {
+    try {
+      device_ = cuda_backend().make_device({});
+    } catch (const DeviceError& error) {
+      GTEST_SKIP() << error.what();
+    }
+  }
+
+  std::unique_ptr<Device> device_;
+};
+
+TEST_P(FastRowsTest, AgreeWithTheReferenceAndWithThemselves) {
+  const auto host = make_host_device({.threads = 2});
+  const OpDef& op = *find_op(GetParam().op);
+  for (const Call& call : parse_samples(op, GetParam().samples)) {
+    const Kernel& kernel = choose_kernel(cuda_backend().kernels(), call, "cuda", "y");
+    for (uint64_t round = 0; round < 3; ++round) {
+      const auto inputs = make_inputs(call, round);
+      const auto expected = run_call(reference_kernels(), *host, call, inputs);
+      const auto found = run_kernel(kernel, *device_, call, inputs);
+      const auto again = run_kernel(kernel, *device_, call, inputs);
+      for (size_t r = 0; r < expected.size(); ++r) {
+        const std::string where = cat(kernel.name, ": ", describe(call), " result ", r);
+        EXPECT_EQ(found[r].bytes, again[r].bytes) << where << " differs between two runs";
+        const std::vector<double> a = found[r].values();
+        const std::vector<double> b = expected[r].values();
+        double largest = 0;
+        for (const double value : b) {
+          if (std::isfinite(value)) largest = std::max(largest, std::fabs(value));
+        }
+        for (size_t i = 0; i < b.size(); ++i) {
+          const double error = std::fabs(a[i] - b[i]);
+          ASSERT_TRUE(a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i])) ||
+                      error <= allowed(op, expected[r].type.dtype, b[i], largest))
+              << where << " element " << i << ": " << a[i] << ", expected " << b[i];
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuda, FastRowsTest, ::testing::ValuesIn(kCases),
+                         [](const auto& test) { return std::string(test.param.op); });
+
+}  // namespace
+}  // namespace weft
