@@ -67,6 +67,7 @@ constexpr int64_t kVocabularyOfData = -1;
 struct TrainingConfig {
   Dataset dataset = Dataset::Synthetic;
   std::string dataset_path;
+  std::vector<std::string> dataset_mix;
   int64_t local_batch_size = 8;
   int64_t global_batch_size = -1;
   int64_t seq_len = 256;

@@ -1,5 +1,7 @@
 #include "config/derived.h"
 
+#include <cmath>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "config/schema.h"
@@ -48,6 +50,24 @@ int64_t validation_slots(const Config& config, int64_t ranks) {
 
 bool scales_loss(const Config& config) {
   return config.training.mixed_precision_param == Precision::Float16;
+}
+
+std::vector<TrainingFile> training_files(const Config& config) {
+  const TrainingConfig& training = config.training;
+  if (training.dataset == Dataset::Synthetic) return {};
+  if (training.dataset_mix.empty()) return {{training.dataset_path, 1.0}};
+  std::vector<TrainingFile> files;
+  for (const std::string& entry : training.dataset_mix) {
+    const size_t equals = entry.rfind('=');
+    const std::optional<double> weight =
+        equals == std::string::npos ? std::nullopt
+                                    : parse_double(std::string_view(entry).substr(equals + 1));
+    USER_CHECK(weight && equals > 0 && *weight > 0 && std::isfinite(*weight),
+               describe_key(config, "training.dataset_mix"), ": \"", entry,
+               "\" is not of the form \"path=weight\" with a weight above 0");
+    files.push_back({entry.substr(0, equals), *weight});
+  }
+  return files;
 }
 
 SelectiveOption selective_option(const Config& config) {

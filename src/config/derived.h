@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "config/config.h"
 
@@ -56,6 +57,15 @@ int64_t validation_slots(const Config& config, int64_t ranks);
 
 // Whether the loss is scaled to keep gradients in the range of the compute type.
 bool scales_loss(const Config& config);
+
+// A token file to train on and its weight.
+struct TrainingFile {
+  std::string path;
+  double weight = 1;
+};
+
+// The token files of training.dataset_path or training.dataset_mix; none for synthetic data.
+std::vector<TrainingFile> training_files(const Config& config);
 
 // Reads activation_checkpoint.selective_ac_option: "2", "op" or "from:K".
 SelectiveOption selective_option(const Config& config);

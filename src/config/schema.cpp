@@ -168,6 +168,10 @@ void add_training(Keys& keys) {
          .choices = {"synthetic", "file"}});
   s.add("dataset_path", &C::dataset_path,
         {.doc = "Token file to train on.", .effective_when = &kReadsFile});
+  s.add("dataset_mix", &C::dataset_mix,
+        {.doc = "Several token files instead of one, as \"path=weight\": each sample comes from "
+                "one of them, in proportion to the weights.",
+         .effective_when = &kReadsFile});
   s.add("local_batch_size", &C::local_batch_size,
         {.doc = "Sequences of one micro-batch on one rank.", .range = kPositive});
   s.add("global_batch_size", &C::global_batch_size,

@@ -133,9 +133,14 @@ void check_schedule(const Config& config) {
 
 void check_data(const Config& config) {
   const bool file = config.training.dataset == Dataset::File;
-  USER_CHECK(!file || !config.training.dataset_path.empty(),
+  const bool mix = !config.training.dataset_mix.empty();
+  USER_CHECK(!file || mix || !config.training.dataset_path.empty(),
              describe_key(config, "training.dataset"),
              " needs training.dataset_path; name a token file, which weft data prepare makes");
+  USER_CHECK(!file || !mix || config.training.dataset_path.empty(),
+             describe_key(config, "training.dataset_mix"),
+             " stands beside training.dataset_path; use one of them");
+  training_files(config);
   USER_CHECK(!config.validation.enable || !file || !config.validation.dataset_path.empty(),
              describe_key(config, "validation.enable"),
              " needs validation.dataset_path; name a token file, which weft data prepare makes");

@@ -1,5 +1,6 @@
 // weft plan CONFIG: compiles without allocating or running anything, and says what it would take.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 
 #include "base/file.h"
@@ -89,8 +90,11 @@ ExitCode run_plan(const PlanArguments& arguments, const std::vector<std::string>
 
 int64_t data_vocabulary(const Config& config) {
   if (config.model.vocab_size != kVocabularyOfData) return 0;
-  if (config.training.dataset == Dataset::Synthetic) return 0;
-  return TokenFile::open(config.training.dataset_path).vocab_size().value_or(0);
+  int64_t largest = 0;
+  for (const TrainingFile& file : training_files(config)) {
+    largest = std::max(largest, TokenFile::open(file.path).vocab_size().value_or(0));
+  }
+  return largest;
 }
 
 void add_plan_command(CLI::App& app, const Finish& finish) {

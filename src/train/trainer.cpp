@@ -81,8 +81,9 @@ TrainingData open_data(const Config& config, std::vector<WeightedFile> train,
 
 std::vector<WeightedFile> open_training_files(const Config& config) {
   std::vector<WeightedFile> files;
-  if (config.training.dataset == Dataset::File) {
-    files.push_back({TokenFile::open(config.training.dataset_path), 1.0});
+  for (const TrainingFile& file : training_files(config)) {
+    files.push_back({TokenFile::open(file.path), file.weight});
+    check_same_tokenizer(files.front().file, files.back().file);
   }
   const std::string& weights = config.checkpoint.initial_load_path;
   if (!files.empty() && !weights.empty()) check_tokenizer_of_weights(files.front().file, weights);

@@ -141,5 +141,21 @@ TEST(Data, MergesFromTrainingToText) {
       << mixed.errors;
 }
 
+TEST(Data, TrainsOnAMixOfFiles) {
+  const Workspace work;
+  work.prepare_data();
+  work.folder().write("bytes.txt", "other text");
+  work.run_ok({"data", "prepare", "bytes.txt", "--output", "other", "--tokenizer", "byte"});
+  const std::string two = "--training.dataset_mix=data/train.bin=3,data/val.bin=1";
+  const ProcessResult mixed = work.train({"--training.dataset_path=", two, "--training.steps=2"});
+  ASSERT_EQ(mixed.exit_code, 0) << mixed.errors;
+  const ProcessResult refused = work.train(
+      {"--training.dataset_path=", "--training.dataset_mix=data/train.bin=3,other/train.bin=1"});
+  EXPECT_EQ(refused.exit_code, 65);
+  EXPECT_EQ(refused.errors,
+            "weft: other/train.bin: made with another tokenizer than data/train.bin; prepare both "
+            "alike\n");
+}
+
 }  // namespace
 }  // namespace weft
