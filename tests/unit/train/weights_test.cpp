@@ -188,7 +188,8 @@ TEST(Weights, WithoutBiasesAndInHalfPrecision) {
   spec.dropout = 0.2;
   const Arrays arrays = initial(spec);
   const TempFolder folder;
-  save(folder.path(), spec, arrays, {.dtype = Precision::Bfloat16, .tokenizer_json = "{}\n"});
+  save(folder.path(), spec, arrays,
+       {.dtype = Precision::Bfloat16, .tokenizer = Tokenizer::bytes()});
   EXPECT_EQ(folder.names(),
             (std::vector<std::string>{"config.json", "model.safetensors", "weft_tokenizer.json"}));
   EXPECT_EQ(read_hf_config(folder / "config.json"), spec);
