@@ -112,9 +112,9 @@ Compiled compile(const Config& config, const CompileOptions& options) {
 Compiled compile(const Config& config, const ModelSpec& spec, int64_t ranks) {
   const DeviceSpec device = device_of_rank(load_device_spec(config), ranks);
   Compiled compiled = compile_for(device, config, spec, ranks);
-  // Passes keep to the memory by what is alive at once; the gaps between buffers come on top, a few
-  // percent that are set aside where they do not fit, more with every attempt.
-  constexpr int64_t kMostGaps = 16;
+  // Passes keep to the memory by what is alive at once; the gaps between buffers come on top, a
+  // share that is set aside where they do not fit, more with every attempt.
+  constexpr int64_t kMostGaps = 4;
   DeviceSpec smaller = device;
   for (int64_t share = 1; share <= 8; share *= 2) {
     const int64_t excess = rank_bytes(compiled.plan) - device.memory_bytes;
@@ -123,12 +123,13 @@ Compiled compile(const Config& config, const ModelSpec& spec, int64_t ranks) {
     smaller.memory_bytes -= share * excess;
     compiled = compile_for(smaller, config, spec, ranks);
   }
-  // What no order seems to hold, one without prefetch may: buffers are used again in place.
+  // If that was not enough, nothing moves that would take any memory.
   const bool is_over = device.memory_bytes > 0 && rank_bytes(compiled.plan) > device.memory_bytes;
   if (is_over && ranks > 1 && config.compile.prefetch != 0) {
     Config without = config;
     without.compile.prefetch = 0;
-    Compiled least = compile_for(device, without, spec, ranks);
+    smaller.memory_bytes = 1;
+    Compiled least = compile_for(smaller, without, spec, ranks);
     if (rank_bytes(least.plan) <= device.memory_bytes) compiled = std::move(least);
   }
   compiled.device = device;
