@@ -22,7 +22,7 @@ TEST(Help, MentionsEveryCommandAndOption) {
       {{"generate"},
        {"DIR", "--prompt", "--tokens", "--temperature", "--top-k", "--top-p", "--seed",
         "--backend"}},
-      {{"plan"}, {"CONFIG", "--ranks", "--passes", "--fit", "--text"}},
+      {{"plan"}, {"CONFIG", "--ranks", "--passes", "--no-fit", "--spec", "--text"}},
       {{"opt"},
        {"GRAPH", "--passes", "--config", "--dump", "--report", "--list-ops", "--list-passes",
         "--list-keys", "--markdown"}},
