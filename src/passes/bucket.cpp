@@ -12,6 +12,7 @@
 //   %a.full, %b.full = all_gather(%a; axis="dp_shard", types=["bf16[8,8]", "bf16[8,4]"]) : ...
 #include "base/error.h"
 #include "base/text.h"
+#include "graph/ops/ops.h"
 #include "passes/bucket_auto.h"
 #include "passes/bucket_merge.h"
 #include "passes/pass.h"
@@ -24,6 +25,7 @@ BucketPlan make_plan(const Graph& graph, const std::vector<Lane>& lanes,
                      const PassContext& context) {
   std::vector<BucketItem> items;
   for (const Lane& lane : lanes) items.push_back(lane.item);
+  if (!context.buckets.empty()) return plan_as_given(items, context.buckets);
   const CompileConfig& compile = context.config.compile;
   switch (compile.bucketing) {
     case BucketingMode::None:
@@ -59,6 +61,15 @@ bool run(Graph& graph, PassContext& context) {
 }
 
 }  // namespace
+
+Buckets buckets_of(const Graph& graph) {
+  Buckets buckets;
+  for (const auto& node : graph.order()) {
+    if (node->op != &kBucket) continue;
+    buckets.push_back(std::get<std::vector<std::string>>(node->attr("members")));
+  }
+  return buckets;
+}
 
 constexpr Pass bucket{
     .name = "bucket",

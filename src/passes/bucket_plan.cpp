@@ -133,6 +133,26 @@ std::optional<ModuleMatch> match_module(std::string_view pattern, std::string_vi
   return ModuleMatch{join(path, "."), join(wildcard, ".")};
 }
 
+BucketPlan plan_as_given(std::span<const BucketItem> items,
+                         const std::vector<std::vector<std::string>>& buckets) {
+  std::map<std::string_view, size_t> index;
+  for (size_t i = 0; i < items.size(); ++i) index.emplace(items[i].name, i);
+  BucketPlan plan;
+  size_t placed = 0;
+  for (const std::vector<std::string>& names : buckets) {
+    std::vector<size_t>& group = plan.groups.emplace_back();
+    for (const std::string& name : names) {
+      const auto found = index.find(name);
+      CHECK(found != index.end(), "the given bucket of ", name, " has no parameter of that name");
+      group.push_back(found->second);
+      ++placed;
+    }
+  }
+  CHECK(placed == items.size(), "the given buckets hold ", placed, " of ", items.size(),
+        " parameters");
+  return plan;
+}
+
 BucketPlan plan_each_alone(std::span<const BucketItem> items) {
   BucketPlan plan;
   for (size_t i = 0; i < items.size(); ++i) plan.groups.push_back({i});

@@ -25,6 +25,9 @@ struct BucketPlan {
   std::string note = {};  // what the user should know of it; may be empty
 };
 
+// The given buckets, which hold every item.
+BucketPlan plan_as_given(std::span<const BucketItem> items,
+                         const std::vector<std::vector<std::string>>& buckets);
 BucketPlan plan_each_alone(std::span<const BucketItem> items);
 // One bucket per "layers.N", one for what is registered before the first block, one for the rest.
 BucketPlan plan_by_block(std::span<const BucketItem> items);

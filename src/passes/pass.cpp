@@ -153,7 +153,11 @@ class Runner {
       check_needs(pass, facts_, passes_, options_);
       char dump_name[64];
       std::snprintf(dump_name, sizeof dump_name, "%02zu-%s", i + 1, std::string(pass.name).c_str());
-      PassContext context{.config = config, .device = device, .mesh = mesh_, .goal = options_.goal};
+      PassContext context{.config = config,
+                          .device = device,
+                          .mesh = mesh_,
+                          .goal = options_.goal,
+                          .buckets = options_.buckets};
       reports.push_back(run_one(pass, dump_name, context));
     }
     return reports;

@@ -27,11 +27,15 @@ std::string_view fact_name(Fact fact);  // "differentiated", "updated", "placed"
 enum class Goal { Train, Evaluate };
 
 // Everything a pass may know. All of it is printable, none of it depends on who compiles.
+// Names of parameters that share a bucket, bucket by bucket.
+using Buckets = std::vector<std::vector<std::string>>;
+
 struct PassContext {
   const Config& config;
   const DeviceSpec& device;
   Mesh mesh = {};  // the ranks to compile for; no axes: one process
   Goal goal = Goal::Train;
+  Buckets buckets = {};   // of another graph over the same storage; empty: the pass chooses
   std::string note = {};  // one line for the report: what was done, or why there was nothing to do
 };
 
@@ -46,6 +50,9 @@ struct Pass {
 // Passes in the order of docs/passes.md.
 extern const Pass mixed_precision, autodiff, loss_chunks, optimizer, simplify, place, shard_params,
     recompute, bucket, overlap, fuse;
+
+// The buckets of a graph: with them as an option, a second graph reads the storage of the first.
+Buckets buckets_of(const Graph& graph);
 
 std::span<const Pass* const> all_passes();
 const Pass* find_pass(std::string_view name);
@@ -67,7 +74,8 @@ struct PassReport {
 
 struct RunOptions {
   Goal goal = Goal::Train;
-  Mesh mesh = {};  // no axes: that of the graph
+  Mesh mesh = {};        // no axes: that of the graph
+  Buckets buckets = {};  // those of a graph that this one shares its storage with
   // Pass names to skip; refused when a later pass needs its facts.
   std::vector<std::string> disable = {};
   // Called with "07-fuse" and the graph before and after each pass; empty: no dumps.

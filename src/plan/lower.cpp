@@ -117,7 +117,10 @@ class Bindings {
     const std::vector<Shape> shapes = gathered_shapes(*node.result());
     CHECK(shapes.size() == names.size(), "a bucket of ", names.size(), " is gathered as ",
           shapes.size());
-    for (size_t i = 0; i < names.size(); ++i) binding.members.push_back({names[i], shapes[i]});
+    for (size_t i = 0; i < names.size(); ++i) {
+      CHECK(held_.insert(names[i]).second, names[i], " is in two buckets");
+      binding.members.push_back({names[i], shapes[i]});
+    }
   }
 
   // Shapes of the members, from the gather of the storage or of what overwrites it.
@@ -173,6 +176,7 @@ class Bindings {
   }
 
   Plan& plan_;
+  std::unordered_set<std::string> held_;  // parameters that lie in a bucket
   std::map<std::string, TensorRef, std::less<>> by_name_;
 };
 

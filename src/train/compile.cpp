@@ -83,8 +83,9 @@ Compiled compile_for(const DeviceSpec& device, const Config& config, const Model
   if (config.validation.enable) {
     build.mode = BuildMode::Eval;
     eval = build_model(spec, build);
-    run_passes(eval->graph, pipeline(), config, compiled.device,
-               run_options(config, Goal::Evaluate, mesh, "eval"));
+    RunOptions options = run_options(config, Goal::Evaluate, mesh, "eval");
+    options.buckets = buckets_of(step.graph);
+    run_passes(eval->graph, pipeline(), config, compiled.device, options);
     sources.push_back({ProgramKind::Eval, &eval->graph});
   }
   compiled.plan = make_plan(sources, config, compiled.device);

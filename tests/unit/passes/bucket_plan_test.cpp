@@ -21,6 +21,13 @@ std::string path_of(std::string_view pattern, std::string_view name) {
   return match ? match->path : "no";
 }
 
+TEST(BucketPlan, GivenBucketsHoldEveryParameter) {
+  const auto list = items({"a", "b", "c"});
+  EXPECT_EQ(plan_as_given(list, {{"a", "b"}, {"c"}}).groups, (Groups{{0, 1}, {2}}));
+  EXPECT_THROW(plan_as_given(list, {{"a", "b"}}), InternalError);
+  EXPECT_THROW(plan_as_given(list, {{"a", "b"}, {"c"}, {"d"}}), InternalError);
+}
+
 TEST(MatchModule, CoversTheBeginningOfANameBySegments) {
   EXPECT_EQ(path_of("norm", "norm.weight"), "norm");
   EXPECT_EQ(path_of("norm", "normal.weight"), "no");

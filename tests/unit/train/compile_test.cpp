@@ -26,6 +26,28 @@ TEST(Compile, HasTheProgramsThatTheRunNeeds) {
   EXPECT_FALSE(full.plan.program(ProgramKind::Eval).empty());
 }
 
+// Evaluation alone would choose other buckets here: one for all parameters.
+TEST(Compile, EvaluationReadsTheStorageOfTheTraining) {
+  const std::vector<std::string> sharded = {"--model.dim=32",
+                                            "--model.vocab_size=34",
+                                            "--training.local_batch_size=4",
+                                            "--training.seq_len=32",
+                                            "--compile.bucketing=auto",
+                                            "--parallelism.fsdp_reshard_after_forward=never",
+                                            "--activation_checkpoint.mode=memory_budget"};
+  std::vector<std::string> validated = sharded;
+  validated.emplace_back("--validation.enable=true");
+  const Plan train = compile(tiny(sharded), {.data_vocab = 0, .ranks = 4}).plan;
+  const Plan both = compile(tiny(validated), {.data_vocab = 0, .ranks = 4}).plan;
+  const auto names = [](const Plan& plan) {
+    std::vector<std::string> list;
+    for (const Binding& param : plan.params) list.push_back(param.name);
+    return list;
+  };
+  EXPECT_GT(train.params.size(), 1U);
+  EXPECT_EQ(names(both), names(train));
+}
+
 TEST(Compile, CountsTiedWeightsOnce) {
   // GPT-2 "tiny": 256 x 64 and 64 x 64 tables, two blocks of 12 d^2 + 13 d, a last norm of 2 d.
   const double d = 64;
