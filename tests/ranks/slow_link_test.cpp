@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <thread>
 
 #include "base/file.h"
@@ -25,34 +26,42 @@ struct TimedRun {
   double seconds = 0;
 };
 
-// The faster of two runs: other programs may take the cores for a while.
-TimedRun timed_run(const Overrides& overrides, int64_t steps) {
-  TimedRun best;
-  for (int i = 0; i < 2; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    best.run = short_run_on_ranks(2, overrides, steps);
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    best.seconds = i == 0 ? took.count() : std::min(best.seconds, took.count());
-  }
-  return best;
+TimedRun timed_run(const PreparedRun& prepared, int64_t steps) {
+  const auto start = std::chrono::steady_clock::now();
+  TimedRun timed{.run = short_run_on_ranks(prepared, steps)};
+  timed.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return timed;
 }
 
 // On a link that takes about as long as the computation, overlap hides much of it.
 TEST(SlowLink, OverlapHidesASlowLink) {
-  constexpr int64_t kSteps = 6;
+  constexpr int64_t kSteps = 20;  // beside which the start takes little time
+  constexpr int kTurns = 3;       // the best counts: other programs may take the cores for a while
   const Overrides model = {"--model.name=gpt2", "--model.n_layers=6", "--model.dim=128",
                            "--training.local_batch_size=4", "--training.seq_len=64"};
-  const TimedRun free = timed_run(model, kSteps);
+  const PreparedRun free = prepare_run(2, model);
+  TimedRun computing = timed_run(free, kSteps);
+  for (int turn = 1; turn < kTurns; ++turn) {
+    computing.seconds = std::min(computing.seconds, timed_run(free, kSteps).seconds);
+  }
   // Each step gathers the weights twice and reduces the gradients once, half of them each.
-  const double bytes = 6.0 * static_cast<double>(free.run.params.size());
-  const double bandwidth = bytes * static_cast<double>(kSteps) / free.seconds;
+  const double bytes = 6.0 * static_cast<double>(computing.run.params.size());
+  const double bandwidth = bytes * static_cast<double>(kSteps) / computing.seconds;
   const Overrides slow = with(model, {"--comm.link_bandwidth=" + std::to_string(bandwidth)});
-  const TimedRun on = timed_run(slow, kSteps);
-  const TimedRun off = timed_run(with(slow, {"--compile.overlap=false"}), kSteps);
-  EXPECT_EQ(on.run, free.run);
-  EXPECT_EQ(off.run, free.run);
+  const PreparedRun hidden = prepare_run(2, slow);
+  const PreparedRun exposed = prepare_run(2, with(slow, {"--compile.overlap=false"}));
+  double on = std::numeric_limits<double>::infinity();
+  double off = on;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    const TimedRun with_overlap = timed_run(hidden, kSteps);
+    const TimedRun without = timed_run(exposed, kSteps);
+    EXPECT_EQ(with_overlap.run, computing.run);
+    EXPECT_EQ(without.run, computing.run);
+    on = std::min(on, with_overlap.seconds);
+    off = std::min(off, without.seconds);
+  }
   // Hidden completely, a step would take half the time.
-  EXPECT_LT(on.seconds, 0.85 * off.seconds) << "without a link: " << free.seconds << " s";
+  EXPECT_LT(on, 0.85 * off) << "without a link: " << computing.seconds << " s";
 }
 
 // Takes the time that the plan predicts, however long the machine would: what is left to measure is
