@@ -82,12 +82,11 @@ log_freq = 1
         child.returncode = os.waitstatus_to_exitcode(status)
         if child.returncode != 0:
             sys.exit(f"weft train ended with {child.returncode}")
-        tokens = self.work["batch"] * self.work["seq_len"]
         with open(os.path.join(self.folder, "run", "metrics.jsonl")) as file:
             lines = [json.loads(line) for line in file]
         lines = [line for line in lines if "loss" in line][-count:]
         return dict(losses=[line["loss"] for line in lines], growth=usage.ru_maxrss * 1024,
-                    seconds=[tokens / line["tokens_per_second"] for line in lines])
+                    seconds=[line["seconds"] for line in lines])
 
     def floor(self):
         """Milliseconds if every matrix product ran at the best measured rate and the rest at memory bandwidth."""

@@ -45,9 +45,8 @@ Line line_of(const Step& step) {
   Line line;
   line.what =
       cat(step.op, ".", step.kernel, " ", phase_name(step.phase), " ", types_text(step.operands));
-  for (const auto* refs : {&step.operands, &step.results}) {
-    for (const TensorRef& ref : *refs) line.bytes += static_cast<double>(tensor_bytes(ref));
-  }
+  // What the op touches, not what its tensors hold: a table is read where its ids point.
+  line.bytes = cost_of(call_of(step)).bytes;
   line.flops = step.flops;
   line.roofline = step.seconds;
   line.calls = 1;

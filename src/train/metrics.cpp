@@ -45,6 +45,7 @@ std::string to_line(const StepMetrics& m) {
 std::string to_json(const StepMetrics& m) {
   return cat("{\"step\":", m.step, ",\"loss\":", json_number(m.loss),
              ",\"grad_norm\":", json_number(m.grad_norm), ",\"lr\":", json_number(m.lr),
+             ",\"seconds\":", json_number(m.seconds),
              ",\"tokens_per_second\":", json_number(m.tokens_per_second),
              ",\"mfu\":", json_number(m.mfu), ",\"memory_bytes\":", m.memory_bytes,
              ",\"skipped\":", m.skipped ? "true" : "false",

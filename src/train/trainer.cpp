@@ -265,6 +265,7 @@ LoopResult run_loop(Run& run, const std::atomic<bool>& stop) {
     smoothed = step < 2 ? seconds : 0.9 * smoothed + 0.1 * seconds;
     guard.count(result);
     StepMetrics metrics = measure(run, step, result, smoothed);
+    metrics.seconds = seconds;
     metrics.skipped = guard.skipping();
     if (run.log != nullptr) run.log->step(metrics);
     outcome.steps = step + 1;

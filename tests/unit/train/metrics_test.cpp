@@ -21,6 +21,7 @@ StepMetrics sample() {
           .loss = 3.14159,
           .grad_norm = 1.25,
           .lr = 1e-3,
+          .seconds = 0.25,
           .tokens_per_second = 41200,
           .mfu = 0.31,
           .memory_bytes = int64_t{3} << 29,
@@ -60,6 +61,7 @@ TEST(MetricsJson, HoldsEveryFigureExactly) {
   EXPECT_EQ(json.at("loss").get<double>(), 3.14159);
   EXPECT_EQ(json.at("grad_norm").get<double>(), 1.25);
   EXPECT_EQ(json.at("lr").get<double>(), 1e-3);
+  EXPECT_EQ(json.at("seconds").get<double>(), 0.25);
   EXPECT_EQ(json.at("tokens_per_second").get<double>(), 41200);
   EXPECT_EQ(json.at("mfu").get<double>(), 0.31);
   EXPECT_EQ(json.at("memory_bytes"), int64_t{3} << 29);
