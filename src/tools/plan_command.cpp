@@ -1,6 +1,7 @@
 // weft plan CONFIG: compiles without allocating or running anything, and says what it would take.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "base/file.h"
@@ -43,7 +44,7 @@ void log_time(const Config& config, const Compiled& compiled, int64_t ranks) {
   const double tokens = static_cast<double>(sequences * config.training.seq_len);
   const double mfu = model_flops_utilization(config, compiled, time.seconds);
   log_line(cat("throughput    ", human_count(tokens / time.seconds), " tok/s",
-               ranks > 1 ? " per rank" : "", ", ", static_cast<int64_t>(mfu * 100 + 0.5),
+               ranks > 1 ? " per rank" : "", ", ", std::llround(mfu * 100),
                " % of the matmul rate of ", compiled.device.name));
 }
 

@@ -24,7 +24,7 @@ struct AttentionKey {
   int64_t heads = 0;  // of the whole call: they set the strides
   int64_t width = 0;  // of a row of qkv
 
-  auto operator<=>(const AttentionKey&) const = default;
+  auto operator<=>(const AttentionKey&) const = default;  // NOLINT(modernize-use-nullptr): not one
 };
 
 class AttentionPlans {

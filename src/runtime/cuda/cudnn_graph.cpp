@@ -9,8 +9,6 @@ namespace weft::cuda {
 
 namespace {
 
-enum TensorKind { kBound, kBetween, kScalar };
-
 constexpr int64_t kTensorAlignment = 16;
 constexpr int64_t kMaxConfigs = 16;
 
@@ -134,7 +132,7 @@ void CudnnPlan::run(const std::map<TensorId, void*>& tensors, void* workspace) c
 }
 
 TensorId CudnnGraph::add_tensor(cudnnDataType_t type, const Axes& dims, const Axes& strides,
-                                int kind) {
+                                TensorKind kind) {
   const auto id = static_cast<int64_t>(tensors_.size()) + 1;
   Descriptor tensor(cudnn_, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   tensor.set(CUDNN_ATTR_TENSOR_DATA_TYPE, type);
@@ -142,23 +140,23 @@ TensorId CudnnGraph::add_tensor(cudnnDataType_t type, const Axes& dims, const Ax
   tensor.set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides.data());
   tensor.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, id);
   tensor.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, kTensorAlignment);
-  tensor.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, kind == kBetween);
-  tensor.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, kind == kScalar);
+  tensor.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, kind == TensorKind::Between);
+  tensor.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, kind == TensorKind::Scalar);
   tensor.finalize();
   tensors_.push_back(std::move(tensor));
   return id;
 }
 
 TensorId CudnnGraph::bound(cudnnDataType_t type, const Axes& dims, const Axes& strides) {
-  return add_tensor(type, dims, strides, kBound);
+  return add_tensor(type, dims, strides, TensorKind::Bound);
 }
 
 TensorId CudnnGraph::between(cudnnDataType_t type, const Axes& dims, const Axes& strides) {
-  return add_tensor(type, dims, strides, kBetween);
+  return add_tensor(type, dims, strides, TensorKind::Between);
 }
 
 TensorId CudnnGraph::scalar(float value) {
-  const TensorId id = add_tensor(CUDNN_DATA_FLOAT, {1, 1, 1, 1}, {1, 1, 1, 1}, kScalar);
+  const TensorId id = add_tensor(CUDNN_DATA_FLOAT, {1, 1, 1, 1}, {1, 1, 1, 1}, TensorKind::Scalar);
   scalars_[id] = value;
   return id;
 }

@@ -106,7 +106,8 @@ class CudnnGraph {
   CudnnPlan build();
 
  private:
-  TensorId add_tensor(cudnnDataType_t type, const Axes& dims, const Axes& strides, int kind);
+  enum class TensorKind { Bound, Between, Scalar };
+  TensorId add_tensor(cudnnDataType_t type, const Axes& dims, const Axes& strides, TensorKind kind);
   void add_operation(cudnnBackendDescriptorType_t type,
                      std::span<const std::pair<cudnnBackendAttributeName_t, TensorId>> tensors,
                      cudnnBackendAttributeName_t what_name, const Descriptor* what);

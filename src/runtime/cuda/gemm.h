@@ -24,7 +24,7 @@ struct GemmShape {
   DType in = DType::F32;
   DType out = DType::F32;
 
-  auto operator<=>(const GemmShape&) const = default;
+  auto operator<=>(const GemmShape&) const = default;  // NOLINT(modernize-use-nullptr): not one
 };
 
 class GemmPlans {

@@ -56,7 +56,7 @@ Decision program_fits(const Call& call) {
 }
 
 Decision vector_program_fits(const Call& call) {
-  const Decision decision = program_fits(call);
+  Decision decision = program_fits(call);
   if (!decision.allowed) return decision;
   const ElementwiseProgram program = elementwise_program(call);
   if (program.steps > kVectorSteps || program.operands > kVectorOperands) {
