@@ -190,8 +190,10 @@ size_t join_losses(Graph& graph) {
   size_t joined = 0;
   const auto position = positions(graph);
   std::unordered_set<const Node*> moved;
-  for (Node* loss : graph.nodes()) {
-    if (loss->op != &kCrossEntropy) continue;
+  // Not a walk over all nodes: the gradients among them are erased on the way.
+  std::vector<Node*> losses = graph.nodes();
+  std::erase_if(losses, [](const Node* node) { return node->op != &kCrossEntropy; });
+  for (Node* loss : losses) {
     Node* grad = gradient_beside(graph, *loss);
     if (grad == nullptr) continue;
     Node* source = grad->operands[0]->def;
