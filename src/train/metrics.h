@@ -17,7 +17,7 @@ struct StepMetrics {
   double lr = 0;
   double seconds = 0;            // of this step alone
   double tokens_per_second = 0;  // smoothed, as is what follows from it
-  double mfu = 0;  // share of the device's matmul rate
+  double mfu = 0;                // share of the device's matmul rate
   int64_t memory_bytes = 0;
   double eta_seconds = 0;
   bool skipped = false;  // not finite: the update was left out
