@@ -1,9 +1,10 @@
-// Causal attention over packed q | k | v, block by block of queries and keys, so that scores never
-// leave a thread's scratch memory. Keys and values are packed for the matrix products once, into
-// the workspace. The forward keeps a running maximum and sum for each query; the backward makes the
-// probabilities again from the saved lse. Forward tiles are blocks of queries of one head; backward
-// tiles are key heads with all the query heads that read them, so that nothing is summed across
-// threads.
+// Causal attention over packed q | k | v, block by block of keys and queries, so that scores never
+// leave a thread's scratch memory. A block of scores is a tile: a row for each key and a column for
+// each query, so that maxima, sums and exponentials run over vectors of queries and the tile is a
+// factor of the next product as it is. The forward keeps a running maximum and sum for each query;
+// the backward makes the probabilities again from the saved lse. Forward tasks are blocks of
+// queries of one head; backward tasks are key heads with all the query heads that read them, so
+// that nothing is summed across threads.
 #include <cmath>
 #include <limits>
 
@@ -18,25 +19,28 @@ namespace weft {
 
 namespace {
 
-constexpr int64_t kQueries = 48;  // in a block
-constexpr int64_t kKeys = 96;     // in a block
+constexpr int64_t kQueries = kTileStride;  // in a block
+constexpr int64_t kKeys = 96;              // in a block
+constexpr int64_t kGroup = 32;             // queries that multiply the same keys
 constexpr int64_t kMaxHeadDim = 256;
-constexpr int64_t kPanel = kGemmPadding;
-constexpr int64_t kMaxPadded = kMaxHeadDim + kPanel;
-static_assert(kKeys % kPanel == 0 && kKeys <= kGemmDepth && kMaxHeadDim <= kGemmDepth);
+constexpr int64_t kMaxPadded = kMaxHeadDim + kGemmPadding;
+static_assert(kQueries % kGroup == 0 && kGroup % kLanes == 0 && kGroup % kGemmPadding == 0);
+static_assert(kKeys % kGemmPanelRows == 0 && kKeys <= kGemmDepth && kMaxHeadDim <= kGemmDepth);
 
-// One thread's scratch memory. Names of packed factors say which side of a product they are for.
+// One thread's scratch memory.
 struct Scratch {
-  float left_q[(kQueries + kPanel) * kMaxHeadDim];
-  float left_dy[(kQueries + kPanel) * kMaxHeadDim];
-  float right_q[kQueries * kMaxPadded];
-  float right_dy[kQueries * kMaxPadded];
-  float left[(kKeys + kPanel) * kKeys];  // of probabilities or score gradients
-  float p[kQueries * kKeys];
-  float dp[kQueries * kKeys];
-  float sum[kQueries * kMaxHeadDim];
+  float queries[kMaxHeadDim * kQueries];  // packed right factors: dim x queries
+  float dy[kMaxHeadDim * kQueries];
+  float query_rows[kQueries * kMaxPadded];  // packed right factors: queries x dim
+  float dy_rows[kQueries * kMaxPadded];
+  float p[kKeys * kQueries];
+  float dp[kKeys * kQueries];
+  float kept[kKeys * kQueries];         // what dropout multiplies p with
+  float sum[kMaxPadded * kQueries];     // tile: dim x queries
+  float turned[kQueries * kMaxPadded];  // that tile's columns as rows, in panels
   float top[kQueries];
   float total[kQueries];
+  float shrink[kQueries];
   float delta[kQueries];
   float row[2 * kMaxHeadDim];
 };
@@ -92,29 +96,97 @@ struct Block {
   int64_t query = 0, queries = 0;
   int64_t key = 0, keys = 0;
 
-  // Keys that query `i` of the block may see.
-  int64_t visible(int64_t i) const { return std::clamp<int64_t>(query + i + 1 - key, 0, keys); }
+  // Keys that at least one of `n` queries from query `i` of the block on may see.
+  int64_t visible(int64_t i, int64_t n) const {
+    return std::clamp<int64_t>(query + i + n - key, 0, keys);
+  }
 };
 
-WEFT_CLONES void scale_row(float factor, int64_t n, float* row) {
+// Calls fn(first query, queries, visible keys) for the groups of a block.
+template <class Fn>
+void for_groups(const Block& block, const Fn& fn) {
+  for (int64_t i = 0; i < block.queries; i += kGroup) {
+    fn(i, std::min(kGroup, block.queries - i), block.visible(i, kGroup));
+  }
+}
+
+// Sixteen columns of a tile. Query j of them sees the rows up to `first` + j; `rows` are those that
+// at least one sees.
+struct Column {
+  float* data;
+  int64_t first, rows, keys;
+
+  Column(float* tile, const Block& block, int64_t i)
+      : data(tile + i),
+        first(block.query + i - block.key),
+        rows(block.visible(i, kLanes)),
+        keys(block.keys) {}
+
+  Lanes& row(int64_t k) const { return lanes_at(data + k * kTileStride); }
+  void clear_rest() const {
+    for (int64_t k = rows; k < keys; ++k) row(k) = Lanes{};
+  }
+};
+
+// Sets what a query does not see to minus infinity.
+[[gnu::always_inline]] inline void mask(const Column& s) {
+  IntLanes lane;
+  for (int i = 0; i < kLanes; ++i) lane[i] = i;
+  for (int64_t k = std::max<int64_t>(0, s.first + 1); k < s.rows; ++k) {
+    const IntLanes seen = lane >= static_cast<int32_t>(k - s.first);
+    s.row(k) = seen ? s.row(k) : Lanes{} - __builtin_inff();
+  }
+}
+
+// Scores become exp(scale * score - maximum), with the maximum and the sum of those before them.
+WEFT_CLONES void softmax_column(const Column& s, float scale, float* top, float* total,
+                                float* shrink) {
+  mask(s);
+  const Lanes before = lanes_at(top);
+  Lanes most = before;
+  for (int64_t k = 0; k < s.rows; ++k) {
+    const Lanes next = s.row(k) * scale;
+    most = next > most ? next : most;
+  }
+  Lanes sum{};
+  for (int64_t k = 0; k < s.rows; ++k) {
+    const Lanes value = exp_f32(s.row(k) * scale - most);
+    s.row(k) = value;
+    sum += value;
+  }
+  s.clear_rest();
+  const Lanes less = exp_f32(before - most);
+  lanes_at(shrink) = less;
+  lanes_at(total) = lanes_at(total) * less + sum;
+  lanes_at(top) = most;
+}
+
+// Scores become probabilities.
+WEFT_CLONES void probability_column(const Column& s, float scale, const float* lse) {
+  mask(s);
+  const Lanes shift = lanes_at(lse);
+  for (int64_t k = 0; k < s.rows; ++k) s.row(k) = exp_f32(s.row(k) * scale - shift);
+  s.clear_rest();
+}
+
+// ds = p * (dp - delta) * scale, in place of dp.
+WEFT_CLONES void score_grad_column(const Column& p, const Column& dp, float scale,
+                                   const float* delta) {
+  const Lanes less = lanes_at(delta);
+  for (int64_t k = 0; k < p.rows; ++k) dp.row(k) = p.row(k) * (dp.row(k) - less) * scale;
+  dp.clear_rest();
+}
+
+// Multiplies each row of a tile by `factors`, or a tile by another one.
+WEFT_CLONES void scale_columns(const float* factors, int64_t rows, float* tile) {
+  for (int64_t i = 0; i < kQueries; i += kLanes) {
+    const Lanes factor = lanes_at(factors + i);
+    for (int64_t row = 0; row < rows; ++row) lanes_at(tile + row * kTileStride + i) *= factor;
+  }
+}
+WEFT_CLONES void multiply_tiles(const float* a, const float* b, int64_t rows, float* to) {
   WEFT_VECTORIZE
-  for (int64_t i = 0; i < n; ++i) row[i] *= factor;
-}
-
-WEFT_CLONES float max_row(const float* row, int64_t n) {
-  return lane_max(row, n);
-}
-
-// row = exp(row * scale - shift) up to n, zero from there to `whole`.
-WEFT_CLONES void exp_row(float scale, float shift, int64_t n, int64_t whole, float* row) {
-  WEFT_VECTORIZE
-  for (int64_t i = 0; i < n; ++i) row[i] = exp_f32(row[i] * scale - shift);
-  for (int64_t i = n; i < whole; ++i) row[i] = 0;
-}
-
-WEFT_CLONES float sum_row(const float* row, int64_t n) {
-  return lane_sum(
-      n, [&](int64_t i) { return lanes_at(row + i); }, [&](int64_t i) { return row[i]; });
+  for (int64_t i = 0; i < rows * kTileStride; ++i) to[i] = a[i] * b[i];
 }
 
 WEFT_CLONES float dot_row(const float* a, const float* b, int64_t n) {
@@ -123,36 +195,43 @@ WEFT_CLONES float dot_row(const float* a, const float* b, int64_t n) {
       [&](int64_t i) { return a[i] * b[i]; });
 }
 
-// ds = p * (dp - delta) * scale.
-WEFT_CLONES void score_grad_row(const float* p, float delta, float scale, int64_t n, float* dp) {
-  WEFT_VECTORIZE
-  for (int64_t i = 0; i < n; ++i) dp[i] = p[i] * (dp[i] - delta) * scale;
+// Calls fn(first query) for the columns of a block; the last may reach past the queries.
+template <class Fn>
+void for_columns(const Block& block, const Fn& fn) {
+  for (int64_t i = 0; i < block.queries; i += kLanes) fn(i);
 }
 
-// Drops elements of a row of the block's probabilities, or of their gradient.
-void drop_row(const Problem& p, const Block& block, int64_t i, const float* from_row, float* to) {
+// What dropout multiplies the block's probabilities with.
+void fill_kept(const Problem& p, const Block& block, Scratch& scratch) {
+  float ones[kKeys], row[kKeys];
+  std::fill(ones, ones + kKeys, 1.0f);
   const int64_t sample = p.dropout.first_sample + block.b;
-  const int64_t query = (sample * p.heads + block.head) * p.time + block.query + i;
-  apply_dropout(p.dropout, static_cast<uint64_t>(query * p.time + block.key), block.keys, from_row,
-                to);
+  for (int64_t i = 0; i < block.queries; ++i) {
+    const int64_t query = (sample * p.heads + block.head) * p.time + block.query + i;
+    apply_dropout(p.dropout, static_cast<uint64_t>(query * p.time + block.key), block.keys, ones,
+                  row);
+    for (int64_t k = 0; k < block.keys; ++k) scratch.kept[k * kTileStride + i] = row[k];
+  }
 }
 
-// The keys and values of one key head, packed in blocks of kKeys as right factors.
+// The keys and values of one key head, packed in blocks of kKeys as left factors.
 struct PackedHead {
-  float* k_transposed = nullptr;  // dim x keys
-  float* v = nullptr;             // keys x dim; transposed in the backward
-  float* k = nullptr;             // keys x dim; in the backward
+  float* k = nullptr;             // keys x dim
+  float* v = nullptr;             // keys x dim in the backward, dim x keys in the forward
+  float* k_transposed = nullptr;  // dim x keys, in the backward
 
-  static int64_t block_floats(int64_t dim) { return kKeys * (ceil_div(dim, kPanel) * kPanel); }
+  static int64_t block_floats(int64_t dim) {
+    return kKeys * (ceil_div(dim, kGemmPanelRows) * kGemmPanelRows);
+  }
   static int64_t floats(int64_t time, int64_t dim, int64_t factors) {
     return ceil_div(time, kKeys) * block_floats(dim) * factors;
   }
   // Part `index` of a workspace that holds heads of so many factors.
   PackedHead(void* workspace, int64_t index, const Problem& p, int64_t factors) {
     const int64_t each = floats(p.time, p.dim, 1);
-    k_transposed = static_cast<float*>(workspace) + index * factors * each;
-    v = k_transposed + each;
-    k = v + each;
+    k = static_cast<float*>(workspace) + index * factors * each;
+    v = k + each;
+    k_transposed = v + each;
   }
   // Floats from a packed factor's start to the block of keys that starts at `key`.
   static int64_t offset(int64_t key, int64_t dim) { return key / kKeys * block_floats(dim); }
@@ -166,44 +245,67 @@ void for_key_blocks(const Problem& p, const Fn& fn) {
   }
 }
 
-// A thread's matrix as a left factor, or as that factor's transpose.
-void pack_computed(const Problem& p, const Block& block, const float* values, Scratch& scratch) {
-  pack_left(*p.computed, matrix(values, DType::F32, kKeys), block.queries, block.keys,
-            scratch.left);
-}
-void pack_computed_transposed(const Problem& p, const Block& block, const float* values,
-                              Scratch& scratch) {
-  pack_left(*p.computed, transposed(matrix(values, DType::F32, kKeys)), block.keys, block.queries,
-            scratch.left);
+// tile = keys (or values) times the packed queries (or their dy).
+void multiply_keys(const Problem& p, const float* keys, const Block& block, const float* queries,
+                   float* tile) {
+  const int64_t lane = packed_depth(*p.tensors, p.dim);
+  for_groups(block, [&](int64_t i, int64_t n, int64_t rows) {
+    multiply_packed(*p.tensors, {rows, n, p.dim},
+                    {keys + PackedHead::offset(block.key, p.dim), lane}, {queries + i * lane, lane},
+                    tile + i, kTileStride, GemmMode::Store);
+  });
 }
 
-// scratch.p = q k^T, not yet scaled, from the packed queries.
-void scores(const Problem& p, const PackedHead& packed, const Block& block, Scratch& scratch) {
-  const int64_t lane = packed_depth(*p.tensors, p.dim);
-  multiply_packed(*p.tensors, {block.queries, block.keys, p.dim}, {scratch.left_q, lane},
-                  {packed.k_transposed + PackedHead::offset(block.key, p.dim), lane}, scratch.p,
-                  kKeys, GemmMode::Store);
+// scratch.sum += values (or keys), dim x keys, times the tile.
+void add_products(const Problem& p, const float* transposed, const Block& block, const float* tile,
+                  Scratch& scratch) {
+  const int64_t block_keys = std::min(kKeys, p.time - block.key);
+  for_groups(block, [&](int64_t i, int64_t n, int64_t rows) {
+    multiply_right_tile(*p.computed, {p.dim, n, rows},
+                        {transposed + PackedHead::offset(block.key, p.dim), block_keys}, tile + i,
+                        scratch.sum + i, kTileStride, GemmMode::Add);
+  });
+}
+
+// Calls fn(query, first column, columns, values) for the queries of scratch.sum, in pieces of rows.
+template <class Fn>
+void for_sum_rows(const Problem& p, const Block& block, Scratch& scratch, const Fn& fn) {
+  pack_right(*p.computed, transposed(matrix(scratch.sum, DType::F32, kTileStride)), block.queries,
+             p.dim, scratch.turned);
+  const int64_t width = p.computed->panel_cols;
+  for (int64_t i = 0; i < block.queries; ++i) {
+    for (int64_t col = 0; col < p.dim; col += width) {
+      fn(i, col, std::min(width, p.dim - col), scratch.turned + col * block.queries + i * width);
+    }
+  }
 }
 
 // Takes one block of keys into the running maximum, sum and weighted values.
 void attend(const Problem& p, const PackedHead& packed, const Block& block, Scratch& scratch) {
-  scores(p, packed, block, scratch);
-  for (int64_t i = 0; i < block.queries; ++i) {
-    float* row = scratch.p + i * kKeys;
-    const int64_t visible = block.visible(i);
-    const float top = std::max(scratch.top[i], max_row(row, visible) * p.scale);
-    exp_row(p.scale, top, visible, block.keys, row);
-    const float shrink = exp_f32(scratch.top[i] - top);
-    scratch.top[i] = top;
-    scratch.total[i] = scratch.total[i] * shrink + sum_row(row, visible);
-    if (shrink != 1.0f) scale_row(shrink, p.dim, scratch.sum + i * p.dim);
-    if (p.drop) drop_row(p, block, i, row, row);
+  multiply_keys(p, packed.k, block, scratch.queries, scratch.p);
+  for_columns(block, [&](int64_t i) {
+    softmax_column(Column(scratch.p, block, i), p.scale, scratch.top + i, scratch.total + i,
+                   scratch.shrink + i);
+  });
+  if (block.key > 0) scale_columns(scratch.shrink, p.dim, scratch.sum);
+  if (p.drop) {
+    fill_kept(p, block, scratch);
+    multiply_tiles(scratch.p, scratch.kept, block.keys, scratch.p);
   }
-  pack_computed(p, block, scratch.p, scratch);
-  const int64_t block_keys = std::min(kKeys, p.time - block.key);
-  multiply_packed(*p.computed, {block.queries, p.dim, block.keys}, {scratch.left, block.keys},
-                  {packed.v + PackedHead::offset(block.key, p.dim), block_keys}, scratch.sum, p.dim,
-                  GemmMode::Add);
+  add_products(p, packed.v, block, scratch.p, scratch);
+}
+
+void attend_all(const Problem& p, const PackedHead& packed, Block block, Scratch& scratch) {
+  std::fill(scratch.top, scratch.top + kQueries, -std::numeric_limits<float>::infinity());
+  std::fill(scratch.total, scratch.total + kQueries, 0.0f);
+  std::fill(scratch.sum, scratch.sum + p.dim * kTileStride, 0.0f);
+  for (; block.key < block.query + block.queries; block.key += kKeys) {
+    block.keys = std::min(kKeys, block.query + block.queries - block.key);
+    attend(p, packed, block, scratch);
+  }
+  float* inverse = scratch.shrink;
+  for (int64_t i = 0; i < kQueries; ++i) inverse[i] = 1.0f / scratch.total[i];
+  scale_columns(inverse, p.dim, scratch.sum);
 }
 
 void launch_attention(const Launch& launch) {
@@ -212,45 +314,38 @@ void launch_attention(const Launch& launch) {
   const Tensor& y = launch.results.at(0);
   float* lse = launch.results.at(1).as<float>();
   constexpr int64_t kFactors = 2;
-  team(launch).run(p.batch * p.kv_heads, [&](int64_t tile) {
-    const PackedHead packed(launch.workspace, tile, p, kFactors);
-    const int64_t b = tile / p.kv_heads, kv_head = tile % p.kv_heads;
+  team(launch).run(p.batch * p.kv_heads, [&](int64_t task) {
+    const PackedHead packed(launch.workspace, task, p, kFactors);
+    const int64_t b = task / p.kv_heads, kv_head = task % p.kv_heads;
     for_key_blocks(p, [&](int64_t key, int64_t keys, int64_t offset) {
-      pack_right(*p.tensors, transposed(p.packed(qkv, b, key, p.k_col(kv_head))), p.dim, keys,
-                 packed.k_transposed + offset);
-      pack_right(*p.computed, p.packed(qkv, b, key, p.v_col(kv_head)), keys, p.dim,
-                 packed.v + offset);
+      pack_left(*p.tensors, p.packed(qkv, b, key, p.k_col(kv_head)), keys, p.dim,
+                packed.k + offset);
+      pack_left(*p.computed, transposed(p.packed(qkv, b, key, p.v_col(kv_head))), p.dim, keys,
+                packed.v + offset);
     });
   });
   const int64_t blocks = ceil_div(p.time, kQueries);
-  team(launch).run(p.batch * p.heads * blocks, [&](int64_t tile, float* memory) {
+  team(launch).run(p.batch * p.heads * blocks, [&](int64_t task, float* memory) {
     Scratch& scratch = *reinterpret_cast<Scratch*>(memory);
     // The last block of queries has the most keys: first, so that the threads end together.
-    Block block{.b = tile / blocks / p.heads,
-                .head = tile / blocks % p.heads,
-                .query = (blocks - 1 - tile % blocks) * kQueries};
+    Block block{.b = task / blocks / p.heads,
+                .head = task / blocks % p.heads,
+                .query = (blocks - 1 - task % blocks) * kQueries};
     block.queries = std::min(kQueries, p.time - block.query);
-    const PackedHead packed(launch.workspace, block.b * p.kv_heads + block.head / p.group(), p,
-                            kFactors);
-    pack_left(*p.tensors, p.packed(qkv, block.b, block.query, p.q_col(block.head)), block.queries,
-              p.dim, scratch.left_q);
-    std::fill(scratch.top, scratch.top + kQueries, -std::numeric_limits<float>::infinity());
-    std::fill(scratch.total, scratch.total + kQueries, 0.0f);
-    std::fill(scratch.sum, scratch.sum + block.queries * p.dim, 0.0f);
-    for (; block.key < block.query + block.queries; block.key += kKeys) {
-      block.keys = std::min(kKeys, block.query + block.queries - block.key);
-      attend(p, packed, block, scratch);
-    }
+    pack_right(*p.tensors, transposed(p.packed(qkv, block.b, block.query, p.q_col(block.head))),
+               p.dim, block.queries, scratch.queries);
+    attend_all(
+        p, PackedHead(launch.workspace, block.b * p.kv_heads + block.head / p.group(), p, kFactors),
+        block, scratch);
+    const int64_t first = block.b * p.time + block.query;
+    for_sum_rows(p, block, scratch, [&](int64_t i, int64_t col, int64_t n, const float* values) {
+      const int64_t offset = ((first + i) * p.heads + block.head) * p.dim + col;
+      if (y.dtype == DType::F32) std::copy(values, values + n, y.as<float>() + offset);
+      store(y, offset, n, values);
+    });
+    float* block_lse = lse + (block.b * p.heads + block.head) * p.time + block.query;
     for (int64_t i = 0; i < block.queries; ++i) {
-      const int64_t t = block.query + i;
-      const int64_t offset = (block.b * p.time + t) * p.heads * p.dim + block.head * p.dim;
-      float* row = scratch.sum + i * p.dim;
-      scale_row(1.0f / scratch.total[i], p.dim, row);
-      float* to = place(y, offset, row);
-      if (to != row) std::copy(row, row + p.dim, to);
-      store(y, offset, p.dim, row);
-      lse[(block.b * p.heads + block.head) * p.time + t] =
-          scratch.top[i] + std::log(scratch.total[i]);
+      block_lse[i] = scratch.top[i] + std::log(scratch.total[i]);
     }
   });
 }
@@ -260,60 +355,52 @@ struct GradTensors {
   const Tensor& qkv;
   const Tensor& y;
   const float* lse;
-  float* dqkv;  // f32, shaped as qkv, zero at the start
+  float* dqkv;  // f32, shaped as qkv
 };
 
-// Adds what one block of scores gives to the gradients of its queries, keys and values.
+// Adds what one block of scores gives to the gradients of its keys and values, and to scratch.sum,
+// which is that of its queries.
 void attend_grad(const Problem& p, const GradTensors& t, const PackedHead& packed,
                  const Block& block, Scratch& scratch) {
   const int64_t kv_head = block.head / p.group();
   const int64_t width = p.width();
-  float* dq = t.dqkv + (block.b * p.time + block.query) * width + p.q_col(block.head);
   float* dk = t.dqkv + (block.b * p.time + block.key) * width + p.k_col(kv_head);
   float* dv = t.dqkv + (block.b * p.time + block.key) * width + p.v_col(kv_head);
-  const int64_t offset = PackedHead::offset(block.key, p.dim);
-  const int64_t lane = packed_depth(*p.tensors, p.dim);
   const GemmShape over_queries{block.keys, p.dim, block.queries};
 
-  scores(p, packed, block, scratch);
-  const float* lse = t.lse + (block.b * p.heads + block.head) * p.time + block.query;
-  for (int64_t i = 0; i < block.queries; ++i) {
-    float* row = scratch.p + i * kKeys;
-    exp_row(p.scale, lse[i], block.visible(i), block.keys, row);
+  multiply_keys(p, packed.k, block, scratch.queries, scratch.p);
+  for_columns(block, [&](int64_t i) {
+    probability_column(Column(scratch.p, block, i), p.scale, scratch.top + i);
+  });
+  if (p.drop) {
     // The values saw dropped probabilities; they stand in dp until dp itself is made.
-    if (p.drop) drop_row(p, block, i, row, scratch.dp + i * kKeys);
+    fill_kept(p, block, scratch);
+    multiply_tiles(scratch.p, scratch.kept, block.keys, scratch.dp);
   }
-  pack_computed_transposed(p, block, p.drop ? scratch.dp : scratch.p, scratch);
-  multiply_packed(*p.computed, over_queries, {scratch.left, block.queries},
-                  {scratch.right_dy, block.queries}, dv, width, GemmMode::Add);
-  multiply_packed(*p.tensors, {block.queries, block.keys, p.dim}, {scratch.left_dy, lane},
-                  {packed.v + offset, lane}, scratch.dp, kKeys, GemmMode::Store);
-  for (int64_t i = 0; i < block.queries; ++i) {
-    float* row = scratch.dp + i * kKeys;
-    if (p.drop) drop_row(p, block, i, row, row);
-    score_grad_row(scratch.p + i * kKeys, scratch.delta[i], p.scale, block.keys, row);
-  }
-  pack_computed(p, block, scratch.dp, scratch);
-  const int64_t block_keys = std::min(kKeys, p.time - block.key);
-  multiply_packed(*p.computed, {block.queries, p.dim, block.keys}, {scratch.left, block.keys},
-                  {packed.k + offset, block_keys}, dq, width, GemmMode::Add);
-  pack_computed_transposed(p, block, scratch.dp, scratch);
-  multiply_packed(*p.computed, over_queries, {scratch.left, block.queries},
-                  {scratch.right_q, block.queries}, dk, width, GemmMode::Add);
+  multiply_left_tile(*p.computed, over_queries, p.drop ? scratch.dp : scratch.p,
+                     {scratch.dy_rows, block.queries}, dv, width, GemmMode::Add);
+  multiply_keys(p, packed.v, block, scratch.dy, scratch.dp);
+  if (p.drop) multiply_tiles(scratch.dp, scratch.kept, block.keys, scratch.dp);
+  for_columns(block, [&](int64_t i) {
+    score_grad_column(Column(scratch.p, block, i), Column(scratch.dp, block, i), p.scale,
+                      scratch.delta + i);
+  });
+  add_products(p, packed.k_transposed, block, scratch.dp, scratch);
+  multiply_left_tile(*p.computed, over_queries, scratch.dp, {scratch.query_rows, block.queries}, dk,
+                     width, GemmMode::Add);
 }
 
-// Packs what all blocks of keys need of a block of queries.
-void pack_queries(const Problem& p, const GradTensors& t, const Block& block, Scratch& scratch) {
+// Fetches what all blocks of keys need of a block of queries: both ways of packing, lse, and
+// delta = dy . y, which is the sum of p * dp over the keys.
+void fetch_queries(const Problem& p, const GradTensors& t, const Block& block, Scratch& scratch) {
   const MatrixView q = p.packed(t.qkv, block.b, block.query, p.q_col(block.head));
   const MatrixView dy = p.heads_of(t.dy, block.b, block.query, block.head);
-  pack_left(*p.tensors, q, block.queries, p.dim, scratch.left_q);
-  pack_left(*p.tensors, dy, block.queries, p.dim, scratch.left_dy);
-  pack_right(*p.computed, q, block.queries, p.dim, scratch.right_q);
-  pack_right(*p.computed, dy, block.queries, p.dim, scratch.right_dy);
-}
-
-// delta = dy . y for each query of the block, which is the sum of p * dp over its keys.
-void fill_delta(const Problem& p, const GradTensors& t, const Block& block, Scratch& scratch) {
+  pack_right(*p.tensors, transposed(q), p.dim, block.queries, scratch.queries);
+  pack_right(*p.tensors, transposed(dy), p.dim, block.queries, scratch.dy);
+  pack_right(*p.computed, q, block.queries, p.dim, scratch.query_rows);
+  pack_right(*p.computed, dy, block.queries, p.dim, scratch.dy_rows);
+  const float* lse = t.lse + (block.b * p.heads + block.head) * p.time + block.query;
+  std::copy(lse, lse + block.queries, scratch.top);
   for (int64_t i = 0; i < block.queries; ++i) {
     const int64_t row = block.b * p.time + block.query + i;
     const int64_t offset = row * p.heads * p.dim + block.head * p.dim;
@@ -322,33 +409,41 @@ void fill_delta(const Problem& p, const GradTensors& t, const Block& block, Scra
   }
 }
 
-// All gradients of one key head and of the query heads that read it.
-void key_head_grad(const Problem& p, const GradTensors& t, const PackedHead& packed, int64_t b,
-                   int64_t kv_head, Scratch& scratch) {
+void pack_keys_and_values(const Problem& p, const GradTensors& t, const PackedHead& packed,
+                          int64_t b, int64_t kv_head) {
   for_key_blocks(p, [&](int64_t key, int64_t keys, int64_t offset) {
     const MatrixView k = p.packed(t.qkv, b, key, p.k_col(kv_head));
     const MatrixView v = p.packed(t.qkv, b, key, p.v_col(kv_head));
-    pack_right(*p.tensors, transposed(k), p.dim, keys, packed.k_transposed + offset);
-    pack_right(*p.tensors, transposed(v), p.dim, keys, packed.v + offset);
-    pack_right(*p.computed, k, keys, p.dim, packed.k + offset);
+    pack_left(*p.tensors, k, keys, p.dim, packed.k + offset);
+    pack_left(*p.tensors, v, keys, p.dim, packed.v + offset);
+    pack_left(*p.computed, transposed(k), p.dim, keys, packed.k_transposed + offset);
   });
+}
+
+// All gradients of one key head and of the query heads that read it.
+void key_head_grad(const Problem& p, const GradTensors& t, const PackedHead& packed, int64_t b,
+                   int64_t kv_head, Scratch& scratch) {
+  pack_keys_and_values(p, t, packed, b, kv_head);
   for (int64_t time = 0; time < p.time; ++time) {
     float* row = t.dqkv + (b * p.time + time) * p.width();
-    const auto clear = [&](int64_t col, int64_t n) { std::fill(row + col, row + col + n, 0.0f); };
-    clear(p.q_col(kv_head * p.group()), p.group() * p.dim);
-    clear(p.k_col(kv_head), p.dim);
-    clear(p.v_col(kv_head), p.dim);
+    for (float* part : {row + p.k_col(kv_head), row + p.v_col(kv_head)}) {
+      std::fill(part, part + p.dim, 0.0f);
+    }
   }
   for (int64_t head = kv_head * p.group(); head < (kv_head + 1) * p.group(); ++head) {
     for (int64_t query = 0; query < p.time; query += kQueries) {
       Block block{.b = b, .head = head, .query = query};
       block.queries = std::min(kQueries, p.time - query);
-      fill_delta(p, t, block, scratch);
-      pack_queries(p, t, block, scratch);
+      fetch_queries(p, t, block, scratch);
+      std::fill(scratch.sum, scratch.sum + p.dim * kTileStride, 0.0f);
       for (; block.key < query + block.queries; block.key += kKeys) {
         block.keys = std::min(kKeys, query + block.queries - block.key);
         attend_grad(p, t, packed, block, scratch);
       }
+      float* dq = t.dqkv + (b * p.time + query) * p.width() + p.q_col(head);
+      for_sum_rows(p, block, scratch, [&](int64_t i, int64_t col, int64_t n, const float* values) {
+        std::copy(values, values + n, dq + i * p.width() + col);
+      });
     }
   }
 }

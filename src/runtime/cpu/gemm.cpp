@@ -63,21 +63,51 @@ void pack_right(const GemmVariant& variant, const MatrixView& b, int64_t depth, 
   variant.pack_cols({b.data, element(b.dtype), b.col_stride, b.row_stride, cols, depth}, packed);
 }
 
-void multiply_packed(const GemmVariant& variant, const GemmShape& shape, PackedFactor a,
-                     PackedFactor b, float* c, int64_t c_stride, GemmMode mode) {
+namespace {
+
+// A factor by the floats from lane to lane of its panels' starts.
+struct Walk {
+  const float* data;
+  int64_t lane;
+};
+
+void multiply_panels(const GemmVariant& variant, void (*multiply)(const PanelProduct&),
+                     const GemmShape& shape, Walk a, Walk b, int64_t b_stride, float* c,
+                     int64_t c_stride, GemmMode mode) {
   // A panel of rows stays in the nearest cache while the columns pass by.
   for (int64_t row = 0; row < shape.rows; row += variant.panel_rows) {
     for (int64_t col = 0; col < shape.cols; col += variant.panel_cols) {
-      variant.multiply({.depth = shape.depth,
-                        .a = a.data + row * a.lane_floats,
-                        .b = b.data + col * b.lane_floats,
-                        .c = c + row * c_stride + col,
-                        .c_stride = c_stride,
-                        .rows = std::min(variant.panel_rows, shape.rows - row),
-                        .cols = std::min(variant.panel_cols, shape.cols - col),
-                        .add = mode == GemmMode::Add});
+      multiply({.depth = shape.depth,
+                .a = a.data + row * a.lane,
+                .b = b.data + col * b.lane,
+                .b_stride = b_stride,
+                .c = c + row * c_stride + col,
+                .c_stride = c_stride,
+                .rows = std::min(variant.panel_rows, shape.rows - row),
+                .cols = std::min(variant.panel_cols, shape.cols - col),
+                .add = mode == GemmMode::Add});
     }
   }
+}
+
+}  // namespace
+
+void multiply_packed(const GemmVariant& variant, const GemmShape& shape, PackedFactor a,
+                     PackedFactor b, float* c, int64_t c_stride, GemmMode mode) {
+  multiply_panels(variant, variant.multiply, shape, {a.data, a.lane_floats},
+                  {b.data, b.lane_floats}, variant.panel_cols, c, c_stride, mode);
+}
+
+void multiply_left_tile(const GemmVariant& variant, const GemmShape& shape, const float* a,
+                        PackedFactor b, float* c, int64_t c_stride, GemmMode mode) {
+  multiply_panels(variant, variant.multiply_tile, shape, {a, kTileStride}, {b.data, b.lane_floats},
+                  variant.panel_cols, c, c_stride, mode);
+}
+
+void multiply_right_tile(const GemmVariant& variant, const GemmShape& shape, PackedFactor a,
+                         const float* b, float* c, int64_t c_stride, GemmMode mode) {
+  multiply_panels(variant, variant.multiply, shape, {a.data, a.lane_floats}, {b, 1}, kTileStride, c,
+                  c_stride, mode);
 }
 
 }  // namespace weft

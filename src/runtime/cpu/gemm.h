@@ -14,6 +14,7 @@ namespace weft {
 inline constexpr int64_t kGemmDepth = 384;  // terms that are packed and summed at a time
 // A packed factor has this many lanes more at most: the widest panel that is not full.
 inline constexpr int64_t kGemmPadding = 32;
+inline constexpr int64_t kGemmPanelRows = 12;  // a multiple of every variant's panel_rows
 
 // Element (r, c) lies at data[r * row_stride + c * col_stride]; one of the strides is 1.
 struct MatrixView {
@@ -64,8 +65,13 @@ struct PackedFactor {
   int64_t lane_floats = 0;
 };
 
-// c = a * b, or c += a * b; c is row-major with `c_stride` floats from row to row.
+// c = a * b, or c += a * b; c is row-major with `c_stride` floats from row to row. Either factor
+// may be a tile instead: rows of kTileStride floats, as many as whole panels take.
 void multiply_packed(const GemmVariant& variant, const GemmShape& shape, PackedFactor a,
                      PackedFactor b, float* c, int64_t c_stride, GemmMode mode);
+void multiply_left_tile(const GemmVariant& variant, const GemmShape& shape, const float* a,
+                        PackedFactor b, float* c, int64_t c_stride, GemmMode mode);
+void multiply_right_tile(const GemmVariant& variant, const GemmShape& shape, PackedFactor a,
+                         const float* b, float* c, int64_t c_stride, GemmMode mode);
 
 }  // namespace weft

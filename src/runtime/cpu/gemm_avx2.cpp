@@ -36,8 +36,14 @@ struct Avx2 {
 }  // namespace
 
 const GemmVariant& gemm_avx2() {
-  static constexpr GemmVariant kVariant{
-      "avx2", 6, 16, 1, pack<Avx2, 6>, pack<Avx2, 16>, multiply<Avx2, 6, 2>};
+  static constexpr GemmVariant kVariant{"avx2",
+                                        6,
+                                        16,
+                                        1,
+                                        pack<Avx2, 6>,
+                                        pack<Avx2, 16>,
+                                        multiply<Avx2, PackedLeft<6>, 6>,
+                                        multiply<Avx2, TileLeft, 6>};
   return kVariant;
 }
 

@@ -34,8 +34,14 @@ struct Avx512 {
 }  // namespace
 
 const GemmVariant& gemm_avx512() {
-  static constexpr GemmVariant kVariant{
-      "avx512", 12, 32, 1, pack<Avx512, 12>, pack<Avx512, 32>, multiply<Avx512, 12, 2>};
+  static constexpr GemmVariant kVariant{"avx512",
+                                        12,
+                                        32,
+                                        1,
+                                        pack<Avx512, 12>,
+                                        pack<Avx512, 32>,
+                                        multiply<Avx512, PackedLeft<12>, 12>,
+                                        multiply<Avx512, TileLeft, 12>};
   return kVariant;
 }
 

@@ -75,14 +75,14 @@ void pack_pairs(const PackSource& source, float* packed) {
 void multiply_pairs(const PanelProduct& product) {
   PanelProduct halved = product;
   halved.depth = (product.depth + 1) / 2;
-  multiply<Pairs, 12, 2>(halved);
+  multiply<Pairs, PackedLeft<12>, 12>(halved);
 }
 
 }  // namespace
 
 const GemmVariant& gemm_avx512_bf16() {
-  static constexpr GemmVariant kVariant{"avx512_bf16", 12, 32, 2, pack_pairs<12>, pack_pairs<32>,
-                                        multiply_pairs};
+  static constexpr GemmVariant kVariant{
+      "avx512_bf16", 12, 32, 2, pack_pairs<12>, pack_pairs<32>, multiply_pairs, nullptr};
   return kVariant;
 }
 

@@ -201,12 +201,20 @@ void pack(const PackSource& source, float* packed) {
   }
 }
 
-// The first kRows rows of a panel that has kPanelRows. The sums stay in registers.
-template <class V, int kPanelRows, int kRows, int kVectors>
+// Where the left factor's element (row, p) lies: row * kRow + p * kDepth.
+template <int kPanelRows>
+struct PackedLeft {
+  static constexpr int64_t kRow = 1, kDepth = kPanelRows;
+};
+struct TileLeft {
+  static constexpr int64_t kRow = kTileStride, kDepth = 1;
+};
+
+// kRows rows and kVectors vectors of columns. The sums stay in registers.
+template <class V, class Left, int kRows, int kVectors>
 [[gnu::always_inline]] inline void multiply_rows(const PanelProduct& product, float* c,
                                                  int64_t c_stride, bool add) {
   using Reg = typename V::Reg;
-  constexpr int kCols = kVectors * V::kLanes;
   Reg sum[kRows][kVectors];
 #pragma GCC unroll 16
   for (int row = 0; row < kRows; ++row) {
@@ -221,12 +229,12 @@ template <class V, int kPanelRows, int kRows, int kVectors>
     for (int v = 0; v < kVectors; ++v) right[v] = V::load(b + v * V::kLanes);
 #pragma GCC unroll 16
     for (int row = 0; row < kRows; ++row) {
-      const Reg left = V::spread(a[row]);
+      const Reg left = V::spread(a[row * Left::kRow]);
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) sum[row][v] = V::multiply_add(left, right[v], sum[row][v]);
     }
-    a += kPanelRows;
-    b += kCols;
+    a += Left::kDepth;
+    b += product.b_stride;
   }
 #pragma GCC unroll 16
   for (int row = 0; row < kRows; ++row) {
@@ -238,24 +246,17 @@ template <class V, int kPanelRows, int kRows, int kVectors>
   }
 }
 
-// At the edge of a matrix whole vectors are computed aside and the part inside is taken over; of
-// the rows a third at a time is left out.
-template <class V, int kRows, int kVectors>
-void multiply(const PanelProduct& product) {
-  static_assert(kRows % 3 == 0);
+// Up to kRows rows and kVectors vectors. At the edge of a matrix all of them are computed aside and
+// the part inside is taken over.
+template <class V, class Left, int kRows, int kVectors>
+void multiply_part(const PanelProduct& product) {
   constexpr int kCols = kVectors * V::kLanes;
   if (product.rows == kRows && product.cols == kCols) {
-    return multiply_rows<V, kRows, kRows, kVectors>(product, product.c, product.c_stride,
-                                                    product.add);
+    return multiply_rows<V, Left, kRows, kVectors>(product, product.c, product.c_stride,
+                                                   product.add);
   }
   alignas(64) float whole[kRows * kCols];
-  if (product.rows <= kRows / 3) {
-    multiply_rows<V, kRows, kRows / 3, kVectors>(product, whole, kCols, false);
-  } else if (product.rows <= kRows / 3 * 2) {
-    multiply_rows<V, kRows, kRows / 3 * 2, kVectors>(product, whole, kCols, false);
-  } else {
-    multiply_rows<V, kRows, kRows, kVectors>(product, whole, kCols, false);
-  }
+  multiply_rows<V, Left, kRows, kVectors>(product, whole, kCols, false);
   for (int64_t row = 0; row < product.rows; ++row) {
     float* to = product.c + row * product.c_stride;
     const float* from = whole + row * kCols;
@@ -265,6 +266,24 @@ void multiply(const PanelProduct& product) {
       for (int64_t i = 0; i < product.cols; ++i) to[i] = from[i];
     }
   }
+}
+
+// Of a panel a third of the rows at a time and half of the columns are left out where they can be.
+template <class V, class Left, int kRows>
+void multiply(const PanelProduct& product) {
+  static_assert(kRows % 3 == 0);
+  constexpr int kThird = kRows / 3;
+  const bool narrow = product.cols <= V::kLanes;
+  if (product.rows <= kThird) {
+    return narrow ? multiply_part<V, Left, kThird, 1>(product)
+                  : multiply_part<V, Left, kThird, 2>(product);
+  }
+  if (product.rows <= 2 * kThird) {
+    return narrow ? multiply_part<V, Left, 2 * kThird, 1>(product)
+                  : multiply_part<V, Left, 2 * kThird, 2>(product);
+  }
+  return narrow ? multiply_part<V, Left, kRows, 1>(product)
+                : multiply_part<V, Left, kRows, 2>(product);
 }
 
 }  // namespace

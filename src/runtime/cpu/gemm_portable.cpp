@@ -40,8 +40,14 @@ struct Portable {
 }  // namespace
 
 const GemmVariant& gemm_portable() {
-  static constexpr GemmVariant kVariant{
-      "portable", 6, 8, 1, pack<Portable, 6>, pack<Portable, 8>, multiply<Portable, 6, 2>};
+  static constexpr GemmVariant kVariant{"portable",
+                                        6,
+                                        8,
+                                        1,
+                                        pack<Portable, 6>,
+                                        pack<Portable, 8>,
+                                        multiply<Portable, PackedLeft<6>, 6>,
+                                        multiply<Portable, TileLeft, 6>};
   return kVariant;
 }
 

@@ -20,11 +20,16 @@ struct PackSource {
   int64_t depth = 0;
 };
 
+// Floats from row to row of a tile: a small matrix in a thread's memory that is a factor as it is,
+// without being packed.
+inline constexpr int64_t kTileStride = 64;
+
 // c[rows][cols] = or += the product of one panel of each factor.
 struct PanelProduct {
   int64_t depth = 0;
   const float* a = nullptr;
   const float* b = nullptr;
+  int64_t b_stride = 0;  // floats from one step of the depth to the next
   float* c = nullptr;
   int64_t c_stride = 0;
   int64_t rows = 0;  // at most panel_rows
@@ -42,6 +47,8 @@ struct GemmVariant {
   void (*pack_rows)(const PackSource& source, float* packed) = nullptr;
   void (*pack_cols)(const PackSource& source, float* packed) = nullptr;
   void (*multiply)(const PanelProduct& product) = nullptr;
+  // The same with rows of a tile as the left factor; only where a float is one term.
+  void (*multiply_tile)(const PanelProduct& product) = nullptr;
 };
 
 // Each term is added by one fused multiply-add, in order of depth; without the instruction, by a

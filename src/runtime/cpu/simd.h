@@ -22,6 +22,8 @@ namespace weft {
 
 inline constexpr int kLanes = 16;
 typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float)), aligned(4), may_alias));
+typedef int32_t IntLanes __attribute__((vector_size(kLanes * sizeof(int32_t))));
+typedef uint32_t BitLanes __attribute__((vector_size(kLanes * sizeof(uint32_t))));
 
 // Sum of term(i) over i < n, where lanes(i) gives the sixteen terms from i on: lane l sums the
 // terms l, l + 16, l + 32, ... and the lanes are folded in halves.
@@ -65,28 +67,42 @@ template <class LaneTerms, class Term>
   return top.lane[0];
 }
 
+[[gnu::always_inline]] inline Lanes& lanes_at(float* data) {
+  return *reinterpret_cast<Lanes*>(data);
+}
+
+[[gnu::always_inline]] inline uint32_t bits_of(float x) {
+  return bits_from_f32(x);
+}
+[[gnu::always_inline]] inline BitLanes bits_of(Lanes x) {
+  return reinterpret_cast<BitLanes>(x);
+}
+[[gnu::always_inline]] inline float from_bits(uint32_t bits) {
+  return f32_from_bits(bits);
+}
+[[gnu::always_inline]] inline Lanes from_bits(BitLanes bits) {
+  return reinterpret_cast<Lanes>(bits);
+}
+
 // e^x within 1.1 ulp; 0 below -87.3, where the result would be subnormal; infinity above 88.72.
-[[gnu::always_inline]] inline float exp_f32(float x) {
+template <class F>
+[[gnu::always_inline]] inline F exp_f32(F x) {
   constexpr float kRound = 0x1.8p23f;  // adding it rounds to an integer, held in the low bits
-  constexpr float kLow = -87.3f, kHigh = 88.8f;
-  const float bounded = x < kLow ? kLow : (x > kHigh ? kHigh : x);
-  const float shifted = bounded * 0x1.715476p+0f + kRound;  // x / ln 2
-  const float n = shifted - kRound;
+  constexpr float kLow = -87.3f, kHigh = 0x1.62e42ep+6f;
+  const F shifted = x * 0x1.715476p+0f + kRound;  // x / ln 2
+  const F n = shifted - kRound;
   // ln 2 in two parts; the first has trailing zeros, so that n * part is exact.
-  const float r = (bounded - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;
-  float p = 1.0f / 5040;
-  p = p * r + 1.0f / 720;
-  p = p * r + 1.0f / 120;
-  p = p * r + 1.0f / 24;
-  p = p * r + 1.0f / 6;
-  p = p * r + 0.5f;
-  p = p * r * r + r + 1.0f;
-  // 2^n in two factors, since n reaches 128.
-  const uint32_t whole = bits_from_f32(shifted) - bits_from_f32(kRound);
-  const uint32_t half = static_cast<uint32_t>(static_cast<int32_t>(whole) >> 1);
-  const float value =
-      p * f32_from_bits((half + 127) << 23) * f32_from_bits((whole - half + 127) << 23);
-  return x < kLow ? 0.0f : value;
+  const F r = (x - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;
+  // (e^r - 1 - r) / r^2 with the smallest error of e^r between -ln 2 / 2 and ln 2 / 2: 3.1e-9.
+  F p = r * 0x1.6a2256p-10f + 0x1.123b02p-7f;
+  p = p * r + 0x1.5558f8p-5f;
+  p = p * r + 0x1.55549p-3f;
+  p = p * r + 0x1.fffffcp-2f;
+  p = p * (r * r) + r + 1.0f;
+  // Times 2^n: n is added to the exponent, which has room for it within the bounds.
+  const F value = from_bits(bits_of(p) + (bits_of(shifted) << 23));
+  const F above_low = x < kLow ? F{} : value;
+  return x <= kHigh ? above_low : x + __builtin_inff();  // a NaN stays one
 }
 
 // 1 / (1 + e^-x) within 2.5 ulp from -87 on; below, where the result is subnormal, 0 from -88.72

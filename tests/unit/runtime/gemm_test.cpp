@@ -122,6 +122,44 @@ TEST(Gemm, EveryVariantMultipliesEveryLayoutAndDtype) {
   }
 }
 
+// A tile with the values of a factor; the rest is NaN, which must not reach the product.
+std::vector<float> tile_of(const Factor& factor, int64_t rows, int64_t cols) {
+  std::vector<float> tile(static_cast<size_t>((rows + kGemmPadding) * kTileStride), NAN);
+  for (int64_t i = 0; i < rows * cols; ++i) {
+    tile[static_cast<size_t>(i / cols * kTileStride + i % cols)] =
+        factor.values[static_cast<size_t>(i)];
+  }
+  return tile;
+}
+
+TEST(Gemm, ATileIsAFactorAsItIs) {
+  constexpr Sizes kTiles[] = {{1, 1, 1}, {12, 32, 16}, {96, 16, 64}, {16, 64, 50}, {37, 20, 33}};
+  for (const GemmVariant* variant : variants()) {
+    if (variant->multiply_tile == nullptr) continue;
+    for (const Sizes& s : kTiles) {
+      SCOPED_TRACE(cat(variant->name, " ", s.rows, "x", s.cols, "x", s.depth));
+      const Factor a(s.rows, s.depth, DType::F32, false, 0);
+      const Factor b(s.depth, s.cols, DType::F32, false, 100000);
+      const std::vector<float> expected = product(*variant, s, a, b, GemmMode::Add);
+      const GemmShape shape{s.rows, s.cols, s.depth};
+
+      const Memory packed_b = aligned((s.cols + kGemmPadding) * s.depth);
+      pack_right(*variant, b.view, s.depth, s.cols, packed_b.get());
+      std::vector<float> c(expected.size(), 1.0f);
+      multiply_left_tile(*variant, shape, tile_of(a, s.rows, s.depth).data(),
+                         {packed_b.get(), s.depth}, c.data(), s.cols, GemmMode::Add);
+      EXPECT_EQ(c, expected);
+
+      const Memory packed_a = aligned((s.rows + kGemmPadding) * s.depth);
+      pack_left(*variant, a.view, s.rows, s.depth, packed_a.get());
+      c.assign(expected.size(), 1.0f);
+      multiply_right_tile(*variant, shape, {packed_a.get(), s.depth},
+                          tile_of(b, s.depth, s.cols).data(), c.data(), s.cols, GemmMode::Add);
+      EXPECT_EQ(c, expected);
+    }
+  }
+}
+
 TEST(Gemm, TheWidthOfVectorsDoesNotChangeBits) {
 #if defined(__x86_64__)
   if (!__builtin_cpu_supports("avx512f")) GTEST_SKIP() << "no AVX-512 on this machine";

@@ -44,6 +44,16 @@ TEST(Simd, ExpBeyondItsRange) {
   EXPECT_EQ(exp_f32(0.0f), 1.0f);
 }
 
+TEST(Simd, ExpOfLanesIsThatOfEachLane) {
+  const float values[kLanes] = {0,      -0.0f,  1,         -1,        88.72f, 88.73f,
+                                -87.3f, -87.4f, 1e-30f,    20.5f,     -20.5f, 0.34f,
+                                -0.35f, 3.14f,  kInfinity, -kInfinity};
+  const Lanes found = exp_f32(lanes_at(values));
+  for (int i = 0; i < kLanes; ++i) EXPECT_EQ(found[i], exp_f32(values[i])) << values[i];
+  EXPECT_TRUE(std::isnan(exp_f32(f32_from_bits(0x7f800001))));
+  EXPECT_TRUE(std::isnan(exp_f32(f32_from_bits(0xffffffff))));
+}
+
 TEST(Simd, SigmoidIsWithinItsError) {
   double worst = 0;
   for_floats(-87.0f, kInfinity, [&](float x) {
