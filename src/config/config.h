@@ -76,6 +76,7 @@ struct TrainingConfig {
   Precision mixed_precision_param = Precision::Float32;
   Precision mixed_precision_reduce = Precision::Float32;
   int64_t loss_chunks = 1;
+  bool document_mask = false;
   bool reduce_every_micro_batch = true;
   NonFinitePolicy nonfinite = NonFinitePolicy::Skip;
   int64_t nonfinite_limit = 3;
@@ -116,7 +117,7 @@ struct ParallelismConfig {
 struct ActivationCheckpointConfig {
   RecomputeMode mode = RecomputeMode::None;
   std::string selective_ac_option = "2";
-  std::vector<std::string> save_ops = {"matmul", "attention"};
+  std::vector<std::string> save_ops = {"matmul", "attention", "document_attention"};
   double memory_budget = 0.5;
 };
 

@@ -172,6 +172,11 @@ void add_training(Keys& keys) {
         {.doc = "Several token files instead of one, as \"path=weight\": each sample comes from "
                 "one of them, in proportion to the weights.",
          .effective_when = &kReadsFile});
+  s.add("document_mask", &C::document_mask,
+        {.doc = "Whether attention stays within documents, which end with the end token of the "
+                "token file, and positions count from the start of each, as if documents were not "
+                "packed into sequences.",
+         .effective_when = &kReadsFile});
   s.add("local_batch_size", &C::local_batch_size,
         {.doc = "Sequences of one micro-batch on one rank.", .range = kPositive});
   s.add("global_batch_size", &C::global_batch_size,

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "data/token_file.h"
@@ -66,5 +67,10 @@ class TokenSource {
   int64_t vocab_size_;
   double total_weight_ = 0;
 };
+
+// For every token of rows of seq_len its distance from the start of its document, or of the row
+// where the document starts before it. The token after an end token starts a document.
+std::vector<int32_t> document_positions(std::span<const int32_t> tokens, int64_t seq_len,
+                                        int32_t end_token);
 
 }  // namespace weft

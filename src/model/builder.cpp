@@ -38,8 +38,12 @@ ModelBuilder::ModelBuilder(const ModelSpec& spec, const BuildOptions& options)
     : graph_(graph_name(options.mode)),
       builder_(graph_),
       options_(options),
-      dropout_(options.mode == BuildMode::Train ? spec.dropout : 0) {
-  tokens_ = input("tokens", DType::I32, {options.batch, options.seq_len});
+      dropout_(options.mode == BuildMode::Train ? spec.dropout : 0),
+      heads_(spec.n_heads),
+      kv_heads_(spec.n_kv_heads) {
+  const Shape rows = {options.batch, options.seq_len};
+  tokens_ = input("tokens", DType::I32, rows);
+  if (options.documents) positions_ = input("positions", DType::I32, rows);
   if (dropout_ > 0) rng_ = input("rng", DType::I32, {4});
 }
 
@@ -59,6 +63,16 @@ Value* ModelBuilder::param(ParamInfo info) {
 Value* ModelBuilder::add(const OpDef& op, std::vector<Value*> operands,
                          std::initializer_list<NamedAttr> attrs, std::string_view name) {
   return builder_.add(op, std::move(operands), attrs, value_name(name))->result();
+}
+
+Value* ModelBuilder::attention(Value* qkv) {
+  std::vector<Value*> operands = {qkv};
+  if (positions_ != nullptr) operands.push_back(positions_);
+  if (rng_ != nullptr) operands.push_back(rng_);
+  const int64_t drawn = rng_ != nullptr ? stream("probabilities") : 0;
+  return add(positions_ != nullptr ? kDocumentAttention : kAttention, std::move(operands),
+             {{"heads", heads_}, {"kv_heads", kv_heads_}, {"dropout", dropout_}, {"stream", drawn}},
+             "mix");
 }
 
 Value* ModelBuilder::dropout(Value* x) {

@@ -19,6 +19,9 @@ class ModelBuilder {
 
   Value* tokens() const { return tokens_; }
 
+  // i32[batch,time], where every token stands in its document; nullptr: a sample is one document.
+  Value* positions() const { return positions_; }
+
   // i32[4] while training with dropout, else nullptr.
   Value* rng() const { return rng_; }
 
@@ -31,6 +34,10 @@ class ModelBuilder {
   // Adds a node and gives its first result, named after the module and `name` ("": the module).
   Value* add(const OpDef& op, std::vector<Value*> operands,
              std::initializer_list<NamedAttr> attrs = {}, std::string_view name = "");
+
+  // Causal attention over packed q, k and v, within documents and with dropout of probabilities
+  // where the model is built so.
+  Value* attention(Value* qkv);
 
   // Dropout at the model's rate; x itself where there is none.
   Value* dropout(Value* x);
@@ -49,8 +56,10 @@ class ModelBuilder {
   Builder builder_;
   BuildOptions options_;
   double dropout_;
+  int64_t heads_, kv_heads_;
   std::vector<ParamInfo> params_;
   Value* tokens_ = nullptr;
+  Value* positions_ = nullptr;
   Value* rng_ = nullptr;
 };
 

@@ -100,7 +100,9 @@ class Gpt2 {
     const Shape positions = {s_.max_seq_len, s_.dim};
     Value* wpe = m_.param(
         {"weight", positions, Init::Normal, kInitStd, whole("transformer.wpe.weight", positions)});
-    return m_.dropout(m_.add(kAddPositions, {x, wpe}));
+    if (m_.positions() == nullptr) return m_.dropout(m_.add(kAddPositions, {x, wpe}));
+    Value* rows = m_.add(kEmbedding, {m_.positions(), wpe}, {}, "rows");
+    return m_.dropout(m_.add(kAdd, {x, rows}));
   }
 
   Value* block(Value* x, int64_t layer) {
@@ -111,7 +113,7 @@ class Gpt2 {
     Value* y = norm(x, path + ".attention_norm", hf + ".ln_1");
     m_.enter(path + ".attention");
     y = project(y, {"wqkv", hf + ".attn.c_attn", s_.dim, 3 * s_.dim, kInitStd, "qkv"});
-    y = attend(y);
+    y = m_.attention(y);
     y = project(y, {"wo", hf + ".attn.c_proj", s_.dim, s_.dim, residual_std, "out"});
     y = m_.dropout(y);
     m_.enter(path);
@@ -125,18 +127,6 @@ class Gpt2 {
     y = m_.dropout(y);
     m_.enter(path);
     return m_.add(kAdd, {x, y}, {}, "out");
-  }
-
-  Value* attend(Value* qkv) {
-    if (m_.rng() == nullptr) {
-      return m_.add(kAttention, {qkv}, {{"heads", s_.n_heads}, {"kv_heads", s_.n_heads}}, "mix");
-    }
-    return m_.add(kAttention, {qkv, m_.rng()},
-                  {{"heads", s_.n_heads},
-                   {"kv_heads", s_.n_heads},
-                   {"dropout", s_.dropout},
-                   {"stream", m_.stream("probabilities")}},
-                  "mix");
   }
 
   Value* norm(Value* x, const std::string& path, const std::string& hf) {

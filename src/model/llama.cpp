@@ -118,7 +118,9 @@ class Llama {
                                          {hf + ".k_proj.weight", q, kv},
                                          {hf + ".v_proj.weight", q + kv, kv}};
     Value* y = project(x, "wqkv.", {q + 2 * kv, s_.dim}, kInitStd, rows, "qkv");
-    y = m_.add(kRope, {y},
+    std::vector<Value*> rotated = {y};
+    if (m_.positions() != nullptr) rotated.push_back(m_.positions());
+    y = m_.add(kRope, rotated,
                {{"heads", s_.n_heads + s_.n_kv_heads},
                 {"head_dim", s_.head_dim},
                 {"theta", s_.rope_theta},
@@ -127,7 +129,7 @@ class Llama {
                 {"high_freq_factor", s_.rope_scaling.high_freq_factor},
                 {"original_max_position", s_.rope_scaling.original_max_position}},
                "rope");
-    y = m_.add(kAttention, {y}, {{"heads", s_.n_heads}, {"kv_heads", s_.n_kv_heads}}, "mix");
+    y = m_.attention(y);
     const Shape shape = {s_.dim, q};
     return project(y, "wo.", shape, residual_std(), whole(hf + ".o_proj.weight", shape), "out");
   }

@@ -79,6 +79,7 @@ struct BuildOptions {
   int64_t batch = 1;
   int64_t seq_len = 1;
   BuildMode mode = BuildMode::Train;
+  bool documents = false;  // an input says where tokens stand in their documents
 };
 
 struct BuiltModel {

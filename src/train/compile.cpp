@@ -71,7 +71,8 @@ Compiled compile_for(const DeviceSpec& device, const Config& config, const Model
   compiled.device = device;
   const Mesh mesh = data_parallel_mesh(config, ranks);
   BuildOptions build{.batch = config.training.local_batch_size * ranks,
-                     .seq_len = config.training.seq_len};
+                     .seq_len = config.training.seq_len,
+                     .documents = config.training.document_mask};
   BuiltModel step = build_model(spec, build);
   compiled.params = step.params;
   compiled.reports = run_passes(step.graph, pipeline(), config, compiled.device,

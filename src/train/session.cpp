@@ -200,6 +200,13 @@ float Session::read_scalar(std::string_view name) const {
 void Session::write_batch(const Batch& batch) {
   executor_->write("tokens", batch.tokens.data(), bytes_of(batch.tokens));
   executor_->write("targets", batch.targets.data(), bytes_of(batch.targets));
+  if (!has_input("positions")) return;
+  std::vector<int32_t> positions = batch.positions;
+  const auto seq_len = static_cast<size_t>(config_.training.seq_len);
+  for (size_t i = positions.size(); i < batch.tokens.size(); ++i) {
+    positions.push_back(static_cast<int32_t>(i % seq_len));
+  }
+  executor_->write("positions", positions.data(), bytes_of(positions));
 }
 
 }  // namespace weft

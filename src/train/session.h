@@ -18,10 +18,12 @@
 
 namespace weft {
 
-// The tokens and targets of one micro-batch, batch x seq_len each. Targets below 0 do not count.
+// One micro-batch, batch x seq_len each. Targets below 0 do not count. Positions are those of the
+// tokens in their documents, for a plan that masks documents; empty: every sample is one document.
 struct Batch {
   std::vector<int32_t> tokens;
   std::vector<int32_t> targets;
+  std::vector<int32_t> positions = {};
 };
 
 // Fills a micro-batch: samples from `first_sample` of the step's global batch on.

@@ -37,6 +37,7 @@ double seconds_since(Clock::time_point start) {
 struct TrainingData {
   TokenSource train;
   std::optional<TokenSource> validation;
+  std::optional<int32_t> end_token;    // where documents are kept apart
   std::optional<Tokenizer> tokenizer;  // to be saved with the weights; read before the first step
 };
 
@@ -44,6 +45,22 @@ void check_same_tokenizer(const TokenFile& first, const TokenFile& other) {
   if (!first.info() || !other.info()) return;
   INPUT_CHECK(first.info()->tokenizer.hash == other.info()->tokenizer.hash, other.path(),
               ": made with another tokenizer than ", first.path(), "; prepare both alike");
+}
+
+// The token that ends a document, where documents are kept apart.
+std::optional<int32_t> end_token(const Config& config, const TokenFile& file) {
+  if (!config.training.document_mask) return std::nullopt;
+  INPUT_CHECK(file.info() && file.info()->end_token, file.path(),
+              ": no end token is recorded beside it, expected one for training.document_mask = "
+              "true; prepare the text with a tokenizer that has one, or name it by --end-token");
+  return static_cast<int32_t>(*file.info()->end_token);
+}
+
+void check_same_end_token(const Config& config, const TokenFile& first, const TokenFile& other) {
+  const std::optional<int32_t> expected = end_token(config, first);
+  const std::optional<int32_t> found = end_token(config, other);
+  INPUT_CHECK(found == expected, other.path(), ": documents end with token ", found.value_or(-1),
+              ", those of ", first.path(), " with ", expected.value_or(-1), "; prepare both alike");
 }
 
 // Weights that come with a tokenizer are of use for its ids alone.
@@ -67,15 +84,21 @@ TrainingData open_data(const Config& config, std::vector<WeightedFile> train,
       validation = TokenSource::synthetic(model.vocab_size);
     } else {
       TokenFile file = TokenFile::open(config.validation.dataset_path);
-      if (!train.empty()) check_same_tokenizer(train.front().file, file);
+      if (!train.empty()) {
+        check_same_tokenizer(train.front().file, file);
+        check_same_end_token(config, train.front().file, file);
+      }
       validation = TokenSource::file(std::move(file), seq_len, model.vocab_size);
     }
   }
-  if (train.empty()) return {TokenSource::synthetic(model.vocab_size), std::move(validation), {}};
+  if (train.empty()) {
+    return {TokenSource::synthetic(model.vocab_size), std::move(validation), {}, {}};
+  }
   std::optional<Tokenizer> tokenizer;
   const TokenFile& first = train.front().file;
   if (config.checkpoint.enable && first.info()) tokenizer = first.tokenizer();
-  return {TokenSource::mix(std::move(train), seq_len, model.vocab_size), std::move(validation),
+  const std::optional<int32_t> end = end_token(config, first);
+  return {TokenSource::mix(std::move(train), seq_len, model.vocab_size), std::move(validation), end,
           std::move(tokenizer)};
 }
 
@@ -84,6 +107,7 @@ std::vector<WeightedFile> open_training_files(const Config& config) {
   for (const TrainingFile& file : training_files(config)) {
     files.push_back({TokenFile::open(file.path), file.weight});
     check_same_tokenizer(files.front().file, files.back().file);
+    check_same_end_token(config, files.front().file, files.back().file);
   }
   const std::string& weights = config.checkpoint.initial_load_path;
   if (!files.empty() && !weights.empty()) check_tokenizer_of_weights(files.front().file, weights);
@@ -134,16 +158,22 @@ void size_batch(const Config& config, Batch& batch) {
   batch.targets.resize(size);
 }
 
-Batch make_batch(const Config& config, const TokenSource& source, int64_t step,
+void place_in_documents(const Config& config, const TrainingData& data, Batch& batch) {
+  if (!data.end_token) return;
+  batch.positions = document_positions(batch.tokens, config.training.seq_len, *data.end_token);
+}
+
+Batch make_batch(const Config& config, const TrainingData& data, int64_t step,
                  int64_t first_sample) {
   Batch batch;
   size_batch(config, batch);
-  source.batch({.seed = static_cast<uint64_t>(config.debug.seed),
-                .step = step,
-                .first_sample = first_sample,
-                .count = config.training.local_batch_size,
-                .seq_len = config.training.seq_len},
-               batch.tokens.data(), batch.targets.data());
+  data.train.batch({.seed = static_cast<uint64_t>(config.debug.seed),
+                    .step = step,
+                    .first_sample = first_sample,
+                    .count = config.training.local_batch_size,
+                    .seq_len = config.training.seq_len},
+                   batch.tokens.data(), batch.targets.data());
+  place_in_documents(config, data, batch);
   return batch;
 }
 
@@ -174,6 +204,7 @@ double run_validation(Run& run) {
            .seq_len = seq_len},
           batch.tokens.data() + s * seq_len, batch.targets.data() + s * seq_len);
     }
+    place_in_documents(config, run.data, batch);
     if ((i + 1) % slots == 0) sum += run.session.evaluate(batches);
   }
   return sum / static_cast<double>(config.validation.steps);
@@ -420,7 +451,7 @@ TrainResult train(const Config& config, const std::atomic<bool>& stop, Communica
   start.reset();
 
   BatchesAhead batches([&](int64_t step, int64_t first_sample) {
-    return make_batch(config, data.train, step, first_sample);
+    return make_batch(config, data, step, first_sample);
   });
   Run run{config, session, data, log ? &*log : nullptr, comm, &batches};
   LoopResult result = run_loop(run, stop);

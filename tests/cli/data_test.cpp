@@ -157,5 +157,33 @@ TEST(Data, TrainsOnAMixOfFiles) {
             "alike\n");
 }
 
+// Documents without an end token between them cannot be told apart.
+TEST(Data, KeepsDocumentsApart) {
+  const Workspace work;
+  const std::string mask = "--training.document_mask=true";
+  std::string lines;
+  for (int i = 0; i < 200; ++i) lines += R"({"text": "threads )" + std::to_string(i) + "\"}\n";
+  work.folder().write("lines.jsonl", lines);
+  work.run_ok({"data", "train-tokenizer", "lines.jsonl", "--vocab-size", "270", "--output",
+               "tokenizer.json"});
+  const std::vector<std::string> prepare = {"data", "prepare",     "lines.jsonl",   "--output",
+                                            "data", "--tokenizer", "tokenizer.json"};
+  work.run_ok(prepare);
+  const ProcessResult plain = work.train({});
+  const ProcessResult masked = work.train({mask});
+  ASSERT_EQ(masked.exit_code, 0) << masked.errors;
+  EXPECT_NE(masked.output, plain.output);
+
+  std::vector<std::string> without = prepare;
+  without.insert(without.end(), {"--end-token", "none"});
+  work.run_ok(without);
+  const ProcessResult refused = work.train({mask});
+  EXPECT_EQ(refused.exit_code, 65);
+  EXPECT_EQ(refused.errors,
+            "weft: data/train.bin: no end token is recorded beside it, expected one for "
+            "training.document_mask = true; prepare the text with a tokenizer that has one, or "
+            "name it by --end-token\n");
+}
+
 }  // namespace
 }  // namespace weft

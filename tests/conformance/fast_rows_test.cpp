@@ -52,7 +52,7 @@ constexpr FastCase kCases[] = {
     {"swiglu_grad", "dy: bf16[9,1032], x: bf16[9,2064] | dy: f32[5,72], x: f32[5,144]"},
     {"rope",
      "x: bf16[2,70,384]; heads=5, head_dim=64, theta=500000.0, factor=8.0, original_max_position=32 | "
-     "x: f32[1,33,160]; heads=4, head_dim=32, inverse=true"},
+     "x: f32[1,33,160]; heads=4, head_dim=32, inverse=true | x: bf16[2,70,384], positions: i32[2,70]; heads=5, head_dim=64"},
     {"attention",
      "qkv: bf16[2,128,576]; heads=3, kv_heads=3 | qkv: bf16[2,192,768]; heads=8, kv_heads=2 | "
      "qkv: bf16[1,256,768]; heads=4, kv_heads=1 | qkv: f16[1,64,384]; heads=1, kv_heads=1"},

@@ -50,6 +50,20 @@ double element(const Call& call, const std::string& name, size_t i, double z, ui
   return z;
 }
 
+// Where tokens stand in their documents, which are short in the first sample and longer in those
+// that follow.
+std::vector<double> document_positions(const TensorType& type, PhiloxKey key) {
+  const int64_t time = type.shape.at(1);
+  std::vector<double> positions;
+  for (int64_t i = 0; i < type.elements(); ++i) {
+    const int64_t sample = i / time;
+    const double draw = std::fabs(random_normal(key, 0, static_cast<uint64_t>(i)));
+    const bool starts = i % time == 0 || draw * std::pow(8.0, static_cast<double>(sample)) < 0.3;
+    positions.push_back(starts ? 0 : positions.back() + 1);
+  }
+  return positions;
+}
+
 const std::string& name_of(const Call& call, size_t operand) {
   const auto& specs = call.op->parsed().operands;
   return specs.at(std::min(operand, specs.size() - 1)).name;
@@ -109,6 +123,10 @@ std::vector<HostTensor> make_inputs(const Call& call, uint64_t round) {
   for (size_t operand = 0; operand < call.operands.size(); ++operand) {
     const TensorType& type = call.operands[operand];
     const PhiloxKey key = random_key(round, operand);
+    if (name_of(call, operand) == "positions") {
+      inputs.emplace_back(type, document_positions(type, key));
+      continue;
+    }
     std::vector<double> values(static_cast<size_t>(type.elements()));
     for (size_t i = 0; i < values.size(); ++i) {
       // The state of dropout comes to a fused chain under the name of its other operands.

@@ -31,6 +31,9 @@ const std::vector<Setting>& settings() {
        {"--model.name=llama", "--model.flavor=debug", "--model.n_layers=4", "--model.dim=64",
         "--model.n_heads=4", "--model.n_kv_heads=2", "--model.ffn_dim=96",
         "--model.vocab_size=128"}},
+      {"documents",
+       {"--model.name=gpt2", "--model.dropout=0.1", "--training.dataset=file",
+        "--training.dataset_path=none", "--training.document_mask=true"}},
   };
   return list;
 }

@@ -56,6 +56,15 @@ TEST_P(Elastic, RecomputeAndLargeBucketsKeepBits) {
   }
 }
 
+TEST_P(Elastic, DocumentsKeptApart) {
+  const Overrides documents = with(
+      kElastic,
+      {"--training.dataset=file", "--training.dataset_path=none", "--training.document_mask=true"});
+  const ShortRun one = short_run(documents);
+  EXPECT_NE(one, one_rank());
+  EXPECT_EQ(short_run_on_ranks(GetParam(), documents), one);
+}
+
 TEST_P(Elastic, MixedPrecision) {
   const int64_t ranks = GetParam();
   const Overrides bf16 = with(kElastic, {"--training.mixed_precision_param=bfloat16"});

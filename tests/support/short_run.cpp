@@ -14,6 +14,13 @@ namespace weft {
 
 namespace {
 
+// Makes a fifth of the tokens end tokens, so that samples hold several documents.
+void split_documents(int64_t seq_len, Batch& batch) {
+  constexpr int32_t kEnd = 0;
+  for (int32_t& token : batch.tokens) token = token % 5 == 0 ? kEnd : token;
+  batch.positions = document_positions(batch.tokens, seq_len, kEnd);
+}
+
 ShortRun run_rank(const PreparedRun& prepared, Communicator* comm, int64_t steps) {
   const Config& config = prepared.config;
   Session session(config, prepared.compiled, comm);
@@ -34,6 +41,7 @@ ShortRun run_rank(const PreparedRun& prepared, Communicator* comm, int64_t steps
                         .count = batch_size,
                         .seq_len = seq_len},
                        batch.tokens.data(), batch.targets.data());
+          if (config.training.document_mask) split_documents(seq_len, batch);
         });
     run.losses.push_back(result.loss);
     run.grad_norms.push_back(result.grad_norm);

@@ -29,6 +29,8 @@ constexpr const OpDef* kOps[] = {
     &kRope,
     &kAttention,
     &kAttentionGrad,
+    &kDocumentAttention,
+    &kDocumentAttentionGrad,
     &kEmbedding,
     &kEmbeddingGrad,
     &kAddPositions,

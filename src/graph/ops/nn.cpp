@@ -48,6 +48,11 @@ std::vector<Value*> vjp_rms_norm(Vjp& v) {
   return {node->result(0), node->result(1)};
 }
 
+// Where every token stands in its document: i32, one for each row of x.
+void require_positions(const Call& call, size_t i, const TensorType& x) {
+  require_type(call, i, DType::I32, leading_dims(x));
+}
+
 std::vector<TensorType> infer_rope(const Call& call) {
   const TensorType& x = call.type(0);
   const int64_t heads = call.int_attr("heads");
@@ -60,11 +65,14 @@ std::vector<TensorType> infer_rope(const Call& call) {
                " do not fit the width of x, ", x.shape[2]);
   call.require(call.double_attr("theta") > 0, "theta is ", format_double(call.double_attr("theta")),
                ", expected a positive number");
+  if (call.operands.size() > 1) require_positions(call, 1, x);
   return {x};
 }
 
 std::vector<Value*> vjp_rope(Vjp& v) {
-  Node* node = v.add(kRope, {only_grad(v)},
+  std::vector<Value*> operands = {only_grad(v)};
+  if (v.num_operands() > 1) operands.push_back(v.operand(1));
+  Node* node = v.add(kRope, operands,
                      {{"heads", v.attr("heads")},
                       {"head_dim", v.attr("head_dim")},
                       {"theta", v.attr("theta")},
@@ -74,7 +82,9 @@ std::vector<Value*> vjp_rope(Vjp& v) {
                       {"original_max_position", v.attr("original_max_position")},
                       {"inverse", !std::get<bool>(v.attr("inverse"))}},
                      0);
-  return {node->result()};
+  std::vector<Value*> grads(v.num_operands(), nullptr);
+  grads[0] = node->result();
+  return grads;
 }
 
 // Types that follow from packed q, k and v.
@@ -82,7 +92,8 @@ struct AttentionTypes {
   TensorType y, lse;
 };
 
-// Checks the packed operand, the attributes, and the random state that follows `rng` operands.
+// Checks the packed operand, the attributes, and the random state if there is an operand of that
+// number.
 AttentionTypes attention_types(const Call& call, size_t qkv_operand, size_t rng_operand) {
   const TensorType& qkv = call.type(qkv_operand);
   const int64_t heads = call.int_attr("heads");
@@ -107,18 +118,18 @@ AttentionTypes attention_types(const Call& call, size_t qkv_operand, size_t rng_
           statistics(qkv, {qkv.shape[0], heads, qkv.shape[1]})};
 }
 
-std::vector<TensorType> infer_attention_grad(const Call& call) {
-  const AttentionTypes types = attention_types(call, 1, 4);
+std::vector<TensorType> infer_attention_grad(const Call& call, size_t rng_operand) {
+  const AttentionTypes types = attention_types(call, 1, rng_operand);
   require_type(call, 0, types.y.dtype, types.y.shape);
   require_type(call, 2, types.y.dtype, types.y.shape);
   require_type(call, 3, types.lse.dtype, types.lse.shape);
   return {call.type(1)};
 }
 
-std::vector<Value*> vjp_attention(Vjp& v) {
+std::vector<Value*> vjp_attention(Vjp& v, const OpDef& grad) {
   std::vector<Value*> operands = {only_grad(v), v.operand(0), v.result(0), v.result(1)};
-  if (v.num_operands() > 1) operands.push_back(v.operand(1));
-  Node* node = v.add(kAttentionGrad, operands,
+  for (size_t i = 1; i < v.num_operands(); ++i) operands.push_back(v.operand(i));
+  Node* node = v.add(grad, operands,
                      {{"heads", v.attr("heads")},
                       {"kv_heads", v.attr("kv_heads")},
                       {"dropout", v.attr("dropout")},
@@ -247,23 +258,25 @@ constinit const OpDef kSwigluGrad{
 
 constinit const OpDef kRope{
     .signature =
-        "rope(x; heads: int, head_dim: int, theta = 10000.0, factor = 0.0, "
+        "rope(x, positions?; heads: int, head_dim: int, theta = 10000.0, factor = 0.0, "
         "low_freq_factor = 1.0, high_freq_factor = 4.0, original_max_position = 8192, "
         "inverse = false) -> y",
     .doc =
         "Rotary positions, rotate-half layout: the first `heads` heads of x [batch,time,width] "
-        "are rotated by position, the rest is copied. factor > 0 scales the frequencies as "
+        "are rotated by position, the rest is copied. Row t is at position t, or where `positions` "
+        "[batch,time] says. factor > 0 scales the frequencies as "
         "Llama 3.1 does; `inverse` rotates back, which is the gradient.",
     .traits = {.linear = true},
     .infer = infer_rope,
     .vjp = vjp_rope,
     .cost = [](const Call& call) { return per_element(call, 3); },
-    .sharding = "bTW -> bTW",
+    .sharding = "bTW, bT -> bTW",
     .samples =
         "x: f32[2,5,24]; heads=4, head_dim=4 | "
         "x: f32[1,7,16]; heads=2, head_dim=8, inverse=true | "
         "x: f32[2,3,64]; heads=1, head_dim=64, theta=500000.0, factor=8.0, "
         "original_max_position=32 | x: bf16[1,9,8]; heads=1, head_dim=8 | "
+        "x: f32[2,9,24], positions: i32[2,9]; heads=2, head_dim=8 | "
         "x: f32[2,131,96]; heads=5, head_dim=16",
 };
 
@@ -280,7 +293,7 @@ constinit const OpDef kAttention{
       const AttentionTypes types = attention_types(call, 0, 1);
       return {types.y, types.lse};
     },
-    .vjp = vjp_attention,
+    .vjp = [](Vjp& v) { return vjp_attention(v, kAttentionGrad); },
     .cost = [](const Call& call) { return cost_attention(call, 0, 2); },
     .sharding = "bTW, R -> bTV, bHT",
     .samples =
@@ -296,7 +309,7 @@ constinit const OpDef kAttentionGrad{
         "stream = 0) -> dqkv",
     .doc = "Gradient of attention; the probabilities are made again from lse.",
     .traits = {.differentiable = false, .matmul = true},
-    .infer = infer_attention_grad,
+    .infer = [](const Call& call) { return infer_attention_grad(call, 4); },
     .cost = [](const Call& call) { return cost_attention(call, 1, 5); },
     .sharding = "bTV, bTW, bTV, bHT, R -> bTW",
     .samples =
@@ -308,6 +321,57 @@ constinit const OpDef kAttentionGrad{
         "kv_heads=1 | "
         "dy: f32[2,131,64], qkv: f32[2,131,128], y: f32[2,131,64], lse: f32[2,4,131], rng: i32[4]; "
         "heads=4, kv_heads=2, dropout=0.1, stream=5",
+};
+
+constinit const OpDef kDocumentAttention{
+    .signature =
+        "document_attention(qkv, positions, rng?; heads: int, kv_heads: int, dropout = 0.0, "
+        "stream = 0) -> y, lse",
+    .doc =
+        "Attention between tokens of the same document: the keys of row t are those from row "
+        "t - positions[b,t] to t. Otherwise as attention.",
+    .traits = {.matmul = true},
+    .infer = [](const Call& call) -> std::vector<TensorType> {
+      const AttentionTypes types = attention_types(call, 0, 2);
+      require_positions(call, 1, call.type(0));
+      return {types.y, types.lse};
+    },
+    .vjp = [](Vjp& v) { return vjp_attention(v, kDocumentAttentionGrad); },
+    .cost = [](const Call& call) { return cost_attention(call, 0, 2); },
+    .sharding = "bTW, bT, R -> bTV, bHT",
+    .samples =
+        "qkv: f32[2,7,24], positions: i32[2,7]; heads=4, kv_heads=2 | "
+        "qkv: f32[2,6,12], positions: i32[2,6], rng: i32[4]; heads=2, kv_heads=1, dropout=0.25, "
+        "stream=11 | qkv: bf16[1,9,24], positions: i32[1,9]; heads=1, kv_heads=1 | "
+        "qkv: f32[3,331,32], positions: i32[3,331]; heads=2, kv_heads=1 | "
+        "qkv: f32[2,131,128], positions: i32[2,131], rng: i32[4]; heads=4, kv_heads=2, "
+        "dropout=0.1, stream=5",
+};
+
+constinit const OpDef kDocumentAttentionGrad{
+    .signature =
+        "document_attention_grad(dy, qkv, y, lse, positions, rng?; heads: int, kv_heads: int, "
+        "dropout = 0.0, stream = 0) -> dqkv",
+    .doc = "Gradient of document_attention.",
+    .traits = {.differentiable = false, .matmul = true},
+    .infer =
+        [](const Call& call) {
+          std::vector<TensorType> types = infer_attention_grad(call, 5);
+          require_positions(call, 4, call.type(1));
+          return types;
+        },
+    .cost = [](const Call& call) { return cost_attention(call, 1, 5); },
+    .sharding = "bTV, bTW, bTV, bHT, bT, R -> bTW",
+    .samples =
+        "dy: f32[2,7,12], qkv: f32[2,7,24], y: f32[2,7,12], lse: f32[2,4,7], positions: i32[2,7]; "
+        "heads=4, kv_heads=2 | dy: f32[2,6,6], qkv: f32[2,6,12], y: f32[2,6,6], "
+        "lse: f32[2,2,6], positions: i32[2,6], rng: i32[4]; heads=2, kv_heads=1, dropout=0.25, "
+        "stream=11 | dy: bf16[1,9,8], qkv: bf16[1,9,24], y: bf16[1,9,8], lse: f32[1,1,9], "
+        "positions: i32[1,9]; heads=1, kv_heads=1 | "
+        "dy: f32[3,331,16], qkv: f32[3,331,32], y: f32[3,331,16], lse: f32[3,2,331], "
+        "positions: i32[3,331]; heads=2, kv_heads=1 | "
+        "dy: f32[2,131,64], qkv: f32[2,131,128], y: f32[2,131,64], lse: f32[2,4,131], "
+        "positions: i32[2,131], rng: i32[4]; heads=4, kv_heads=2, dropout=0.1, stream=5",
 };
 
 }  // namespace weft

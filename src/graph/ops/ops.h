@@ -19,7 +19,7 @@ extern const OpDef kSplitTime, kJoinTime, kAddInPlace;
 
 // ops/nn.cpp: norms, positions, attention, feed-forward gates.
 extern const OpDef kLayerNorm, kLayerNormGrad, kRmsNorm, kRmsNormGrad, kSwiglu, kSwigluGrad, kRope,
-    kAttention, kAttentionGrad;
+    kAttention, kAttentionGrad, kDocumentAttention, kDocumentAttentionGrad;
 
 // ops/training.cpp: embedding, loss, gradient norm, update.
 extern const OpDef kEmbedding, kEmbeddingGrad, kAddPositions, kAddPositionsGrad, kCrossEntropy,

@@ -2,7 +2,8 @@
 // leave a thread's scratch memory. A block of scores is a tile: a row for each key and a column for
 // each query, so that maxima, sums and exponentials run over vectors of queries and the tile is a
 // factor of the next product as it is. The forward keeps a running maximum and sum for each query;
-// the backward makes the probabilities again from the saved lse. Forward tasks are blocks of
+// the backward makes the probabilities again from the saved lse. Blocks of keys that no query of a
+// block sees, as they belong to other documents, are passed over. Forward tasks are blocks of
 // queries of one head; backward tasks are key heads with all the query heads that read them, so
 // that nothing is summed across threads.
 #include <cmath>
@@ -43,6 +44,7 @@ struct Scratch {
   float shrink[kQueries];
   float delta[kQueries];
   float row[2 * kMaxHeadDim];
+  int32_t first_keys[kQueries];
 };
 static_assert(sizeof(Scratch) <= ThreadTeam::kScratchFloats * sizeof(float));
 
@@ -51,11 +53,16 @@ struct Problem {
   float scale = 1;
   bool drop = false;
   Dropout dropout;
+  const int32_t* positions = nullptr;  // of tokens in their documents; null: samples are documents
 
   // For products of two tensors, and for those with what a thread computed.
   const GemmVariant* tensors = nullptr;
   const GemmVariant* computed = nullptr;
 
+  // The first key that a query sees; never less than that of the query before.
+  int64_t first_key(int64_t b, int64_t query) const {
+    return positions == nullptr ? 0 : query - positions[b * time + query];
+  }
   int64_t width() const { return (heads + 2 * kv_heads) * dim; }
   int64_t group() const { return heads / kv_heads; }
   // First columns of a head's q, k and v in a row of qkv.
@@ -71,22 +78,30 @@ struct Problem {
   }
 };
 
-Problem problem_of(const Launch& launch, size_t qkv, size_t rng) {
+// Which operands are which; positions 0 stands for none.
+struct Places {
+  size_t qkv = 0, rng = 0, positions = 0;
+};
+
+Problem problem_of(const Launch& launch, const Places& places) {
   const Call& call = *launch.call;
-  const Shape& shape = launch.operands.at(qkv).shape;
+  const Tensor& qkv = launch.operands.at(places.qkv);
+  const Shape& shape = qkv.shape;
   Problem p;
   p.batch = shape[0];
   p.time = shape[1];
   p.heads = call.int_attr("heads");
   p.kv_heads = call.int_attr("kv_heads");
   p.dim = shape[2] / (p.heads + 2 * p.kv_heads);
-  const DType dtype = launch.operands.at(qkv).dtype;
-  p.tensors = &gemm_variant(dtype, dtype);
-  p.computed = &gemm_variant(DType::F32, dtype);
+  p.tensors = &gemm_variant(qkv.dtype, qkv.dtype);
+  p.computed = &gemm_variant(DType::F32, qkv.dtype);
   p.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(p.dim)));
   const double rate = call.double_attr("dropout");
   p.drop = rate > 0;
-  if (p.drop) p.dropout = make_dropout(launch.operands.at(rng), call.int_attr("stream"), rate);
+  if (p.drop) {
+    p.dropout = make_dropout(launch.operands.at(places.rng), call.int_attr("stream"), rate);
+  }
+  if (places.positions > 0) p.positions = launch.operands.at(places.positions).as<int32_t>();
   return p;
 }
 
@@ -95,6 +110,7 @@ struct Block {
   int64_t b = 0, head = 0;
   int64_t query = 0, queries = 0;
   int64_t key = 0, keys = 0;
+  const int32_t* first_keys = nullptr;  // that each query sees; null: all see key 0
 
   // Keys that at least one of `n` queries from query `i` of the block on may see.
   int64_t visible(int64_t i, int64_t n) const {
@@ -110,17 +126,31 @@ void for_groups(const Block& block, const Fn& fn) {
   }
 }
 
-// Sixteen columns of a tile. Query j of them sees the rows up to `first` + j; `rows` are those that
-// at least one sees.
+// Begins with the first block of keys that a block of queries sees.
+void begin_keys(const Problem& p, Block& block, Scratch& scratch) {
+  if (p.positions == nullptr) return;
+  for (int64_t i = 0; i < kQueries; ++i) {
+    const int64_t query = block.query + std::min(i, block.queries - 1);
+    scratch.first_keys[i] = static_cast<int32_t>(p.first_key(block.b, query));
+  }
+  block.first_keys = scratch.first_keys;
+  block.key = scratch.first_keys[0] / kKeys * kKeys;
+}
+
+// Sixteen columns of a tile. Query j of them sees the rows up to `first` + j, and those alone from
+// first_keys[j] - key on; `rows` are those that at least one sees.
 struct Column {
   float* data;
-  int64_t first, rows, keys;
+  int64_t first, rows, key, keys;
+  const int32_t* first_keys;
 
   Column(float* tile, const Block& block, int64_t i)
       : data(tile + i),
         first(block.query + i - block.key),
         rows(block.visible(i, kLanes)),
-        keys(block.keys) {}
+        key(block.key),
+        keys(block.keys),
+        first_keys(block.first_keys == nullptr ? nullptr : block.first_keys + i) {}
 
   Lanes& row(int64_t k) const { return lanes_at(data + k * kTileStride); }
   void clear_rest() const {
@@ -136,6 +166,13 @@ struct Column {
     const IntLanes seen = lane >= static_cast<int32_t>(k - s.first);
     s.row(k) = seen ? s.row(k) : Lanes{} - __builtin_inff();
   }
+  if (s.first_keys == nullptr) return;
+  IntLanes hidden;
+  for (int i = 0; i < kLanes; ++i) hidden[i] = s.first_keys[i] - static_cast<int32_t>(s.key);
+  for (int64_t k = 0; k < std::min<int64_t>(s.rows, hidden[kLanes - 1]); ++k) {
+    const IntLanes seen = hidden <= static_cast<int32_t>(k);
+    s.row(k) = seen ? s.row(k) : Lanes{} - __builtin_inff();
+  }
 }
 
 // Scores become exp(scale * score - maximum), with the maximum and the sum of those before them.
@@ -148,14 +185,16 @@ WEFT_CLONES void softmax_column(const Column& s, float scale, float* top, float*
     const Lanes next = s.row(k) * scale;
     most = next > most ? next : most;
   }
+  // A query whose document has not begun yet has no maximum.
+  const Lanes shift = most > Lanes{} - __builtin_inff() ? most : Lanes{};
   Lanes sum{};
   for (int64_t k = 0; k < s.rows; ++k) {
-    const Lanes value = exp_f32(s.row(k) * scale - most);
+    const Lanes value = exp_f32(s.row(k) * scale - shift);
     s.row(k) = value;
     sum += value;
   }
   s.clear_rest();
-  const Lanes less = exp_f32(before - most);
+  const Lanes less = exp_f32(before - shift);
   lanes_at(shrink) = less;
   lanes_at(total) = lanes_at(total) * less + sum;
   lanes_at(top) = most;
@@ -299,6 +338,7 @@ void attend_all(const Problem& p, const PackedHead& packed, Block block, Scratch
   std::fill(scratch.top, scratch.top + kQueries, -std::numeric_limits<float>::infinity());
   std::fill(scratch.total, scratch.total + kQueries, 0.0f);
   std::fill(scratch.sum, scratch.sum + p.dim * kTileStride, 0.0f);
+  begin_keys(p, block, scratch);
   for (; block.key < block.query + block.queries; block.key += kKeys) {
     block.keys = std::min(kKeys, block.query + block.queries - block.key);
     attend(p, packed, block, scratch);
@@ -308,8 +348,7 @@ void attend_all(const Problem& p, const PackedHead& packed, Block block, Scratch
   scale_columns(inverse, p.dim, scratch.sum);
 }
 
-void launch_attention(const Launch& launch) {
-  const Problem p = problem_of(launch, 0, 1);
+void forward(const Launch& launch, const Problem& p) {
   const Tensor& qkv = launch.operands[0];
   const Tensor& y = launch.results.at(0);
   float* lse = launch.results.at(1).as<float>();
@@ -436,6 +475,7 @@ void key_head_grad(const Problem& p, const GradTensors& t, const PackedHead& pac
       block.queries = std::min(kQueries, p.time - query);
       fetch_queries(p, t, block, scratch);
       std::fill(scratch.sum, scratch.sum + p.dim * kTileStride, 0.0f);
+      begin_keys(p, block, scratch);
       for (; block.key < query + block.queries; block.key += kKeys) {
         block.keys = std::min(kKeys, query + block.queries - block.key);
         attend_grad(p, t, packed, block, scratch);
@@ -448,8 +488,7 @@ void key_head_grad(const Problem& p, const GradTensors& t, const PackedHead& pac
   }
 }
 
-void launch_attention_grad(const Launch& launch) {
-  const Problem p = problem_of(launch, 1, 4);
+void backward(const Launch& launch, const Problem& p) {
   const Tensor& dqkv = launch.results.at(0);
   constexpr int64_t kFactors = 3;
   float* widened = static_cast<float*>(launch.workspace) +
@@ -465,6 +504,19 @@ void launch_attention_grad(const Launch& launch) {
   team(launch).run(rows, [&](int64_t row) {
     store(dqkv, row * p.width(), p.width(), tensors.dqkv + row * p.width());
   });
+}
+
+void launch_attention(const Launch& launch) {
+  forward(launch, problem_of(launch, {.qkv = 0, .rng = 1}));
+}
+void launch_attention_grad(const Launch& launch) {
+  backward(launch, problem_of(launch, {.qkv = 1, .rng = 4}));
+}
+void launch_document_attention(const Launch& launch) {
+  forward(launch, problem_of(launch, {.qkv = 0, .rng = 2, .positions = 1}));
+}
+void launch_document_attention_grad(const Launch& launch) {
+  backward(launch, problem_of(launch, {.qkv = 1, .rng = 5, .positions = 4}));
 }
 
 // Bytes of the packed heads.
@@ -487,7 +539,7 @@ int64_t attention_grad_workspace(const Call& call) {
   return packed_bytes(call, 1, 3) + widened;
 }
 
-Decision supports_attention_at(const Call& call, size_t qkv) {
+Decision supports_at(const Call& call, size_t qkv) {
   Decision decision = supports_cpu_dtypes(call);
   const int64_t parts = call.int_attr("heads") + 2 * call.int_attr("kv_heads");
   const int64_t dim = call.type(qkv).shape.at(2) / parts;
@@ -497,14 +549,24 @@ Decision supports_attention_at(const Call& call, size_t qkv) {
   return decision;
 }
 
+Decision supports_attention(const Call& call) {
+  return supports_at(call, 0);
+}
+Decision supports_attention_grad(const Call& call) {
+  return supports_at(call, 1);
+}
+
 }  // namespace
 
 std::span<const Kernel> cpu_attention_kernels() {
   static const Kernel rows[] = {
-      {"attention", "blocks", [](const Call& call) { return supports_attention_at(call, 0); },
-       attention_workspace, launch_attention},
-      {"attention_grad", "blocks", [](const Call& call) { return supports_attention_at(call, 1); },
-       attention_grad_workspace, launch_attention_grad},
+      {"attention", "blocks", supports_attention, attention_workspace, launch_attention},
+      {"attention_grad", "blocks", supports_attention_grad, attention_grad_workspace,
+       launch_attention_grad},
+      {"document_attention", "blocks", supports_attention, attention_workspace,
+       launch_document_attention},
+      {"document_attention_grad", "blocks", supports_attention_grad, attention_grad_workspace,
+       launch_document_attention_grad},
   };
   return rows;
 }

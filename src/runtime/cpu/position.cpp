@@ -78,6 +78,7 @@ void launch_rope(const Launch& launch) {
   const int64_t width = x.shape.at(2);
   const int64_t heads = launch.call->int_attr("heads");
   const int64_t head_dim = launch.call->int_attr("head_dim");
+  const int32_t* given = launch.operands.size() > 1 ? launch.operands[1].as<int32_t>() : nullptr;
   float* table = static_cast<float*>(launch.workspace);
   fill_rope_table(launch, positions, table);
   const int64_t rows = row_count(x.shape);
@@ -86,7 +87,8 @@ void launch_rope(const Launch& launch) {
     for (int64_t row = tile * step; row < std::min(rows, (tile + 1) * step); ++row) {
       const float* from = load(x, row * width, width, scratch);
       float* to = place(y, row * width, scratch + width);
-      const float* cosine = table + row % positions * head_dim;
+      const int64_t position = given != nullptr ? given[row] : row % positions;
+      const float* cosine = table + position * head_dim;
       for (int64_t h = 0; h < heads; ++h) {
         rotate(from + h * head_dim, cosine, cosine + head_dim / 2, head_dim / 2, to + h * head_dim);
       }

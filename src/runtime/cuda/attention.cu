@@ -17,7 +17,7 @@ __global__ void attention(AttentionShape shape, Elements y, float* lse) {
   for (int64_t d = threadIdx.x; d < shape.dim; d += blockDim.x) sum[d] = 0;
   float maximum = -INFINITY;
   float total = 0;
-  for (int64_t j0 = 0; j0 <= row.i; j0 += blockDim.x) {
+  for (int64_t j0 = shape.first_key(row.b, row.i); j0 <= row.i; j0 += blockDim.x) {
     const int64_t j = j0 + threadIdx.x;
     const bool visible = j <= row.i;
     const float score = visible ? shape.score(row.b, row.h, row.i, j) : -INFINITY;
@@ -44,15 +44,20 @@ __global__ void attention(AttentionShape shape, Elements y, float* lse) {
   if (threadIdx.x == 0) lse[blockIdx.x] = maximum + logf(total);
 }
 
+void forward(const Launch& launch, const AttentionShape& shape) {
+  const int64_t rows = launch.results.at(1).elements();
+  attention<<<blocks_for(rows, 1), kAttentionThreads, 0, stream_of(launch)>>>(
+      shape, elements(launch.results.at(0)), launch.results.at(1).as<float>());
+}
+
 }  // namespace
 
 void launch_attention(const Launch& launch) {
-  const Tensor& qkv = launch.operands.at(0);
-  const int32_t* rng = launch.operands.size() > 1 ? launch.operands[1].as<int32_t>() : nullptr;
-  const AttentionShape shape = attention_shape(launch, qkv, rng);
-  const int64_t rows = qkv.shape.at(0) * shape.heads * shape.length;
-  attention<<<blocks_for(rows, 1), kAttentionThreads, 0, stream_of(launch)>>>(
-      shape, elements(launch.results.at(0)), launch.results.at(1).as<float>());
+  forward(launch, attention_shape(launch, {.qkv = 0, .rng = 1}));
+}
+
+void launch_document_attention(const Launch& launch) {
+  forward(launch, attention_shape(launch, {.qkv = 0, .rng = 2, .positions = 1}));
 }
 
 }  // namespace weft::cuda

@@ -19,6 +19,7 @@ struct AttentionShape {
   int64_t dim = 0;
   float scale = 0;
   Dropout dropout;
+  const int32_t* positions = nullptr;  // of tokens in their documents; null: samples are documents
 
   __device__ int64_t row(int64_t b, int64_t i) const {
     return (b * length + i) * (heads + 2 * kv_heads) * dim;
@@ -34,6 +35,10 @@ struct AttentionShape {
   // First element of a head at position i in y or dy.
   __device__ int64_t y_at(int64_t b, int64_t h, int64_t i) const {
     return ((b * length + i) * heads + h) * dim;
+  }
+  // The first key that query i sees; never less than that of the query before.
+  __device__ int64_t first_key(int64_t b, int64_t i) const {
+    return positions == nullptr ? 0 : i - positions[b * length + i];
   }
   __device__ int64_t group(int64_t h) const { return h / (heads / kv_heads); }
 
@@ -51,9 +56,15 @@ struct AttentionShape {
   }
 };
 
-// Reads shapes and attributes of attention or attention_grad.
-inline AttentionShape attention_shape(const Launch& launch, const Tensor& qkv, const int32_t* rng) {
+// Which operands are which; positions 0 stands for none.
+struct AttentionPlaces {
+  size_t qkv = 0, rng = 0, positions = 0;
+};
+
+// Reads shapes and attributes of an attention or its gradient.
+inline AttentionShape attention_shape(const Launch& launch, const AttentionPlaces& places) {
   const Call& call = *launch.call;
+  const Tensor& qkv = launch.operands.at(places.qkv);
   AttentionShape shape;
   shape.qkv = elements(qkv);
   shape.length = qkv.shape.at(1);
@@ -62,7 +73,11 @@ inline AttentionShape attention_shape(const Launch& launch, const Tensor& qkv, c
   shape.dim = qkv.shape.at(2) / (shape.heads + 2 * shape.kv_heads);
   shape.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.dim)));
   const double rate = call.double_attr("dropout");
-  if (rng != nullptr && rate > 0) shape.dropout = make_dropout(rng, rate, call.int_attr("stream"));
+  if (rate > 0) {
+    const auto* rng = launch.operands.at(places.rng).as<int32_t>();
+    shape.dropout = make_dropout(rng, rate, call.int_attr("stream"));
+  }
+  if (places.positions > 0) shape.positions = launch.operands.at(places.positions).as<int32_t>();
   return shape;
 }
 

@@ -53,7 +53,7 @@ __global__ void attention_grad_q(AttentionGradArgs args) {
   }
   const float delta = block_sum(product);
   if (threadIdx.x == 0) args.delta[blockIdx.x] = delta;
-  for (int64_t j0 = 0; j0 <= row.i; j0 += blockDim.x) {
+  for (int64_t j0 = shape.first_key(row.b, row.i); j0 <= row.i; j0 += blockDim.x) {
     const int64_t j = j0 + threadIdx.x;
     ds[threadIdx.x] = j <= row.i ? pair_weights(args, row.b, row.h, row.i, j, delta).ds : 0.0f;
     __syncthreads();
@@ -80,8 +80,10 @@ __global__ void attention_grad_kv(AttentionGradArgs args) {
   const int64_t per_group = shape.heads / shape.kv_heads;
   for (int64_t h = key.h * per_group; h < (key.h + 1) * per_group; ++h) {
     for (int64_t i0 = key.i; i0 < shape.length; i0 += blockDim.x) {
+      if (shape.first_key(key.b, i0) > key.i) break;  // the document has ended
       const int64_t i = i0 + threadIdx.x;
-      if (i < shape.length) {
+      pair[threadIdx.x] = {0, 0};
+      if (i < shape.length && shape.first_key(key.b, i) <= key.i) {
         pair[threadIdx.x] =
             pair_weights(args, key.b, h, i, key.i, args.delta[args.row(key.b, h, i)]);
       }
@@ -103,23 +105,29 @@ __global__ void attention_grad_kv(AttentionGradArgs args) {
   }
 }
 
-}  // namespace
-
-void launch_attention_grad(const Launch& launch) {
-  const Tensor& qkv = launch.operands.at(1);
-  const int32_t* rng = launch.operands.size() > 4 ? launch.operands[4].as<int32_t>() : nullptr;
+void backward(const Launch& launch, const AttentionShape& shape) {
   AttentionGradArgs args;
-  args.shape = attention_shape(launch, qkv, rng);
+  args.shape = shape;
   args.dy = elements(launch.operands.at(0));
   args.y = elements(launch.operands.at(2));
   args.dqkv = elements(launch.results.at(0));
   args.lse = launch.operands.at(3).as<float>();
   args.delta = static_cast<float*>(launch.workspace);
-  const int64_t positions = qkv.shape.at(0) * args.shape.length;
-  attention_grad_q<<<blocks_for(positions * args.shape.heads, 1), kAttentionThreads, 0,
-                     stream_of(launch)>>>(args);
-  attention_grad_kv<<<blocks_for(positions * args.shape.kv_heads, 1), kAttentionThreads, 0,
+  const int64_t rows = launch.operands.at(1).shape.at(0) * shape.length;
+  attention_grad_q<<<blocks_for(rows * shape.heads, 1), kAttentionThreads, 0, stream_of(launch)>>>(
+      args);
+  attention_grad_kv<<<blocks_for(rows * shape.kv_heads, 1), kAttentionThreads, 0,
                       stream_of(launch)>>>(args);
+}
+
+}  // namespace
+
+void launch_attention_grad(const Launch& launch) {
+  backward(launch, attention_shape(launch, {.qkv = 1, .rng = 4}));
+}
+
+void launch_document_attention_grad(const Launch& launch) {
+  backward(launch, attention_shape(launch, {.qkv = 1, .rng = 5, .positions = 4}));
 }
 
 }  // namespace weft::cuda

@@ -51,6 +51,8 @@ constexpr NamedLaunch kLaunches[] = {
     {"plain_attention", launch_attention},
     {"cudnn_attention_grad", launch_cudnn_attention_grad},
     {"plain_attention_grad", launch_attention_grad},
+    {"plain_document_attention", launch_document_attention},
+    {"plain_document_attention_grad", launch_document_attention_grad},
     {"vector_embedding", launch_vector_embedding},
     {"plain_embedding", launch_embedding},
     {"ordered_embedding_grad", launch_ordered_embedding_grad},

@@ -35,6 +35,8 @@ void launch_rope(const Launch& launch);
 void launch_table_rope(const Launch& launch);
 void launch_attention(const Launch& launch);
 void launch_attention_grad(const Launch& launch);
+void launch_document_attention(const Launch& launch);
+void launch_document_attention_grad(const Launch& launch);
 void launch_cudnn_attention(const Launch& launch);
 void launch_cudnn_attention_grad(const Launch& launch);
 void launch_embedding(const Launch& launch);

@@ -12,6 +12,7 @@ namespace {
 
 struct RopeArgs {
   Elements x, y;
+  const int32_t* given = nullptr;  // the position of each row; null: its place in the sequence
   int64_t n = 0;
   int64_t positions = 0;
   int64_t width = 0;
@@ -40,7 +41,8 @@ __global__ void rope(RopeArgs args) {
     args.y.put(i, x);
     return;
   }
-  const int64_t position = i / args.width % args.positions;
+  const int64_t row = i / args.width;
+  const int64_t position = args.given != nullptr ? args.given[row] : row % args.positions;
   const int64_t half = args.head_dim / 2;
   const int64_t within = col % args.head_dim;
   const Turn by = turn(position, args.frequency[within % half], args.sign);
@@ -66,6 +68,7 @@ struct TableRopeArgs {
   const void* x = nullptr;
   void* y = nullptr;
   const float* table = nullptr;
+  const int32_t* given = nullptr;
   int64_t units = 0;  // threads: eight pairs of a head, or eight elements that are copied
   int positions = 0;
   int width = 0;
@@ -92,7 +95,8 @@ __global__ void table_rope(TableRopeArgs args) {
   }
   const int pair = within * kLanes;  // counts pairs of a row
   const int64_t at = first + pair / half * args.head_dim + pair % half;
-  const float* table = args.table + row % args.positions * args.head_dim + pair % half;
+  const int64_t position = args.given != nullptr ? args.given[row] : row % args.positions;
+  const float* table = args.table + position * args.head_dim + pair % half;
   float high[kLanes];
   float cosine[kLanes];
   float sine[kLanes];
@@ -131,6 +135,7 @@ RopeArgs rope_args(const Launch& launch) {
   RopeArgs args;
   args.x = elements(x);
   args.y = elements(launch.results.at(0));
+  if (launch.operands.size() > 1) args.given = launch.operands[1].as<int32_t>();
   args.n = x.elements();
   args.positions = x.shape.at(1);
   args.width = row_length(x);
@@ -162,6 +167,7 @@ void launch_table_rope(const Launch& launch) {
   args.x = x.data;
   args.y = launch.results.at(0).data;
   args.table = table;
+  args.given = plain.given;
   args.positions = static_cast<int>(plain.positions);
   args.width = static_cast<int>(plain.width);
   args.rotated = static_cast<int>(plain.rotated);

@@ -1,4 +1,5 @@
-// Causal attention and its gradient, one query row at a time.
+// Causal attention and its gradient, one query row at a time; within documents where a tensor says
+// where each token stands in its own.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -68,6 +69,23 @@ class ProbabilityMask {
   DropoutMask mask_;
 };
 
+// The first key that a query sees.
+class FirstKeys {
+ public:
+  // Without positions a sample is one document.
+  FirstKeys(const Layout& layout, const Tensor* positions) : layout_(layout) {
+    if (positions != nullptr) positions_ = read_ints(*positions);
+  }
+
+  int64_t of(int64_t b, int64_t i) const {
+    return positions_.empty() ? 0 : i - positions_[static_cast<size_t>(b * layout_.time + i)];
+  }
+
+ private:
+  const Layout& layout_;
+  std::vector<int32_t> positions_;
+};
+
 // Calls row(b, head, i) for every query row.
 template <class Row>
 void for_each_row(const Layout& layout, Row row) {
@@ -78,19 +96,19 @@ void for_each_row(const Layout& layout, Row row) {
   }
 }
 
-}  // namespace
-
-void attention(const Launch& launch) {
+void forward(const Launch& launch, const Tensor* positions, size_t rng_operand) {
   const Layout at(*launch.call, launch.operands[0]);
-  const ProbabilityMask mask(launch, at, 1);
+  const ProbabilityMask mask(launch, at, rng_operand);
+  const FirstKeys first_keys(at, positions);
   const Values qkv = read(launch.operands[0]);
   const double scale = 1.0 / std::sqrt(static_cast<double>(at.head_dim));
   Values y(static_cast<size_t>(launch.results[0].elements()), 0.0);
   Values lse(static_cast<size_t>(launch.results[1].elements()));
   for_each_row(at, [&](int64_t b, int64_t head, int64_t i) {
+    const int64_t first = first_keys.of(b, i);
     Values scores;
     double largest = -std::numeric_limits<double>::infinity();
-    for (int64_t j = 0; j <= i; ++j) {
+    for (int64_t j = first; j <= i; ++j) {
       scores.push_back(scale * dot(&qkv[static_cast<size_t>(at.q(b, i, head))],
                                    &qkv[static_cast<size_t>(at.k(b, j, head))], at.head_dim));
       largest = std::max(largest, scores.back());
@@ -99,8 +117,8 @@ void attention(const Launch& launch) {
     for (double score : scores) sum += std::exp(score - largest);
     const double log_sum = largest + std::log(sum);
     lse[static_cast<size_t>(at.lse(b, i, head))] = log_sum;
-    for (int64_t j = 0; j <= i; ++j) {
-      const double probability = std::exp(scores[static_cast<size_t>(j)] - log_sum);
+    for (int64_t j = first; j <= i; ++j) {
+      const double probability = std::exp(scores[static_cast<size_t>(j - first)] - log_sum);
       add_scaled(&y[static_cast<size_t>(at.y(b, i, head))],
                  probability * mask.factor(b, head, i, j),
                  &qkv[static_cast<size_t>(at.v(b, j, head))], at.head_dim);
@@ -110,9 +128,10 @@ void attention(const Launch& launch) {
   write(launch.results[1], lse);
 }
 
-void attention_grad(const Launch& launch) {
+void backward(const Launch& launch, const Tensor* positions, size_t rng_operand) {
   const Layout at(*launch.call, launch.operands[1]);
-  const ProbabilityMask mask(launch, at, 4);
+  const ProbabilityMask mask(launch, at, rng_operand);
+  const FirstKeys first_keys(at, positions);
   const Values dy = read(launch.operands[0]);
   const Values qkv = read(launch.operands[1]);
   const Values y = read(launch.operands[2]);
@@ -124,7 +143,7 @@ void attention_grad(const Launch& launch) {
     const size_t out = static_cast<size_t>(at.y(b, i, head));
     // sum over j of p[j] dp[j], which equals dy . y also under dropout.
     const double mean_dp = dot(&dy[out], &y[out], at.head_dim);
-    for (int64_t j = 0; j <= i; ++j) {
+    for (int64_t j = first_keys.of(b, i); j <= i; ++j) {
       const size_t k = static_cast<size_t>(at.k(b, j, head));
       const size_t v = static_cast<size_t>(at.v(b, j, head));
       const double score = scale * dot(&qkv[q], &qkv[k], at.head_dim);
@@ -138,6 +157,24 @@ void attention_grad(const Launch& launch) {
     }
   });
   write(launch.results[0], dqkv);
+}
+
+}  // namespace
+
+void attention(const Launch& launch) {
+  forward(launch, nullptr, 1);
+}
+
+void attention_grad(const Launch& launch) {
+  backward(launch, nullptr, 4);
+}
+
+void document_attention(const Launch& launch) {
+  forward(launch, &launch.operands[1], 2);
+}
+
+void document_attention_grad(const Launch& launch) {
+  backward(launch, &launch.operands[4], 5);
 }
 
 }  // namespace weft::reference

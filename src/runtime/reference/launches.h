@@ -29,6 +29,8 @@ void rope(const Launch&);
 // attention.cpp
 void attention(const Launch&);
 void attention_grad(const Launch&);
+void document_attention(const Launch&);
+void document_attention_grad(const Launch&);
 
 // training.cpp
 void embedding(const Launch&);

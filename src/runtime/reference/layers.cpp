@@ -144,10 +144,13 @@ void rope(const Launch& launch) {
   const double sign = launch.call->bool_attr("inverse") ? -1.0 : 1.0;
   const int64_t time = x.shape[1];
   const int64_t width = x.shape[2];
+  std::vector<int32_t> positions;
+  if (launch.operands.size() > 1) positions = read_ints(launch.operands[1]);
   Values y = read(x);
   for (int64_t row = 0; row < x.shape[0] * time; ++row) {
+    const int64_t position = positions.empty() ? row % time : positions[static_cast<size_t>(row)];
     for (int64_t i = 0; i < head_dim / 2; ++i) {
-      const double angle = static_cast<double>(row % time) * frequency(*launch.call, i);
+      const double angle = static_cast<double>(position) * frequency(*launch.call, i);
       // The tables of every backend are f32.
       const double cosine = static_cast<float>(std::cos(angle));
       const double sine = sign * static_cast<double>(static_cast<float>(std::sin(angle)));

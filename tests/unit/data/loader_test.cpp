@@ -188,5 +188,14 @@ TEST(Mix, OneFileIsThatFile) {
             batch_of(TokenSource::file(counting_file(folder, 100), 8, 100), spec));
 }
 
+TEST(DocumentPositions, CountFromTheTokenAfterAnEndTokenAndFromTheStartOfARow) {
+  constexpr int32_t kEnd = 9;
+  const std::vector<int32_t> tokens = {4, kEnd, 5, 6, 7, kEnd, kEnd, 1, 2, kEnd, 3, kEnd};
+  EXPECT_EQ(document_positions(tokens, 6, kEnd),
+            (std::vector<int32_t>{0, 1, 0, 1, 2, 3, 0, 0, 1, 2, 0, 1}));
+  EXPECT_EQ(document_positions(tokens, 4, 0),
+            (std::vector<int32_t>{0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3}));
+}
+
 }  // namespace
 }  // namespace weft

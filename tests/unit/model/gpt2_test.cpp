@@ -42,6 +42,15 @@ TEST(Gpt2, DecodeWithoutBiases) {
   expect_golden("models/gpt2_decode.txt", print_graph(model.graph));
 }
 
+// Positions come from an input, and attention stays within documents.
+TEST(Gpt2, ForwardOfPackedDocuments) {
+  ModelSpec spec = one_layer();
+  spec.dropout = 0.1;
+  const BuiltModel model = build_model(spec, {.batch = 2, .seq_len = 16, .documents = true});
+  verify(model.graph);
+  expect_golden("models/gpt2_documents.txt", print_graph(model.graph));
+}
+
 TEST(Gpt2, TextRoundTrip) {
   const std::string text = print_graph(build_model(one_layer(), {.batch = 2, .seq_len = 16}).graph);
   EXPECT_EQ(print_graph(parse_graph(text)), text);

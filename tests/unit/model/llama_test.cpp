@@ -24,6 +24,12 @@ TEST(Llama, Forward) {
   expect_golden("models/llama_train.txt", print_graph(model.graph));
 }
 
+TEST(Llama, ForwardOfPackedDocuments) {
+  const BuiltModel model = build_model(one_layer(), {.batch = 2, .seq_len = 16, .documents = true});
+  verify(model.graph);
+  expect_golden("models/llama_documents.txt", print_graph(model.graph));
+}
+
 TEST(Llama, TextRoundTrip) {
   const std::string text = print_graph(build_model(one_layer(), {.batch = 2, .seq_len = 16}).graph);
   EXPECT_EQ(print_graph(parse_graph(text)), text);
