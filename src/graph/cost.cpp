@@ -3,12 +3,15 @@
 
 #include <algorithm>
 
+#include "graph/parts.h"
+
 namespace weft {
 
 namespace {
 
-// Of the first floating operand, or f32.
+// Of the first floating operand, or f32; of a joined op as of its first part.
 DType dtype_of(const Call& call) {
+  if (!call.op->parts.empty()) return dtype_of(parts_of(call).front().call);
   for (const TensorType& type : call.operands) {
     if (is_floating(type.dtype)) return type.dtype;
   }
@@ -31,6 +34,15 @@ Bounds bounds_of(const Call& call, const DeviceSpec& device) {
   return {rate > 0 ? cost.flops / rate : 0, cost.bytes / device.memory_bandwidth};
 }
 
+// What kernels of the op were measured to reach, or nullptr.
+const KernelShare* share_of(const Call& call, const DeviceSpec& device) {
+  const std::string_view dtype = dtype_name(dtype_of(call));
+  for (const KernelShare& kernel : device.kernels) {
+    if (kernel.op == call.op->name() && kernel.dtype == dtype) return &kernel;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 std::pair<std::string, std::string> kernel_key(const Call& call) {
@@ -43,12 +55,11 @@ double bound_seconds(const Call& call, const DeviceSpec& device) {
 
 double predicted_seconds(const Call& call, const DeviceSpec& device) {
   Bounds bounds = bounds_of(call, device);
-  const std::string_view dtype = dtype_name(dtype_of(call));
-  for (const KernelShare& kernel : device.kernels) {
-    if (kernel.op == call.op->name() && kernel.dtype == dtype) {
-      return bounds.longer() / kernel.share + device.launch_latency;
-    }
+  const KernelShare* kernel = share_of(call, device);
+  if (kernel == nullptr && !call.op->parts.empty()) {
+    kernel = share_of(parts_of(call).front().call, device);
   }
+  if (kernel != nullptr) return bounds.longer() / kernel->share + device.launch_latency;
   if (call.op->traits.matmul) bounds.compute /= device.matmul_efficiency;
   return bounds.longer() + device.launch_latency;
 }

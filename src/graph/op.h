@@ -118,6 +118,9 @@ struct OpDef {
   // Result i is written over operand j, pairs "result<-operand" by name: "w2<-w m2<-m"; variadic
   // ones pair up one by one.
   std::string_view overwrites = "";
+  // The ops that a joined op stands for, "dx = gelu_grad(dy, x); db = sum_rows(dx)", whose bits it
+  // has; see graph/parts.h. Empty for all others.
+  std::string_view parts = "";
   // Operand types to result types; refuses what the op cannot take.
   std::vector<TensorType> (*infer)(const Call&) = nullptr;
   // Gradients of the operands from gradients of the results; empty for non-differentiable ops.

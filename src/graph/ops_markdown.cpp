@@ -15,6 +15,7 @@ std::string traits_line(const OpDef& op) {
   if (op.traits.collective) traits.push_back("collective");
   if (op.traits.effect) traits.push_back("effect");
   if (!op.overwrites.empty()) traits.push_back(cat("overwrites `", op.overwrites, "`"));
+  if (!op.parts.empty()) traits.push_back(cat("stands for `", op.parts, "`"));
   if (op.traits.linear) traits.push_back("linear");
   if (!op.sharding.empty()) traits.push_back(cat("sharding `", op.sharding, "`"));
   if (op.sharding_of != nullptr) traits.push_back("sharding by attributes");

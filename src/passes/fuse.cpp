@@ -1,6 +1,7 @@
 // Joins trees of elementwise ops whose intermediates have one reader into one node, which passes
 // over memory once. It stands where the last op stood, and every step rounds as the op did. The
-// loss and the gradient of its logits become one node too, where the loss stood.
+// loss and the gradient of its logits become one node too, where the loss stood; so do other
+// neighbours that pass over the same memory (fuse_joins.h).
 //
 //   %d = dropout(%y, %rng; rate=0.1, stream=7) : f32[4,8]
 //   %s = add(%x, %d) : f32[4,8]
@@ -14,6 +15,7 @@
 #include "base/text.h"
 #include "graph/fused_body.h"
 #include "graph/ops/ops.h"
+#include "passes/fuse_joins.h"
 #include "passes/pass.h"
 
 namespace weft {
@@ -219,12 +221,14 @@ size_t join_losses(Graph& graph) {
 
 bool run(Graph& graph, PassContext& context) {
   const size_t losses = join_losses(graph);
+  const std::string joined = join_neighbours(graph);
   Fuser fuser(graph);
   fuser.run();
   context.note = fuser.trees() == 0 ? "no chains of elementwise ops"
                                     : cat(fuser.fused(), " ops in ", fuser.trees(), " fused nodes");
   if (losses > 0) context.note += cat(", ", losses, " losses with their gradient");
-  return losses + fuser.trees() != 0;
+  if (!joined.empty()) context.note += cat(", ", joined);
+  return losses + fuser.trees() != 0 || !joined.empty();
 }
 
 }  // namespace
@@ -233,8 +237,10 @@ constexpr Pass fuse{
     .name = "fuse",
     .doc =
         "Joins trees of elementwise ops whose intermediate values have one reader into one fused "
-        "node of at most 8 operands, and the loss with the gradient of its logits. Every step "
-        "rounds as the separate op did, so the bits do not change.",
+        "node of at most 8 operands, the loss with the gradient of its logits, and neighbours "
+        "that pass over the same memory: a product with the sum it is added to, a norm with the "
+        "residual sum before it, gradients of norms and gelu with the sums beside them. Every "
+        "step rounds as the separate op did, so the bits do not change.",
     .needs = {},
     .gives = {},
     .run = run,

@@ -50,11 +50,16 @@ double ulp(double value, DType dtype) {
 // largest
 //   element of the tensor rather than of each element, which may be what is left of a cancellation;
 // - such an error may turn the last rounding to bf16 or f16 the other way, hence one ulp there, and
-//   two for a fused chain, whose statements round one after the other.
-double tolerance(const OpDef& op, DType dtype, double value, double largest) {
+//   two for a fused chain or a joined op, whose parts round one after the other;
+// - a sum over values that a joined op has rounded moves with them, by two ulps of the half type of
+//   the largest.
+double tolerance(const OpDef& op, DType dtype, DType in, double value, double largest) {
   const double from_sums = 32 * ulp(largest, DType::F32);
   const bool half = dtype == DType::BF16 || dtype == DType::F16;
-  return from_sums + (half ? (&op == &kFused ? 2 : 1) * ulp(value, dtype) : 0);
+  const bool several = &op == &kFused || !op.parts.empty();
+  const bool of_rounded = !op.parts.empty() && (in == DType::BF16 || in == DType::F16);
+  return from_sums + (half ? (several ? 2 : 1) * ulp(value, dtype) : 0) +
+         (of_rounded ? 2 * ulp(largest, in) : 0);
 }
 
 double largest_element(const std::vector<double>& values) {
@@ -65,8 +70,9 @@ double largest_element(const std::vector<double>& values) {
   return largest;
 }
 
-void expect_close(const OpDef& op, const HostTensor& found, const HostTensor& expected,
+void expect_close(const Call& call, const HostTensor& found, const HostTensor& expected,
                   const std::string& where) {
+  const DType in = call.operands.at(0).dtype;
   if (!is_floating(expected.type.dtype)) {
     EXPECT_EQ(found.values(), expected.values()) << where;
     return;
@@ -75,9 +81,10 @@ void expect_close(const OpDef& op, const HostTensor& found, const HostTensor& ex
   const std::vector<double> b = expected.values();
   const double largest = largest_element(b);
   for (size_t i = 0; i < b.size(); ++i) {
-    const bool close = std::isfinite(b[i]) ? std::fabs(a[i] - b[i]) <=
-                                                 tolerance(op, expected.type.dtype, b[i], largest)
-                                           : a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]));
+    const bool close =
+        std::isfinite(b[i])
+            ? std::fabs(a[i] - b[i]) <= tolerance(*call.op, expected.type.dtype, in, b[i], largest)
+            : a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]));
     ASSERT_TRUE(close) << where << ", element " << i << ": " << a[i] << ", expected " << b[i];
   }
 }
@@ -101,7 +108,7 @@ void compare_row(const Kernel& kernel, Device& device, const Call& call) {
       if (is_exact(call.op->name())) {
         EXPECT_TRUE(found[i].bytes == expected[i].bytes) << where << " differs in its bits";
       }
-      expect_close(*call.op, found[i], expected[i], where);
+      expect_close(call, found[i], expected[i], where);
     }
   }
 }

@@ -72,7 +72,8 @@ const std::string& name_of(const Call& call, size_t operand) {
 // The op whose gradient `call` is, or nullptr.
 const OpDef* forward_op(const Call& call) {
   const std::string_view name = call.op->name();
-  return name.ends_with("_grad") ? find_op(name.substr(0, name.size() - 5)) : nullptr;
+  const size_t grad = name.find("_grad");  // layer_norm_grad, layer_norm_grad_sums
+  return grad != std::string_view::npos ? find_op(name.substr(0, grad)) : nullptr;
 }
 
 // Replaces operands that are results of the forward op by what the reference computes for them.

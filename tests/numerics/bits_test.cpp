@@ -27,6 +27,10 @@ const std::vector<Setting>& settings() {
         "--training.mixed_precision_reduce=bfloat16", "--grad_scaler.init_scale=1024"}},
       {"gpt2_accumulated",
        {"--model.name=gpt2", "--model.dropout=0.1", "--training.global_batch_size=8"}},
+      // Without dropout every join of `fuse` is made.
+      {"gpt2_joined",
+       {"--model.name=gpt2", "--model.dropout=0", "--training.mixed_precision_param=bfloat16",
+        "--training.global_batch_size=8", "--training.loss_chunks=2"}},
       {"llama",
        {"--model.name=llama", "--model.flavor=debug", "--model.n_layers=4", "--model.dim=64",
         "--model.n_heads=4", "--model.n_kv_heads=2", "--model.ffn_dim=96",

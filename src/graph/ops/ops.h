@@ -21,6 +21,10 @@ extern const OpDef kSplitTime, kJoinTime, kAddInPlace;
 extern const OpDef kLayerNorm, kLayerNormGrad, kRmsNorm, kRmsNormGrad, kSwiglu, kSwigluGrad, kRope,
     kAttention, kAttentionGrad, kDocumentAttention, kDocumentAttentionGrad;
 
+// ops/joined.cpp: what `fuse` makes of neighbours.
+extern const OpDef kGeluGradSum, kMatmulAdd, kMatmulAccumulate, kAddLayerNorm, kAddRmsNorm,
+    kLayerNormGradSums, kRmsNormGradAdd;
+
 // ops/training.cpp: embedding, loss, gradient norm, update.
 extern const OpDef kEmbedding, kEmbeddingGrad, kAddPositions, kAddPositionsGrad, kCrossEntropy,
     kCrossEntropyGrad, kCrossEntropyBoth, kAccumulate, kSquareSum, kNorm, kClip, kUpdateScale,

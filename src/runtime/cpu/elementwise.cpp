@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "graph/fused_body.h"
+#include "runtime/cpu/activations.h"
 #include "runtime/cpu/device.h"
 #include "runtime/cpu/elements.h"
 #include "runtime/cpu/kernels.h"
@@ -43,6 +44,8 @@ WEFT_CLONES void gelu_block(const float* x, int64_t n, float* y) {
   }
 }
 
+}  // namespace
+
 WEFT_CLONES void gelu_grad_block(const float* dy, const float* x, int64_t n, float* dx) {
   WEFT_VECTORIZE
   for (int64_t i = 0; i < n; ++i) {
@@ -52,6 +55,8 @@ WEFT_CLONES void gelu_grad_block(const float* dy, const float* x, int64_t n, flo
     dx[i] = dy[i] * (s + v * (s * (1.0f - s)) * slope);
   }
 }
+
+namespace {
 
 enum class Action { Add, Cast, Gelu, GeluGrad, Dropout };
 

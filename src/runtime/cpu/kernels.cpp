@@ -10,7 +10,7 @@ std::span<const Kernel> cpu_kernels() {
     for (const auto family : {cpu_elementwise_kernels(), cpu_matmul_kernels(), cpu_norm_kernels(),
                               cpu_attention_kernels(), cpu_swiglu_kernels(), cpu_position_kernels(),
                               cpu_embedding_kernels(), cpu_loss_kernels(), cpu_optimizer_kernels(),
-                              cpu_slice_kernels()}) {
+                              cpu_slice_kernels(), cpu_joined_kernels()}) {
       rows.insert(rows.end(), family.begin(), family.end());
     }
     return rows;

@@ -1,5 +1,5 @@
-// layer_norm, rms_norm and their gradients, a row at a time; the weight gradient is summed over
-// chunks of rows.
+// layer_norm, rms_norm and their gradients, a row at a time, alone or joined with the sums beside
+// them; sums over rows are made in chunks of rows.
 #include <cmath>
 
 #include "runtime/cpu/device.h"
@@ -87,44 +87,94 @@ RowStats stats_of(const float* x, int64_t n, float eps, Centered centered) {
   return stats;
 }
 
-void launch_norm(const Launch& launch, Centered centered) {
-  const Tensor& x = launch.operands.at(0);
-  const Tensor& y = launch.results.at(0);
-  float* mean = centered == Centered::Yes ? launch.results.at(1).as<float>() : nullptr;
-  float* rstd = launch.results.back().as<float>();
-  const int64_t n = row_length(x.shape);
-  const int64_t rows = row_count(x.shape);
+WEFT_CLONES void add_row(const float* a, const float* b, int64_t n, float* sum) {
+  WEFT_VECTORIZE
+  for (int64_t i = 0; i < n; ++i) sum[i] = a[i] + b[i];
+}
+
+// y = norm(x), or with a residual y = norm(sum), sum = x + r.
+struct Norm {
+  Tensor x, w, y;
+  const Tensor* bias = nullptr;
+  const Tensor* residual = nullptr;
+  const Tensor* sum = nullptr;
+  float* mean = nullptr;  // nullptr: rms_norm
+  float* rstd = nullptr;
+};
+
+Norm norm_of(const Launch& launch, Centered centered) {
+  return {.x = launch.operands.at(0),
+          .w = launch.operands.at(1),
+          .y = launch.results.at(0),
+          .bias = launch.operands.size() > 2 ? &launch.operands[2] : nullptr,
+          .mean = centered == Centered::Yes ? launch.results.at(1).as<float>() : nullptr,
+          .rstd = launch.results.back().as<float>()};
+}
+
+Norm norm_of_sum(const Launch& launch, Centered centered) {
+  return {.x = launch.operands.at(0),
+          .w = launch.operands.at(2),
+          .y = launch.results.at(1),
+          .bias = launch.operands.size() > 3 ? &launch.operands[3] : nullptr,
+          .residual = &launch.operands.at(1),
+          .sum = launch.results.data(),
+          .mean = centered == Centered::Yes ? launch.results.at(2).as<float>() : nullptr,
+          .rstd = launch.results.back().as<float>()};
+}
+
+void run_norm(const Launch& launch, const Norm& norm) {
+  const int64_t n = row_length(norm.x.shape);
+  const int64_t rows = row_count(norm.x.shape);
   const int64_t step = tile_rows(n);
   const float eps = static_cast<float>(launch.call->double_attr("eps"));
+  const Centered centered = norm.mean != nullptr ? Centered::Yes : Centered::No;
   team(launch).run(ceil_div(rows, step), [&](int64_t tile, float* scratch) {
-    const float* w = load(launch.operands[1], 0, n, scratch);
-    const float* b =
-        launch.operands.size() > 2 ? load(launch.operands[2], 0, n, scratch + n) : nullptr;
+    const float* w = load(norm.w, 0, n, scratch);
+    const float* b = norm.bias != nullptr ? load(*norm.bias, 0, n, scratch + n) : nullptr;
     for (int64_t row = tile * step; row < std::min(rows, (tile + 1) * step); ++row) {
-      const float* x_row = load(x, row * n, n, scratch + 2 * n);
-      float* y_row = place(y, row * n, scratch + 3 * n);
+      const float* x_row = load(norm.x, row * n, n, scratch + 2 * n);
+      if (norm.residual != nullptr) {
+        float* sum_row = place(*norm.sum, row * n, scratch + 2 * n);
+        add_row(x_row, load(*norm.residual, row * n, n, scratch + 4 * n), n, sum_row);
+        store(*norm.sum, row * n, n, sum_row);
+        round_to(norm.sum->dtype, n, sum_row);
+        x_row = sum_row;
+      }
+      float* y_row = place(norm.y, row * n, scratch + 3 * n);
       const RowStats stats = stats_of(x_row, n, eps, centered);
-      if (mean != nullptr) mean[row] = stats.mean;
-      rstd[row] = stats.rstd;
+      if (norm.mean != nullptr) norm.mean[row] = stats.mean;
+      norm.rstd[row] = stats.rstd;
       normalize_row(x_row, w, b, stats, n, y_row);
-      store(y, row * n, n, y_row);
+      store(norm.y, row * n, n, y_row);
     }
   });
 }
 
+// Operands dy, x, w, then the statistics, then perhaps what is added to dx. Results dx, dw, and
+// perhaps the sums over the rows of dy and dx.
 void launch_norm_grad(const Launch& launch, Centered centered) {
   const Tensor& dy = launch.operands.at(0);
   const Tensor& x = launch.operands.at(1);
   const Tensor& dx = launch.results.at(0);
+  const size_t statistics = centered == Centered::Yes ? 2 : 1;
   const float* mean = centered == Centered::Yes ? launch.operands.at(3).as<float>() : nullptr;
-  const float* rstd = launch.operands.back().as<float>();
+  const float* rstd = launch.operands.at(2 + statistics).as<float>();
+  const Tensor* more =
+      launch.operands.size() > 3 + statistics ? &launch.operands[3 + statistics] : nullptr;
+  const bool sums = launch.results.size() > 2;
   const int64_t n = row_length(x.shape);
   const float length = static_cast<float>(n);
-  const Partials partials(row_count(x.shape), n, launch.workspace);
-  team(launch).run(partials.chunks(), [&](int64_t chunk, float* scratch) {
-    float* dw = partials.start(chunk);
+  const int64_t rows = row_count(x.shape);
+  char* memory = static_cast<char*>(launch.workspace);
+  const Partials dw_sums(rows, n, memory);
+  const Partials dy_sums(rows, n, memory + Partials::bytes(rows, n));
+  const Partials dx_sums(rows, n, memory + 2 * Partials::bytes(rows, n));
+  team(launch).run(dw_sums.chunks(), [&](int64_t chunk, float* scratch) {
+    float* dw = dw_sums.start(chunk);
+    float* dy_sum = sums ? dy_sums.start(chunk) : nullptr;
+    float* dx_sum = sums ? dx_sums.start(chunk) : nullptr;
     const float* w = load(launch.operands[2], 0, n, scratch);
-    for (int64_t row = partials.first_row(chunk); row < partials.end_row(chunk); ++row) {
+    for (int64_t row = dw_sums.first_row(chunk); row < dw_sums.end_row(chunk); ++row) {
       const float* dy_row = load(dy, row * n, n, scratch + n);
       const float* x_row = load(x, row * n, n, scratch + 2 * n);
       float* dx_row = place(dx, row * n, scratch + 3 * n);
@@ -132,32 +182,61 @@ void launch_norm_grad(const Launch& launch, Centered centered) {
       const float dot = mean != nullptr ? dot_row(dy_row, w, n) / length : 0.0f;
       const float normalized_dot = dot_normalized_row(dy_row, w, x_row, stats, n) / length;
       norm_grad_row(dy_row, x_row, w, stats, dot, normalized_dot, n, dx_row, dw);
+      if (more != nullptr) {
+        round_to(dx.dtype, n, dx_row);
+        add_row(dx_row, load(*more, row * n, n, scratch + 4 * n), n, dx_row);
+      }
       store(dx, row * n, n, dx_row);
+      if (!sums) continue;
+      round_to(dx.dtype, n, dx_row);
+      add_row(dy_sum, dy_row, n, dy_sum);
+      add_row(dx_sum, dx_row, n, dx_sum);
     }
   });
-  partials.combine(team(launch), launch.results.at(1));
+  dw_sums.combine(team(launch), launch.results.at(1));
+  if (!sums) return;
+  dy_sums.combine(team(launch), launch.results.at(2));
+  dx_sums.combine(team(launch), launch.results.at(3));
 }
 
 Decision supports_norm(const Call& call) {
-  return supports_rows(call, call.type(0), 4);
+  return supports_rows(call, call.type(0), 5);
 }
 
 int64_t norm_grad_workspace(const Call& call) {
-  return Partials::bytes(row_count(call.type(0).shape), row_length(call.type(0).shape));
+  const int64_t sums = static_cast<int64_t>(call.results.size()) - 1;
+  return sums * Partials::bytes(row_count(call.type(0).shape), row_length(call.type(0).shape));
+}
+
+template <Centered kCentered>
+void launch_norm(const Launch& launch) {
+  run_norm(launch, norm_of(launch, kCentered));
+}
+
+template <Centered kCentered>
+void launch_add_norm(const Launch& launch) {
+  run_norm(launch, norm_of_sum(launch, kCentered));
+}
+
+template <Centered kCentered>
+void launch_grad(const Launch& launch) {
+  launch_norm_grad(launch, kCentered);
 }
 
 }  // namespace
 
 std::span<const Kernel> cpu_norm_kernels() {
+  constexpr auto kYes = Centered::Yes;
+  constexpr auto kNo = Centered::No;
   static const Kernel rows[] = {
-      {"layer_norm", "rows", supports_norm, nullptr,
-       [](const Launch& launch) { launch_norm(launch, Centered::Yes); }},
-      {"layer_norm_grad", "rows", supports_norm, norm_grad_workspace,
-       [](const Launch& launch) { launch_norm_grad(launch, Centered::Yes); }},
-      {"rms_norm", "rows", supports_norm, nullptr,
-       [](const Launch& launch) { launch_norm(launch, Centered::No); }},
-      {"rms_norm_grad", "rows", supports_norm, norm_grad_workspace,
-       [](const Launch& launch) { launch_norm_grad(launch, Centered::No); }},
+      {"layer_norm", "rows", supports_norm, nullptr, launch_norm<kYes>},
+      {"layer_norm_grad", "rows", supports_norm, norm_grad_workspace, launch_grad<kYes>},
+      {"rms_norm", "rows", supports_norm, nullptr, launch_norm<kNo>},
+      {"rms_norm_grad", "rows", supports_norm, norm_grad_workspace, launch_grad<kNo>},
+      {"add_layer_norm", "rows", supports_norm, nullptr, launch_add_norm<kYes>},
+      {"add_rms_norm", "rows", supports_norm, nullptr, launch_add_norm<kNo>},
+      {"layer_norm_grad_sums", "rows", supports_norm, norm_grad_workspace, launch_grad<kYes>},
+      {"rms_norm_grad_add", "rows", supports_norm, norm_grad_workspace, launch_grad<kNo>},
   };
   return rows;
 }

@@ -22,15 +22,16 @@ cudaDataType_t data_type(DType dtype) {
   }
 }
 
-// Our C = A B, row-major, is C^T = B^T A^T, column-major: B stands left.
-GemmShape shape_of(const Launch& launch) {
+// Our C = A B, row-major, is C^T = B^T A^T, column-major: B stands left. The factors are operands
+// `first` and the one after it.
+GemmShape shape_of(const Launch& launch, size_t first) {
   const Call& call = *launch.call;
-  const TensorType& a = call.type(0);
-  const TensorType& b = call.type(1);
+  const TensorType& a = call.type(first);
+  const TensorType& b = call.type(first + 1);
   GemmShape shape;
   shape.in = a.dtype;
   shape.out = call.results.at(0).dtype;
-  shape.bias = call.operands.size() > 2;
+  shape.bias = first == 0 && call.operands.size() > 2;
   const int64_t inner = a.shape.back();
   const int64_t leading = a.elements() / inner;
   if (call.bool_attr("ta")) {  // A [depth, cols], B [depth, rows]
@@ -163,25 +164,43 @@ GemmPlans::GemmPlan& GemmPlans::plan(const GemmShape& shape) {
 }
 
 void GemmPlans::run(const Launch& launch) {
-  GemmPlan& gemm = plan(shape_of(launch));
-  const Functions& f = *functions_;
-  if (launch.operands.size() > 2) {
-    const void* bias = launch.operands[2].data;
-    check(f.set_product(gemm.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias),
+  const GemmShape shape = shape_of(launch, 0);
+  GemmPlan& gemm = plan(shape);
+  if (shape.bias) {
+    const void* bias = launch.operands.at(2).data;
+    check(functions_->set_product(gemm.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+                                  sizeof bias),
           "bias");
   }
+  multiply(gemm, launch, 0, 0);
+}
+
+void GemmPlans::run_added(const Launch& launch) {
+  multiply(plan(shape_of(launch, 1)), launch, 1, 1);
+}
+
+void GemmPlans::multiply(GemmPlan& gemm, const Launch& launch, size_t first, float beta) {
   const float one = 1;
-  const float zero = 0;
   void* result = launch.results.at(0).data;
-  check(f.multiply(handle_, gemm.product, &one, launch.operands.at(1).data, gemm.left,
-                   launch.operands.at(0).data, gemm.right, &zero, result, gemm.result, result,
-                   gemm.result, &gemm.algorithm, launch.workspace,
-                   static_cast<size_t>(launch.workspace_bytes), stream_of(launch)),
+  check(functions_->multiply(handle_, gemm.product, &one, launch.operands.at(first + 1).data,
+                             gemm.left, launch.operands.at(first).data, gemm.right, &beta, result,
+                             gemm.result, result, gemm.result, &gemm.algorithm, launch.workspace,
+                             static_cast<size_t>(launch.workspace_bytes), stream_of(launch)),
         "product");
 }
 
 void launch_cublaslt_matmul(const Launch& launch) {
   cuda_stream(launch).gemm().run(launch);
+}
+
+void launch_cublaslt_matmul_add(const Launch& launch) {
+  cuda_stream(launch).gemm().run_added(launch);
+}
+
+// Zero and the product are the product: no element of a sum that starts at zero is -0.
+void launch_cublaslt_matmul_accumulate(const Launch& launch) {
+  launch_clear_at_start(launch.results.at(0), launch.operands.at(3), launch);
+  cuda_stream(launch).gemm().run_added(launch);
 }
 
 }  // namespace weft::cuda

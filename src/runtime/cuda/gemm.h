@@ -37,10 +37,16 @@ class GemmPlans {
   // Queues the matmul of the launch.
   void run(const Launch& launch);
 
+  // Queues the product of operands 1 and 2, added to what lies at the result. Its algorithm is that
+  // of the product alone, so the bits are those of a product and a sum.
+  void run_added(const Launch& launch);
+
  private:
   struct Functions;
   struct GemmPlan;
   GemmPlan& plan(const GemmShape& shape);
+  // result = the product of operands `first` and the next + beta * result.
+  void multiply(GemmPlan& gemm, const Launch& launch, size_t first, float beta);
   void check(cublasStatus_t status, const char* what) const;
 
   Library library_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "plan/part_kernels.h"
 #include "runtime/cuda/elementwise_program.h"
 #include "runtime/cuda/launches.h"
 
@@ -79,6 +80,12 @@ Decision gemm_fits(const Call& call) {
   return any_call(call);
 }
 
+// A product that is added to f32: operand 0 is what it is added to.
+Decision added_gemm_fits(const Call& call) {
+  if (call.type(1).elements() == 0 || call.type(2).elements() == 0) return Decision::no("is empty");
+  return any_call(call);
+}
+
 int64_t gemm_workspace(const Call&) {
   return kGemmWorkspace;
 }
@@ -90,7 +97,12 @@ Decision norm_row_fits(const Call& call) {
 }
 
 int64_t norm_grad_workspace(const Call& call) {
-  return kNormPartials * last_dim(call.type(0)) * kFloatBytes;
+  return kRowLanes * last_dim(call.type(0)) * kFloatBytes;
+}
+
+// Three sums over rows.
+int64_t norm_grad_sums_workspace(const Call& call) {
+  return 3 * norm_grad_workspace(call);
 }
 
 Decision sum_rows_fits(const Call& call) {
@@ -98,7 +110,7 @@ Decision sum_rows_fits(const Call& call) {
 }
 
 int64_t sum_rows_workspace(const Call& call) {
-  return sum_rows_partials(rows_of(call.type(0))) * last_dim(call.type(0)) * kFloatBytes;
+  return row_lanes(rows_of(call.type(0))) * last_dim(call.type(0)) * kFloatBytes;
 }
 
 Decision swiglu_grad_fits(const Call& call) {
@@ -222,6 +234,14 @@ int64_t adamw_workspace(const Call& call) {
   return static_cast<int64_t>(call.ints_attr("decayed").size() * sizeof(int64_t));
 }
 
+Decision joined_fits(const Call& call) {
+  return parts_supported(kernels(), call);
+}
+
+int64_t joined_workspace(const Call& call) {
+  return parts_workspace(kernels(), call);
+}
+
 // A row without its launch function, which a build without CUDA does not have.
 struct Row {
   std::string_view op;
@@ -288,6 +308,20 @@ constexpr Row kRows[] = {
     {"cross_entropy_both", "online_cross_entropy_both", logits_grad_fit,
      cross_entropy_both_workspace},
     {"cross_entropy_both", "plain_cross_entropy_both", any_call, cross_entropy_both_workspace},
+    {"gelu_grad_sum", "vector_gelu_grad_sum", sum_rows_fits, sum_rows_workspace},
+    {"gelu_grad_sum", "plain_gelu_grad_sum", joined_fits, joined_workspace},
+    {"matmul_add", "cublaslt_matmul_add", added_gemm_fits, gemm_workspace},
+    {"matmul_add", "plain_matmul_add", joined_fits, joined_workspace},
+    {"matmul_accumulate", "cublaslt_matmul_accumulate", added_gemm_fits, gemm_workspace},
+    {"matmul_accumulate", "plain_matmul_accumulate", joined_fits, joined_workspace},
+    {"add_layer_norm", "row_add_layer_norm", norm_row_fits},
+    {"add_layer_norm", "plain_add_layer_norm", joined_fits, joined_workspace},
+    {"add_rms_norm", "row_add_rms_norm", norm_row_fits},
+    {"add_rms_norm", "plain_add_rms_norm", joined_fits, joined_workspace},
+    {"layer_norm_grad_sums", "row_layer_norm_grad_sums", norm_row_fits, norm_grad_sums_workspace},
+    {"layer_norm_grad_sums", "plain_layer_norm_grad_sums", joined_fits, joined_workspace},
+    {"rms_norm_grad_add", "row_rms_norm_grad_add", norm_row_fits, norm_grad_workspace},
+    {"rms_norm_grad_add", "plain_rms_norm_grad_add", joined_fits, joined_workspace},
     {"accumulate", "vector_accumulate", vector_elements},
     {"accumulate", "plain_accumulate", any_call},
     {"square_sum", "plain_square_sum", any_call},
@@ -300,8 +334,8 @@ constexpr Row kRows[] = {
 
 }  // namespace
 
-int64_t sum_rows_partials(int64_t rows) {
-  return std::clamp<int64_t>((rows + 63) / 64, 1, kSumPartials);
+int64_t row_lanes(int64_t rows) {
+  return std::clamp<int64_t>(rows, 1, kRowLanes);
 }
 
 AttentionPart attention_grad_part(const Call& call) {

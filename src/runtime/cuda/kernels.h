@@ -21,17 +21,16 @@ inline constexpr int64_t kVector = 8;
 // Longest row of a norm, which a block keeps in registers.
 inline constexpr int64_t kMaxNormRow = 8192;
 
-// Rows of the matrix of partial sums of a norm's weight gradient, and the most of a sum over rows:
-// fixed, so that the order of the sums is.
-inline constexpr int64_t kNormPartials = 1056;
-inline constexpr int64_t kSumPartials = 264;
+// A sum over rows is made in this many lanes at most, of every so many rows; fixed, so that the
+// order of the sums is.
+inline constexpr int64_t kRowLanes = 1056;
 
 // Longest elementwise chain, and its operands, of the vector kernel.
 inline constexpr int kVectorSteps = 8;
 inline constexpr int kVectorOperands = 6;
 
-// How many partial sums the sum over so many rows is made of.
-int64_t sum_rows_partials(int64_t rows);
+// How many lanes the sum over so many rows has.
+int64_t row_lanes(int64_t rows);
 
 // The heads of the largest part of an attention gradient that runs at once, which bounds its
 // scratch memory: [samples, key-value heads] of the call.

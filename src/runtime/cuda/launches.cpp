@@ -2,6 +2,8 @@
 #include "runtime/cuda/launches.h"
 
 #include "base/error.h"
+#include "plan/part_kernels.h"
+#include "runtime/cuda/kernels.h"
 
 namespace weft::cuda {
 
@@ -35,11 +37,11 @@ constexpr NamedLaunch kLaunches[] = {
     {"plain_sum_rows", launch_sum_rows},
     {"row_layer_norm", launch_row_norm},
     {"plain_layer_norm", launch_layer_norm},
-    {"row_layer_norm_grad", launch_row_norm_grad},
+    {"row_layer_norm_grad", launch_row_layer_norm_grad},
     {"plain_layer_norm_grad", launch_layer_norm_grad},
     {"row_rms_norm", launch_row_norm},
     {"plain_rms_norm", launch_rms_norm},
-    {"row_rms_norm_grad", launch_row_norm_grad},
+    {"row_rms_norm_grad", launch_row_rms_norm_grad},
     {"plain_rms_norm_grad", launch_rms_norm_grad},
     {"vector_swiglu", launch_vector_swiglu},
     {"plain_swiglu", launch_swiglu},
@@ -67,6 +69,20 @@ constexpr NamedLaunch kLaunches[] = {
     {"plain_cross_entropy_grad", launch_cross_entropy_grad},
     {"online_cross_entropy_both", launch_online_cross_entropy_both},
     {"plain_cross_entropy_both", launch_cross_entropy_both},
+    {"vector_gelu_grad_sum", launch_vector_gelu_grad_sum},
+    {"plain_gelu_grad_sum", launch_joined},
+    {"cublaslt_matmul_add", launch_cublaslt_matmul_add},
+    {"plain_matmul_add", launch_joined},
+    {"cublaslt_matmul_accumulate", launch_cublaslt_matmul_accumulate},
+    {"plain_matmul_accumulate", launch_joined},
+    {"row_add_layer_norm", launch_row_add_norm},
+    {"plain_add_layer_norm", launch_joined},
+    {"row_add_rms_norm", launch_row_add_norm},
+    {"plain_add_rms_norm", launch_joined},
+    {"row_layer_norm_grad_sums", launch_row_layer_norm_grad_sums},
+    {"plain_layer_norm_grad_sums", launch_joined},
+    {"row_rms_norm_grad_add", launch_row_rms_norm_grad},
+    {"plain_rms_norm_grad_add", launch_joined},
     {"vector_accumulate", launch_vector_accumulate},
     {"plain_accumulate", launch_accumulate},
     {"plain_square_sum", launch_square_sum},
@@ -78,6 +94,10 @@ constexpr NamedLaunch kLaunches[] = {
 };
 
 }  // namespace
+
+void launch_joined(const Launch& launch) {
+  launch_parts(kernels(), launch);
+}
 
 void (*find_launch(std::string_view kernel))(const Launch&) {
   for (const NamedLaunch& row : kLaunches) {

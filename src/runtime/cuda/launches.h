@@ -26,7 +26,15 @@ void launch_layer_norm_grad(const Launch& launch);
 void launch_rms_norm(const Launch& launch);
 void launch_rms_norm_grad(const Launch& launch);
 void launch_row_norm(const Launch& launch);
-void launch_row_norm_grad(const Launch& launch);
+void launch_row_add_norm(const Launch& launch);
+void launch_row_layer_norm_grad(const Launch& launch);
+void launch_row_layer_norm_grad_sums(const Launch& launch);
+void launch_row_rms_norm_grad(const Launch& launch);
+void launch_vector_gelu_grad_sum(const Launch& launch);
+void launch_cublaslt_matmul_add(const Launch& launch);
+void launch_cublaslt_matmul_accumulate(const Launch& launch);
+// Joined ops by the rows of their parts.
+void launch_joined(const Launch& launch);
 void launch_swiglu(const Launch& launch);
 void launch_swiglu_grad(const Launch& launch);
 void launch_vector_swiglu(const Launch& launch);
@@ -53,6 +61,8 @@ void launch_online_cross_entropy(const Launch& launch);
 void launch_vector_cross_entropy_grad(const Launch& launch);
 void launch_cross_entropy_both(const Launch& launch);
 void launch_online_cross_entropy_both(const Launch& launch);
+// Zeroes an accumulator in micro-batch 0.
+void launch_clear_at_start(const Tensor& acc, const Tensor& micro, const Launch& launch);
 void launch_accumulate(const Launch& launch);
 void launch_vector_accumulate(const Launch& launch);
 void launch_square_sum(const Launch& launch);

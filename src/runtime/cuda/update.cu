@@ -23,6 +23,13 @@ struct AccumulateArgs {
   int64_t level = 0;
 };
 
+__global__ void clear_at_start(float* acc, const int32_t* micro, int64_t n) {
+  if (*micro != 0) return;
+  for (int64_t i = global_thread(); i < n; i += static_cast<int64_t>(gridDim.x) * blockDim.x) {
+    acc[i] = 0;
+  }
+}
+
 __global__ void accumulate(AccumulateArgs args) {
   const int64_t i = global_thread();
   const AccumulateAction action = accumulate_action(args.level, *args.micro);
@@ -225,6 +232,13 @@ AdamwArgs adamw_args(const Launch& launch) {
 }
 
 }  // namespace
+
+void launch_clear_at_start(const Tensor& acc, const Tensor& micro, const Launch& launch) {
+  constexpr int64_t kMostBlocks = 1056;  // 8 for each of 132 processors: threads loop
+  const unsigned blocks = std::min<unsigned>(blocks_for(acc.elements(), kThreads), kMostBlocks);
+  clear_at_start<<<blocks, kThreads, 0, stream_of(launch)>>>(acc.as<float>(), micro.as<int32_t>(),
+                                                             acc.elements());
+}
 
 void launch_accumulate(const Launch& launch) {
   const AccumulateArgs args = accumulate_args(launch);

@@ -17,16 +17,32 @@ inline constexpr int kLanes = static_cast<int>(kVector);
 
 template <DType kType>
 struct Vector {
-  static __device__ void load(const void* data, int64_t i, float (&value)[kLanes]) {
+  // The elements as they are stored, to be fetched long before they are needed.
+  struct Raw {
+    uint4 part[kType == DType::F32 ? 2 : 1];
+  };
+
+  static __device__ Raw fetch(const void* data, int64_t i) {
+    Raw raw;
     if constexpr (kType == DType::F32) {
-      const float4* from = reinterpret_cast<const float4*>(static_cast<const float*>(data) + i);
-      const float4 low = from[0];
-      const float4 high = from[1];
-      value[0] = low.x, value[1] = low.y, value[2] = low.z, value[3] = low.w;
-      value[4] = high.x, value[5] = high.y, value[6] = high.z, value[7] = high.w;
+      const uint4* from = reinterpret_cast<const uint4*>(static_cast<const float*>(data) + i);
+      raw.part[0] = from[0];
+      raw.part[1] = from[1];
     } else {
-      const uint4 raw = *reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(data) + i);
-      const uint32_t pair[4] = {raw.x, raw.y, raw.z, raw.w};
+      raw.part[0] = *reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(data) + i);
+    }
+    return raw;
+  }
+
+  static __device__ void unpack(const Raw& raw, float (&value)[kLanes]) {
+    if constexpr (kType == DType::F32) {
+      for (int p = 0; p < 2; ++p) {
+        const uint4 bits = raw.part[p];
+        value[4 * p] = f32_from_bits(bits.x), value[4 * p + 1] = f32_from_bits(bits.y);
+        value[4 * p + 2] = f32_from_bits(bits.z), value[4 * p + 3] = f32_from_bits(bits.w);
+      }
+    } else {
+      const uint32_t pair[4] = {raw.part[0].x, raw.part[0].y, raw.part[0].z, raw.part[0].w};
       for (int p = 0; p < 4; ++p) {
         if constexpr (kType == DType::BF16) {
           value[2 * p] = f32_from_bits(pair[p] << 16);
@@ -38,6 +54,10 @@ struct Vector {
         }
       }
     }
+  }
+
+  static __device__ void load(const void* data, int64_t i, float (&value)[kLanes]) {
+    unpack(fetch(data, i), value);
   }
 
   static __device__ void store(void* data, int64_t i, const float (&value)[kLanes]) {

@@ -1,6 +1,7 @@
 // The reference table.
 #include "runtime/reference/kernels.h"
 
+#include "plan/part_kernels.h"
 #include "runtime/reference/launches.h"
 
 namespace weft {
@@ -12,6 +13,17 @@ Decision any_call(const Call&) {
 
 constexpr Kernel row(std::string_view op, std::string_view name, void (*launch)(const Launch&)) {
   return {op, name, any_call, nullptr, launch};
+}
+
+// Joined ops are their parts, one after the other.
+int64_t joined_workspace(const Call& call) {
+  return parts_workspace(reference_kernels(), call);
+}
+void launch_joined(const Launch& launch) {
+  launch_parts(reference_kernels(), launch);
+}
+constexpr Kernel joined(std::string_view op) {
+  return {op, "reference_parts", any_call, joined_workspace, launch_joined};
 }
 
 constexpr Kernel kKernels[] = {
@@ -45,6 +57,13 @@ constexpr Kernel kKernels[] = {
     row("split_time", "reference_split_time", reference::split_time),
     row("join_time", "reference_join_time", reference::join_time),
     row("add_in_place", "reference_add_in_place", reference::add),
+    joined("gelu_grad_sum"),
+    joined("matmul_add"),
+    joined("matmul_accumulate"),
+    joined("add_layer_norm"),
+    joined("add_rms_norm"),
+    joined("layer_norm_grad_sums"),
+    joined("rms_norm_grad_add"),
     row("accumulate", "reference_accumulate", reference::accumulate),
     row("square_sum", "reference_square_sum", reference::square_sum),
     row("norm", "reference_norm", reference::norm),

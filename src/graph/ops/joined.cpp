@@ -1,0 +1,142 @@
+// Ops that `fuse` makes of neighbours that pass over the same memory. Each names the ops it stands
+// for, in order, and has their bits.
+#include "graph/ops/ops.h"
+#include "graph/ops/shapes.h"
+#include "graph/parts.h"
+
+namespace weft {
+namespace {
+
+// The accumulator is whole on every rank, so the contracted dims must be too.
+std::string sharding_of_added_product(const Call& call) {
+  const std::string_view more = call.operands.size() > 3 ? ", " : "";
+  if (call.bool_attr("ta")) {
+    std::string leading = "TUVWXYZ";
+    call.require(call.type(1).shape.size() <= leading.size(),
+                 "more dims than a sharding rule can name");
+    leading.resize(call.type(1).shape.size() - 1);
+    return cat("mn, ", leading, "m, ", leading, "n", more, " -> mn");
+  }
+  return cat("...n, ...K, ", call.bool_attr("tb") ? "nK" : "Kn", more, " -> ...n");
+}
+
+}  // namespace
+
+constinit const OpDef kGeluGradSum{
+    .signature = "gelu_grad_sum(dy, x; out = \"\") -> dx, db",
+    .doc =
+        "gelu_grad and the sum of its rows, the gradient of the bias before the gelu, in one "
+        "pass. `out` names the dtype of db.",
+    .traits = {.in_place = true, .differentiable = false},
+    .parts = "dx = gelu_grad(dy, x); db = sum_rows(dx)",
+    .infer = infer_parts,
+    .cost = cost_parts,
+    .sharding = "...n, ...n -> ...n, n",
+    .samples =
+        "dy: f32[2,3,8], x: f32[2,3,8] | dy: bf16[5,9], x: bf16[5,9]; out=\"f32\" | "
+        "dy: f32[259,131], x: f32[259,131]",
+};
+
+constinit const OpDef kMatmulAdd{
+    .signature = "matmul_add(acc, a, b; ta = false, tb = false) -> sum",
+    .doc = "acc += a b in place: the product is added from its f32 accumulator.",
+    .traits = {.effect = true, .differentiable = false, .matmul = true},
+    .overwrites = "sum<-acc",
+    .parts = "product = matmul(a, b; out=\"f32\"); sum = add_in_place(acc, product)",
+    .infer = infer_parts,
+    .cost = cost_parts,
+    .sharding_of = sharding_of_added_product,
+    .samples =
+        "acc: f32[5,7], a: f32[2,3,5], b: f32[2,3,7]; ta=true | "
+        "acc: f32[6,3], a: bf16[11,6], b: bf16[11,3]; ta=true | "
+        "acc: f32[3,7], a: f32[3,5], b: f32[7,5]; tb=true | "
+        "acc: f32[67,131], a: f32[2,259,67], b: f32[2,259,131]; ta=true",
+};
+
+constinit const OpDef kMatmulAccumulate{
+    .signature = "matmul_accumulate(acc, a, b, micro; ta = false, tb = false) -> sum",
+    .doc =
+        "Gradient accumulation of a product in place: acc = a b in micro-batch 0, acc += a b in "
+        "later ones.",
+    .traits = {.effect = true, .differentiable = false, .matmul = true},
+    .overwrites = "sum<-acc",
+    .parts = "product = matmul(a, b; out=\"f32\"); sum = accumulate(acc, product, micro)",
+    .infer = infer_parts,
+    .cost = cost_parts,
+    .sharding_of = sharding_of_added_product,
+    .samples =
+        "acc: f32[5,7], a: f32[2,3,5], b: f32[2,3,7], micro: i32[]; ta=true | "
+        "acc: f32[6,3], a: bf16[11,6], b: bf16[11,3], micro: i32[]; ta=true | "
+        "acc: f32[67,131], a: f32[2,259,67], b: f32[2,259,131], micro: i32[]; ta=true",
+};
+
+constinit const OpDef kAddLayerNorm{
+    .signature = "add_layer_norm(x, r, w, b?; eps = 1e-5) -> sum, y, mean, rstd",
+    .doc = "The residual sum x + r and its layer_norm in one pass.",
+    .traits = {.in_place = true, .differentiable = false},
+    .parts = "sum = add(x, r); y, mean, rstd = layer_norm(sum, w, b)",
+    .infer = infer_parts,
+    .cost = cost_parts,
+    .sharding = "...N, ...N, N, N -> ...N, ...N, ..., ...",
+    .samples =
+        "x: f32[2,3,8], r: f32[2,3,8], w: f32[8], b: f32[8] | "
+        "x: f32[5,7], r: f32[5,7], w: f32[7]; eps=1e-3 | "
+        "x: bf16[3,9], r: bf16[3,9], w: bf16[9], b: bf16[9] | "
+        "x: f32[131,259], r: f32[131,259], w: f32[259], b: f32[259]",
+};
+
+constinit const OpDef kAddRmsNorm{
+    .signature = "add_rms_norm(x, r, w; eps = 1e-5) -> sum, y, rstd",
+    .doc = "The residual sum x + r and its rms_norm in one pass.",
+    .traits = {.in_place = true, .differentiable = false},
+    .parts = "sum = add(x, r); y, rstd = rms_norm(sum, w)",
+    .infer = infer_parts,
+    .cost = cost_parts,
+    .sharding = "...N, ...N, N -> ...N, ...N, ...",
+    .samples =
+        "x: f32[2,3,8], r: f32[2,3,8], w: f32[8] | "
+        "x: f32[5,7], r: f32[5,7], w: f32[7]; eps=1e-3 | "
+        "x: bf16[3,9], r: bf16[3,9], w: bf16[9] | "
+        "x: f32[131,259], r: f32[131,259], w: f32[259]",
+};
+
+constinit const OpDef kLayerNormGradSums{
+    .signature = "layer_norm_grad_sums(dy, x, w, mean, rstd, more?; out = \"\") -> dx, dw, db, sum",
+    .doc =
+        "layer_norm_grad with the gradients beside it in one pass: `more`, what else flows into "
+        "x, is added to dx; db is that of the norm's bias; sum, over the rows of dx, is that of a "
+        "bias added into x. `out` names the dtype of dw, db and sum.",
+    .traits = {.differentiable = false},
+    .parts =
+        "dx, dw = layer_norm_grad(dy, x, w, mean, rstd); dx = add(dx, more); db = sum_rows(dy); "
+        "sum = sum_rows(dx)",
+    .infer = infer_parts,
+    .cost = cost_parts,
+    .sharding = "...N, ...N, N, ..., ..., ...N -> ...N, N, N, N",
+    .samples =
+        "dy: f32[2,3,8], x: f32[2,3,8], w: f32[8], mean: f32[2,3], rstd: f32[2,3], "
+        "more: f32[2,3,8] | "
+        "dy: f32[37,5], x: f32[37,5], w: f32[5], mean: f32[37], rstd: f32[37] | "
+        "dy: bf16[5,9], x: bf16[5,9], w: bf16[9], mean: f32[5], rstd: f32[5], more: bf16[5,9]; "
+        "out=\"f32\" | "
+        "dy: f32[259,131], x: f32[259,131], w: f32[131], mean: f32[259], rstd: f32[259], "
+        "more: f32[259,131]",
+};
+
+constinit const OpDef kRmsNormGradAdd{
+    .signature = "rms_norm_grad_add(dy, x, w, rstd, more; out = \"\") -> dx, dw",
+    .doc =
+        "rms_norm_grad with `more`, what else flows into x, added to dx in one pass. `out` names "
+        "the dtype of dw.",
+    .traits = {.differentiable = false},
+    .parts = "dx, dw = rms_norm_grad(dy, x, w, rstd); dx = add(dx, more)",
+    .infer = infer_parts,
+    .cost = cost_parts,
+    .sharding = "...N, ...N, N, ..., ...N -> ...N, N",
+    .samples =
+        "dy: f32[2,3,8], x: f32[2,3,8], w: f32[8], rstd: f32[2,3], more: f32[2,3,8] | "
+        "dy: bf16[5,9], x: bf16[5,9], w: bf16[9], rstd: f32[5], more: bf16[5,9]; out=\"f32\" | "
+        "dy: f32[259,131], x: f32[259,131], w: f32[131], rstd: f32[259], more: f32[259,131]",
+};
+
+}  // namespace weft

@@ -1,0 +1,238 @@
+// Each join looks at one kind of node and at the readers of its operands and results. A joined node
+// stands where one of its parts stood and reads only what is there by then; a sum over rows moves
+// up to the value it sums.
+#include "passes/fuse_joins.h"
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "base/text.h"
+#include "graph/builder.h"
+#include "graph/ops/ops.h"
+
+namespace weft {
+
+namespace {
+
+class Joiner {
+ public:
+  explicit Joiner(Graph& graph) : graph_(graph), position_(positions(graph)) {
+    for (const auto& output : graph.outputs()) outputs_.insert(output.value);
+    int64_t waits = 0;
+    for (const auto& node : graph.order()) {
+      waits += node->op == &kWait ? 1 : 0;
+      waits_before_[node.get()] = waits;
+    }
+  }
+
+  std::string run() {
+    each(kAddInPlace, [&](Node* node) { return add_product(node); });
+    each(kAccumulate, [&](Node* node) { return add_product(node); });
+    each(kLayerNorm, [&](Node* node) { return norm_of_sum(node, kAddLayerNorm); });
+    each(kRmsNorm, [&](Node* node) { return norm_of_sum(node, kAddRmsNorm); });
+    each(kLayerNormGrad, [&](Node* node) { return layer_norm_grad(node); });
+    each(kRmsNormGrad, [&](Node* node) { return rms_norm_grad(node); });
+    each(kGeluGrad, [&](Node* node) { return gelu_grad(node); });
+    return join(done_, ", ");
+  }
+
+ private:
+  // Tries the join at every node of the op; the names of the joined ops are counted.
+  template <class Try>
+  void each(const OpDef& op, Try try_join) {
+    std::vector<Node*> nodes = graph_.nodes();
+    std::erase_if(nodes, [&](const Node* node) { return node->op != &op; });
+    std::map<std::string_view, size_t> joined;
+    for (Node* node : nodes) {
+      const OpDef* made = try_join(node);
+      if (made != nullptr) ++joined[made->name()];
+    }
+    for (const auto& [name, count] : joined) done_.push_back(cat(count, " ", name));
+  }
+
+  bool is_before(const Value* value, const Node* node) const {
+    return position_.at(value->def) < position_.at(node);
+  }
+
+  // The only reader of a value that is no output, or nullptr.
+  Node* only_reader(const Value* value) const {
+    return value->users.size() == 1 && !outputs_.contains(value) ? value->users[0] : nullptr;
+  }
+
+  // A sum over the rows of `value` in this dtype, or nullptr.
+  static Node* row_sum(const Value* value, DType dtype) {
+    for (Node* user : value->users) {
+      if (user->op == &kSumRows && user->result()->type.dtype == dtype) return user;
+    }
+    return nullptr;
+  }
+
+  Node* insert(Node* before, const OpDef& op, std::vector<Value*> operands, Attrs attrs,
+               const std::vector<const Value*>& results) {
+    NodeOptions options{.path = before->path, .phase = before->phase};
+    for (size_t i = 0; i < results.size(); ++i) {
+      options.result_names.push_back(results[i] != nullptr
+                                         ? results[i]->name + ".fused"
+                                         : cat(results[0]->name, ".", op.parsed().results[i].name));
+    }
+    Node* made = graph_.insert(before, op, std::move(operands), std::move(attrs), options);
+    made->recomputed = before->recomputed;
+    position_[made] = position_.at(before);
+    waits_before_[made] = waits_before_.at(before);
+    return made;
+  }
+
+  // Result `to` takes the place of `from`, if there is one.
+  void replace(Value* from, Value* to) {
+    if (from == nullptr) return;
+    graph_.set_type(to, from->type);
+    graph_.replace_uses(from, to);
+    if (outputs_.erase(from) > 0) outputs_.insert(to);
+  }
+
+  // The sum follows the product at once: what was added up before is there by then.
+  const OpDef* add_product(Node* sum) {
+    Value* acc = sum->operands[0];
+    Node* product = sum->operands[1]->def;
+    const bool counted = sum->op == &kAccumulate;
+    if (product->op != &kMatmul || product->operands.size() > 2) return nullptr;
+    if (only_reader(product->result()) != sum || product->phase != sum->phase) return nullptr;
+    if (product->result()->type.dtype != DType::F32 || acc->type.dtype != DType::F32) {
+      return nullptr;
+    }
+    // In a tree over micro-batches products are leaves.
+    if (counted && std::get<int64_t>(sum->attr("level")) >= 0) return nullptr;
+    if (only_reader(acc) != sum) return nullptr;
+    const bool from_outside = acc->def->op->traits.source;
+    if (!counted && from_outside) return nullptr;
+    if (counted && !is_before(sum->operands[2], product)) return nullptr;
+    if (!is_before(acc, product)) {
+      if (!from_outside) return nullptr;
+      graph_.move_before(acc->def, product);
+      position_[acc->def] = position_.at(product);
+    }
+    std::vector<Value*> operands = {acc, product->operands[0], product->operands[1]};
+    if (counted) operands.push_back(sum->operands[2]);
+    const OpDef& op = counted ? kMatmulAccumulate : kMatmulAdd;
+    Node* made =
+        insert(product, op, operands, {product->attr("ta"), product->attr("tb")}, {sum->result()});
+    replace(sum->result(), made->result());
+    graph_.erase(sum);
+    graph_.erase(product);
+    return &op;
+  }
+
+  // y = norm(x + r), where nothing reads the sum before the norm does.
+  const OpDef* norm_of_sum(Node* norm, const OpDef& op) {
+    Value* x = norm->operands[0];
+    Node* add = x->def;
+    if (add->op != &kAdd || add->phase != norm->phase || add->recomputed != norm->recomputed) {
+      return nullptr;
+    }
+    // What could be computed while a collective runs is not put off until after its wait.
+    if (waits_before_.at(add) != waits_before_.at(norm)) return nullptr;
+    for (const Node* user : x->users) {
+      if (position_.at(user) < position_.at(norm)) return nullptr;
+    }
+    for (const Value* operand : add->operands) {
+      // A chain of elementwise ops that ends in the sum is joined as such.
+      if (operand->def->op->traits.elementwise && operand->users.size() == 1) return nullptr;
+    }
+    std::vector<Value*> operands = add->operands;
+    operands.insert(operands.end(), norm->operands.begin() + 1, norm->operands.end());
+    std::vector<const Value*> results = {x};
+    for (const auto& result : norm->results) results.push_back(result.get());
+    Node* made = insert(norm, op, operands, norm->attrs, results);
+    for (size_t i = 0; i < norm->results.size(); ++i) {
+      replace(norm->result(i), made->result(i + 1));
+    }
+    graph_.erase(norm);
+    replace(x, made->result(0));
+    graph_.erase(add);
+    return &op;
+  }
+
+  // The sum of a norm's dx with what else flows into x, which must be there already, or nullptr.
+  Node* sum_with_more(const Node& grad) const {
+    const Value* dx = grad.result(0);
+    Node* add = only_reader(dx);
+    if (add == nullptr || add->op != &kAdd || add->phase != grad.phase) return nullptr;
+    const Value* more = more_than(*add, dx);
+    return more != dx && is_before(more, &grad) ? add : nullptr;
+  }
+
+  static Value* more_than(const Node& add, const Value* dx) {
+    return add.operands[add.operands[0] == dx ? 1 : 0];
+  }
+
+  const OpDef* rms_norm_grad(Node* grad) {
+    Node* add = sum_with_more(*grad);
+    if (add == nullptr) return nullptr;
+    std::vector<Value*> operands = grad->operands;
+    operands.push_back(more_than(*add, grad->result(0)));
+    Node* made =
+        insert(grad, kRmsNormGradAdd, operands, grad->attrs, {add->result(), grad->result(1)});
+    replace(add->result(), made->result(0));
+    replace(grad->result(1), made->result(1));
+    graph_.erase(add);
+    graph_.erase(grad);
+    return &kRmsNormGradAdd;
+  }
+
+  const OpDef* layer_norm_grad(Node* grad) {
+    Node* add = sum_with_more(*grad);
+    Value* dx = add != nullptr ? add->result() : grad->result(0);
+    const DType dtype = grad->result(1)->type.dtype;
+    Node* bias_grad = row_sum(grad->operands[0], dtype);
+    Node* sum = row_sum(dx, dtype);
+    if (bias_grad != nullptr && position_.at(bias_grad) < position_.at(grad)) bias_grad = nullptr;
+    if (add == nullptr && bias_grad == nullptr && sum == nullptr) return nullptr;
+    std::vector<Value*> operands = grad->operands;
+    if (add != nullptr) operands.push_back(more_than(*add, grad->result(0)));
+    Value* db = bias_grad != nullptr ? bias_grad->result() : nullptr;
+    Value* total = sum != nullptr ? sum->result() : nullptr;
+    Node* made =
+        insert(grad, kLayerNormGradSums, operands, grad->attrs, {dx, grad->result(1), db, total});
+    replace(total, made->result(3));
+    if (sum != nullptr) graph_.erase(sum);
+    replace(db, made->result(2));
+    if (bias_grad != nullptr) graph_.erase(bias_grad);
+    replace(grad->result(1), made->result(1));
+    replace(dx, made->result(0));
+    if (add != nullptr) graph_.erase(add);
+    graph_.erase(grad);
+    return &kLayerNormGradSums;
+  }
+
+  const OpDef* gelu_grad(Node* grad) {
+    Value* dx = grad->result();
+    Node* sum = nullptr;
+    for (Node* user : dx->users) {
+      if (user->op == &kSumRows) sum = user;
+    }
+    if (sum == nullptr) return nullptr;
+    Node* made =
+        insert(grad, kGeluGradSum, grad->operands, {sum->attr("out")}, {dx, sum->result()});
+    replace(sum->result(), made->result(1));
+    graph_.erase(sum);
+    replace(dx, made->result(0));
+    graph_.erase(grad);
+    return &kGeluGradSum;
+  }
+
+  Graph& graph_;
+  std::unordered_map<const Node*, int64_t> position_;
+  std::unordered_map<const Node*, int64_t> waits_before_;
+  std::unordered_set<const Value*> outputs_;
+  std::vector<std::string> done_;
+};
+
+}  // namespace
+
+std::string join_neighbours(Graph& graph) {
+  return Joiner(graph).run();
+}
+
+}  // namespace weft

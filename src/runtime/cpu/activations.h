@@ -1,0 +1,11 @@
+// Activation functions over runs of f32, for every kernel that applies one.
+#pragma once
+
+#include <cstdint>
+
+namespace weft {
+
+// dx = dy * gelu'(x); dx may be dy or x.
+void gelu_grad_block(const float* dy, const float* x, int64_t n, float* dx);
+
+}  // namespace weft

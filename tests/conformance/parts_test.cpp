@@ -1,0 +1,119 @@
+// Joined ops have the bits of the ops they stand for: every row of every backend against the rows
+// of its parts, one after the other.
+#include <gtest/gtest.h>
+
+#include "conformance/inputs.h"
+#include "conformance/ops_under_test.h"
+#include "graph/parts.h"
+#include "runtime/cpu/device.h"
+#include "runtime/device.h"
+
+namespace weft {
+namespace {
+
+// Runs the parts as ops of their own.
+std::vector<HostTensor> run_parts(std::span<const Kernel> kernels, Device& device, const Call& call,
+                                  const std::vector<HostTensor>& inputs) {
+  std::vector<HostTensor> results;
+  for (const TensorType& type : call.results) results.emplace_back(type);
+  std::vector<HostTensor> temporaries;
+  for (const Part& part : parts_of(call)) {
+    std::vector<HostTensor> operands;
+    for (const PartPlace& place : part.operands) {
+      operands.push_back(place.kind == PartPlace::Kind::Operand  ? inputs.at(place.index)
+                         : place.kind == PartPlace::Kind::Result ? results.at(place.index)
+                                                                 : temporaries.at(place.index));
+    }
+    const auto found = run_call(kernels, device, part.call, operands);
+    for (size_t i = 0; i < found.size(); ++i) {
+      const PartPlace& place = part.results[i];
+      if (place.kind == PartPlace::Kind::Result) {
+        results.at(place.index) = found[i];
+      } else {
+        temporaries.push_back(found[i]);
+      }
+    }
+  }
+  return results;
+}
+
+// Shapes that the fast rows of a GPU take, with more rows than a sum over rows has lanes.
+std::string_view large_samples(std::string_view op) {
+  if (op == "gelu_grad_sum") return "dy: bf16[2999,264], x: bf16[2999,264]; out=\"f32\"";
+  if (op == "matmul_add") {
+    return "acc: f32[768,264], a: bf16[2048,768], b: bf16[2048,264]; ta=true | "
+           "acc: f32[136,72], a: bf16[260,136], b: bf16[260,72]; ta=true";
+  }
+  if (op == "matmul_accumulate") {
+    return "acc: f32[768,264], a: bf16[2048,768], b: bf16[2048,264], micro: i32[]; ta=true";
+  }
+  if (op == "add_layer_norm") {
+    return "x: bf16[70,768], r: bf16[70,768], w: bf16[768], b: bf16[768]";
+  }
+  if (op == "add_rms_norm") return "x: bf16[70,2048], r: bf16[70,2048], w: bf16[2048]";
+  if (op == "layer_norm_grad_sums") {
+    return "dy: bf16[2999,768], x: bf16[2999,768], w: bf16[768], mean: f32[2999], rstd: f32[2999], "
+           "more: bf16[2999,768]; out=\"f32\" | "
+           "dy: bf16[900,768], x: bf16[900,768], w: bf16[768], mean: f32[900], rstd: f32[900]";
+  }
+  if (op == "rms_norm_grad_add") {
+    return "dy: bf16[2999,512], x: bf16[2999,512], w: bf16[512], rstd: f32[2999], "
+           "more: bf16[2999,512]; out=\"f32\"";
+  }
+  return "";
+}
+
+class PartsTest : public ::testing::TestWithParam<std::tuple<const Backend*, const OpDef*>> {};
+
+TEST_P(PartsTest, GiveTheSameBits) {
+  const auto [backend, op] = GetParam();
+  std::unique_ptr<Device> device;
+  try {
+    device = backend->make_device({.threads = 2});
+  } catch (const std::runtime_error& error) {
+    GTEST_SKIP() << "no " << backend->name << " device: " << error.what();
+  }
+  std::vector<Call> calls = samples_under_test(*op);
+  EXPECT_NE(large_samples(op->name()), "") << op->name();
+  for (Call& call : parse_samples(*op, large_samples(op->name()))) calls.push_back(std::move(call));
+  for (const Call& call : calls) {
+    for (uint64_t round = 0; round < 2; ++round) {
+      const std::vector<HostTensor> inputs = make_inputs(call, round);
+      const auto expected = run_parts(backend->kernels(), *device, call, inputs);
+      const Kernel& kernel = choose_kernel(backend->kernels(), call, backend->name, "y");
+      const auto found = run_kernel(kernel, *device, call, inputs);
+      for (size_t i = 0; i < expected.size(); ++i) {
+        EXPECT_EQ(found[i].bytes, expected[i].bytes)
+            << kernel.name << ": " << describe(call) << " result " << i << " round " << round;
+      }
+    }
+  }
+}
+
+// The reference has no rows of its own for joined ops.
+std::vector<const Backend*> joining_backends() {
+  std::vector<const Backend*> backends;
+  for (const Backend& backend : all_backends()) {
+    if (backend.name != "reference" && backend.name != "null") backends.push_back(&backend);
+  }
+  return backends;
+}
+
+std::vector<const OpDef*> joined_ops() {
+  std::vector<const OpDef*> ops;
+  for (const OpDef* op : computed_ops()) {
+    if (!op->parts.empty()) ops.push_back(op);
+  }
+  return ops;
+}
+
+INSTANTIATE_TEST_SUITE_P(JoinedOps, PartsTest,
+                         ::testing::Combine(::testing::ValuesIn(joining_backends()),
+                                            ::testing::ValuesIn(joined_ops())),
+                         [](const auto& test) {
+                           return cat(std::get<0>(test.param)->name, "_",
+                                      std::get<1>(test.param)->name());
+                         });
+
+}  // namespace
+}  // namespace weft
