@@ -148,7 +148,7 @@ Decision attention_grad_fits(const Call& call) {
   return head_fits(call, attention_head_dim(call, call.type(1)));
 }
 
-Decision cudnn_fits(const Call& call, const TensorType& qkv) {
+Decision half_heads_fit(const Call& call, const TensorType& qkv) {
   if (qkv.dtype != DType::BF16 && qkv.dtype != DType::F16) {
     return Decision::no(cat(dtype_name(qkv.dtype), ", expected bf16 or f16"));
   }
@@ -157,6 +157,12 @@ Decision cudnn_fits(const Call& call, const TensorType& qkv) {
   if (head_dim != 64 && head_dim != 128) {
     return Decision::no(cat("head dim ", head_dim, ", expected 64 or 128"));
   }
+  return Decision::yes();
+}
+
+Decision cudnn_fits(const Call& call, const TensorType& qkv) {
+  const Decision heads = half_heads_fit(call, qkv);
+  if (!heads.allowed) return heads;
   if (qkv.shape.at(1) % 64 != 0) {
     return Decision::no(cat("length ", qkv.shape.at(1), ", not a multiple of 64"));
   }
@@ -169,6 +175,19 @@ Decision cudnn_attention_fits(const Call& call) {
 
 Decision cudnn_attention_grad_fits(const Call& call) {
   return cudnn_fits(call, call.type(1));
+}
+
+Decision hopper_attention_grad_fits(const Call& call) {
+  if (!WEFT_HOPPER) return Decision::no("not built for Hopper alone");
+  return half_heads_fit(call, call.type(1));
+}
+
+// For every query two statistics and an f32 row of dq, and the turns of at most four parts per 128
+// queries.
+int64_t hopper_attention_grad_workspace(const Call& call) {
+  const int64_t length = (call.type(1).shape.at(1) + 127) / 128 * 128;
+  const int64_t rows = call.type(1).shape.at(0) * call.int_attr("heads") * length;
+  return (rows * (attention_head_dim(call, call.type(1)) + 2) + rows / 32) * kFloatBytes;
 }
 
 // Bytes of ds = [heads of a key-value head, length, length] in the half type.
@@ -287,6 +306,8 @@ constexpr Row kRows[] = {
     {"rope", "plain_rope", rope_fits},
     {"attention", "cudnn_attention", cudnn_attention_fits, cudnn_attention_workspace},
     {"attention", "plain_attention", attention_fits},
+    {"attention_grad", "hopper_attention_grad", hopper_attention_grad_fits,
+     hopper_attention_grad_workspace},
     {"attention_grad", "cudnn_attention_grad", cudnn_attention_grad_fits,
      cudnn_attention_grad_workspace},
     {"attention_grad", "plain_attention_grad", attention_grad_fits, attention_grad_workspace},

@@ -51,6 +51,7 @@ constexpr NamedLaunch kLaunches[] = {
     {"plain_rope", launch_rope},
     {"cudnn_attention", launch_cudnn_attention},
     {"plain_attention", launch_attention},
+    {"hopper_attention_grad", launch_hopper_attention_grad},
     {"cudnn_attention_grad", launch_cudnn_attention_grad},
     {"plain_attention_grad", launch_attention_grad},
     {"plain_document_attention", launch_document_attention},

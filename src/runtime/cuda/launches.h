@@ -45,6 +45,7 @@ void launch_attention(const Launch& launch);
 void launch_attention_grad(const Launch& launch);
 void launch_document_attention(const Launch& launch);
 void launch_document_attention_grad(const Launch& launch);
+void launch_hopper_attention_grad(const Launch& launch);
 void launch_cudnn_attention(const Launch& launch);
 void launch_cudnn_attention_grad(const Launch& launch);
 void launch_embedding(const Launch& launch);
