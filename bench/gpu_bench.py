@@ -5,10 +5,12 @@ where a bar is missed. `make gpu-bench` calls it."""
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 GIB = 1 << 30
@@ -31,12 +33,39 @@ WORKLOADS = {
 }
 
 
+def arguments_of(w):
+    return [os.path.join(HERE, "gpu", w["config"]), f"--training.local_batch_size={w['batch']}",
+            f"--training.seq_len={w['length']}", *w["overrides"]]
+
+
+class DeviceMemory(threading.Thread):
+    """The most device memory in use while it runs, as the driver counts it."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.most = 0
+        self.done = threading.Event()
+
+    def run(self):
+        while not self.done.wait(0.5):
+            used = subprocess.run(["nvidia-smi", "--query-gpu=memory.used",
+                                   "--format=csv,noheader,nounits"], capture_output=True, text=True)
+            self.most = max([self.most] + [int(x) << 20 for x in used.stdout.split()])
+
+    def stop(self):
+        self.done.set()
+        self.join()
+        return self.most
+
+
 def run_weft(weft, name, w):
     folder = tempfile.mkdtemp(prefix="weft-bench-")
-    command = [weft, "train", os.path.join(HERE, "gpu", w["config"]), f"--job.dump_folder={folder}",
-               f"--training.local_batch_size={w['batch']}", f"--training.seq_len={w['length']}",
-               f"--training.steps={w['steps']}", *w["overrides"]]
+    command = [weft, "train", *arguments_of(w), f"--job.dump_folder={folder}",
+               f"--training.steps={w['steps']}"]
+    memory = DeviceMemory()
+    memory.start()
     done = subprocess.run(command, capture_output=True, text=True)
+    used = memory.stop()
     if done.returncode != 0:
         sys.exit(f"{name}: weft failed with exit code {done.returncode}: {done.stderr.strip()}")
     with open(os.path.join(folder, "metrics.jsonl")) as file:
@@ -44,7 +73,16 @@ def run_weft(weft, name, w):
     shutil.rmtree(folder)
     rows = [row for row in rows if "tokens_per_second" in row]
     return dict(tokens_per_second=rows[-1]["tokens_per_second"], bytes=rows[-1]["memory_bytes"],
-                loss=rows[-1]["loss"])
+                loss=rows[-1]["loss"], used=used)
+
+
+def predict(weft, w, spec):
+    """What `weft plan` says of the workload: seconds of a step and bytes of the arena."""
+    done = subprocess.run([weft, "plan", *arguments_of(w), f"--device.spec={spec}"],
+                          capture_output=True, text=True, check=True)
+    number, unit = re.search(r"^step time +([0-9.]+) (us|ms|s) predicted", done.stdout, re.M).groups()
+    arena = re.search(r"^arena .*\((\d+) bytes\)", done.stdout, re.M).group(1)
+    return float(number) * {"us": 1e-6, "ms": 1e-3, "s": 1.0}[unit], int(arena)
 
 
 def run_peer(name, modes, steps):
@@ -76,6 +114,8 @@ def main():
     parser.add_argument("--only", default=",".join(WORKLOADS))
     parser.add_argument("--modes", help="ways of running the peer, instead of the best known ones")
     parser.add_argument("--no-peer", action="store_true")
+    parser.add_argument("--spec", help="a device spec of `weft bench --calibrate`: compare what "
+                                       "`weft plan` predicts with it")
     arguments = parser.parse_args()
     if shutil.which("nvidia-smi") is None:
         sys.exit("no GPU found (there is no nvidia-smi); gpu-bench needs one")
@@ -100,6 +140,12 @@ def main():
               f"{ours['bytes'] / GIB:6.2f} {peer['bytes'] / GIB if peer else 0:6.2f} {memory:6.3f} "
               f"{flops * speed / 1e12:8.1f} {floor:9.2f} {tokens / speed * 1e3:8.2f}  "
               f"{peer['mode'] if peer else '-'}", flush=True)
+        if arguments.spec:
+            seconds, arena = predict(arguments.weft, w, arguments.spec)
+            print(f"{name:10} predicted {seconds * 1e3:.2f} ms ({seconds * speed / tokens:.3f} of "
+                  f"the time taken), arena {arena / GIB:.2f} GiB ({arena / ours['bytes']:.4f} of "
+                  f"what was allocated, {arena / ours['used']:.3f} of the driver's "
+                  f"{ours['used'] / GIB:.2f} GiB)", flush=True)
     if missed:
         sys.exit("a bar was missed")
 

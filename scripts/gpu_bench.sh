@@ -1,6 +1,10 @@
 #!/usr/bin/env bash
-# Builds on a machine with an NVIDIA GPU and measures Weft against PyTorch there (bench/gpu_bench.py).
+# Builds on a machine with an NVIDIA GPU, measures its rates, then Weft against PyTorch and against
+# what Weft predicts with these rates (bench/gpu_bench.py, whose options may be given).
 set -euo pipefail
 cd "$(dirname "$0")/.."
+options=("$@")
+set --  # gpu_build.sh gives its arguments to cmake
 source scripts/gpu_build.sh
-python3 bench/gpu_bench.py --weft "$build/weft"
+"$build/weft" bench --calibrate --backend cuda --output "$build/gpu.toml"
+python3 bench/gpu_bench.py --weft "$build/weft" --spec "$build/gpu.toml" "${options[@]}"

@@ -25,7 +25,8 @@ constexpr double kLongestStep = 0.5;       // seconds that a step measured may b
 constexpr double kLeastBytes = 1 << 14;    // of a call whose time is not that of its launch alone
 constexpr double kLeastShareOfTime = 0.1;  // of a call that is not its launch
 
-// Steps to measure, from small to large: each device takes the largest it is fast enough for.
+// Steps to measure, from small to large: each device takes, in each type, the largest it is fast
+// enough for.
 constexpr std::string_view kSteps[][2] = {
     {"[model]\nname = \"gpt2\"\nflavor = \"baby\"\ndropout = 0.0\n"
      "[training]\nlocal_batch_size = 4\nglobal_batch_size = 8\nseq_len = 128\n",
@@ -35,6 +36,10 @@ constexpr std::string_view kSteps[][2] = {
      "[training]\nlocal_batch_size = 8\nglobal_batch_size = 16\nseq_len = 1024\n",
      "[model]\nname = \"llama\"\nflavor = \"1B\"\n"
      "[training]\nlocal_batch_size = 2\nglobal_batch_size = 4\nseq_len = 2048\n"},
+    {"[model]\nname = \"gpt2\"\nflavor = \"124M\"\ndropout = 0.0\n"
+     "[training]\nlocal_batch_size = 32\nglobal_batch_size = 64\nseq_len = 1024\n",
+     "[model]\nname = \"llama\"\nflavor = \"1B\"\n"
+     "[training]\nlocal_batch_size = 2\nglobal_batch_size = 4\nseq_len = 8192\n"},
 };
 
 // "matmul(f32[64,64], f32[64,64]; tb=true)".
@@ -105,16 +110,15 @@ class Calibration {
   }
 
   void measure_steps() {
-    size_t chosen = 0;
-    for (size_t i = 1; i < std::size(kSteps); ++i) {
-      const bool fast =
-          std::all_of(std::begin(kSteps[i]), std::end(kSteps[i]), [&](std::string_view toml) {
-            return predicted(steps_of(toml, DType::F32)) < kLongestStep;
-          });
-      if (fast) chosen = i;
-    }
-    for (const std::string_view toml : kSteps[chosen]) {
-      for (const DType dtype : {DType::F32, DType::BF16}) {
+    for (const DType dtype : {DType::F32, DType::BF16}) {
+      size_t chosen = 0;
+      for (size_t i = 1; i < std::size(kSteps); ++i) {
+        const auto fast = [&](std::string_view toml) {
+          return predicted(steps_of(toml, dtype)) < kLongestStep;
+        };
+        if (std::all_of(std::begin(kSteps[i]), std::end(kSteps[i]), fast)) chosen = i;
+      }
+      for (const std::string_view toml : kSteps[chosen]) {
         for (const auto& [text, call] : steps_of(toml, dtype)) add(call);
       }
     }
