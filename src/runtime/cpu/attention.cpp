@@ -25,7 +25,7 @@ constexpr int64_t kKeys = 96;              // in a block
 constexpr int64_t kGroup = 32;             // queries that multiply the same keys
 constexpr int64_t kMaxHeadDim = 256;
 constexpr int64_t kMaxPadded = kMaxHeadDim + kGemmPadding;
-static_assert(kQueries % kGroup == 0 && kGroup % kLanes == 0 && kGroup % kGemmPadding == 0);
+static_assert(kQueries == 2 * kGroup && kGroup % kLanes == 0 && kGroup % kGemmPadding == 0);
 static_assert(kKeys % kGemmPanelRows == 0 && kKeys <= kGemmDepth && kMaxHeadDim <= kGemmDepth);
 
 // One thread's scratch memory.
@@ -306,6 +306,21 @@ void add_products(const Problem& p, const float* transposed, const Block& block,
   });
 }
 
+// Adds tile * rows, keys x queries times queries x dim, to the gradient of the keys or values. The
+// rows that only the second group of queries sees are zero for the first.
+void add_key_grads(const Problem& p, const Block& block, const float* tile, const float* rows,
+                   float* to) {
+  const auto add = [&](int64_t key, int64_t keys, int64_t query) {
+    multiply_left_tile(*p.computed, {keys, p.dim, block.queries - query},
+                       tile + key * kTileStride + query,
+                       {rows + query * p.computed->panel_cols, block.queries}, to + key * p.width(),
+                       p.width(), GemmMode::Add);
+  };
+  const int64_t first = block.queries > kGroup ? block.visible(0, kGroup) : block.keys;
+  add(0, first, 0);
+  add(first, block.keys - first, kGroup);
+}
+
 // Calls fn(query, first column, columns, values) for the queries of scratch.sum, in pieces of rows.
 template <class Fn>
 void for_sum_rows(const Problem& p, const Block& block, Scratch& scratch, const Fn& fn) {
@@ -405,7 +420,6 @@ void attend_grad(const Problem& p, const GradTensors& t, const PackedHead& packe
   const int64_t width = p.width();
   float* dk = t.dqkv + (block.b * p.time + block.key) * width + p.k_col(kv_head);
   float* dv = t.dqkv + (block.b * p.time + block.key) * width + p.v_col(kv_head);
-  const GemmShape over_queries{block.keys, p.dim, block.queries};
 
   multiply_keys(p, packed.k, block, scratch.queries, scratch.p);
   for_columns(block, [&](int64_t i) {
@@ -416,8 +430,7 @@ void attend_grad(const Problem& p, const GradTensors& t, const PackedHead& packe
     fill_kept(p, block, scratch);
     multiply_tiles(scratch.p, scratch.kept, block.keys, scratch.dp);
   }
-  multiply_left_tile(*p.computed, over_queries, p.drop ? scratch.dp : scratch.p,
-                     {scratch.dy_rows, block.queries}, dv, width, GemmMode::Add);
+  add_key_grads(p, block, p.drop ? scratch.dp : scratch.p, scratch.dy_rows, dv);
   multiply_keys(p, packed.v, block, scratch.dy, scratch.dp);
   if (p.drop) multiply_tiles(scratch.dp, scratch.kept, block.keys, scratch.dp);
   for_columns(block, [&](int64_t i) {
@@ -425,8 +438,7 @@ void attend_grad(const Problem& p, const GradTensors& t, const PackedHead& packe
                       scratch.delta + i);
   });
   add_products(p, packed.k_transposed, block, scratch.dp, scratch);
-  multiply_left_tile(*p.computed, over_queries, scratch.dp, {scratch.query_rows, block.queries}, dk,
-                     width, GemmMode::Add);
+  add_key_grads(p, block, scratch.dp, scratch.query_rows, dk);
 }
 
 // Fetches what all blocks of keys need of a block of queries: both ways of packing, lse, and
