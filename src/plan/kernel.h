@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -47,9 +48,10 @@ struct Launch {
   void* workspace = nullptr;
   int64_t workspace_bytes = 0;
   Stream* stream = nullptr;
-  double seconds = 0;            // predicted by the plan
-  Communicator* comm = nullptr;  // of a run with several ranks
-  int64_t channel = 0;           // for collectives: the index of the plan's stream
+  double seconds = 0;                         // predicted by the plan
+  Communicator* comm = nullptr;               // of a run with several ranks
+  int64_t channel = 0;                        // for collectives: the index of the plan's stream
+  std::shared_ptr<const void> prepared = {};  // what the kernel's prepare made
 };
 
 struct Kernel {
@@ -64,7 +66,14 @@ struct Kernel {
   // Whether the results of a gather may lie in memory that the ranks of its axis have in common:
   // no rank writes before all have come, and none goes on before all have written.
   bool common_results = false;
+  // Makes, once, what every run of the launch can use again; nullptr: nothing.
+  std::shared_ptr<const void> (*prepare)(const Launch&) = nullptr;
 };
+
+// To be called when the launch is complete, before it runs for the first time.
+inline void prepare(const Kernel& kernel, Launch& launch) {
+  if (kernel.prepare != nullptr) launch.prepared = kernel.prepare(launch);
+}
 
 // Whether the planner may put result 0 on this operand's memory when nothing needs the operand
 // afterwards. Every kernel of an elementwise or in_place op has to work that way: it reads an

@@ -143,6 +143,7 @@ std::unique_ptr<Executor::PreparedStep> Executor::prepare_step(ProgramKind progr
   launch.seconds = step.seconds;
   launch.comm = comm_;
   launch.channel = step.stream;
+  with_place(launch.where, [&] { weft::prepare(*launch.kernel, launch); });
   prepared->kernel = *launch.kernel;
   prepared->kernel.launch = launch_with_place;
   for (const int64_t event : step.waits) prepared->waits.push_back(events_.at(event).get());

@@ -117,6 +117,7 @@ double KernelTimer::seconds(const Call& call) {
   }
   launch.workspace_bytes = kernel.workspace != nullptr ? kernel.workspace(call) : 0;
   if (launch.workspace_bytes > 0) launch.workspace = add(launch.workspace_bytes);
+  prepare(kernel, launch);
   return best_seconds(*stream_, [&] { stream_->launch(kernel, launch); });
 }
 

@@ -102,6 +102,7 @@ void measure_size(const Backend& backend, Device& device, Communicator& comm, si
     launch.stream = stream.get();
     launch.comm = &comm;
     launch.channel = 1;
+    prepare(kernel, launch);
     const double seconds = time_collective(comm, *stream, kernel, launch, count);
     if (comm.rank() == 0) measured.seconds[i][size] = seconds;
   }

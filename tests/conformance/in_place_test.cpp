@@ -31,6 +31,7 @@ HostTensor run_shared(const Kernel& kernel, Device& device, const Call& call,
   launch.workspace_bytes = kernel.workspace != nullptr ? kernel.workspace(call) : 0;
   launch.workspace = device.allocate(launch.workspace_bytes);
   memory.push_back(launch.workspace);
+  prepare(kernel, launch);
   stream->launch(kernel, launch);
   stream->copy_out(result.bytes.data(), launch.results[0].data,
                    static_cast<int64_t>(result.bytes.size()));

@@ -134,6 +134,7 @@ std::vector<HostTensor> run_kernel(const Kernel& kernel, Device& device, const C
   GuardedBuffer workspace(device, *stream,
                           std::vector<char>(static_cast<size_t>(launch.workspace_bytes), '\xff'));
   launch.workspace = workspace.memory();
+  prepare(kernel, launch);
   stream->launch(kernel, launch);
   stream->synchronize();
 

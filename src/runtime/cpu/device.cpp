@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/machine.h"
+#include "runtime/cpu/spin.h"
 
 namespace weft {
 
@@ -29,36 +30,26 @@ HostEvent& host_event(Event& event) {
 
 }  // namespace
 
-int64_t HostEvent::issue() {
-  const std::lock_guard lock(mutex_);
-  return ++issued_;
+void HostEvent::complete(uint32_t mark) {
+  // Marks of one event complete in the order they were issued in: one stream signals it.
+  completed_.store(mark);
+  completed_.notify_all();
 }
 
-int64_t HostEvent::latest() {
-  const std::lock_guard lock(mutex_);
-  return issued_;
+void HostEvent::await(uint32_t mark) const {
+  uint32_t completed = completed_.load();
+  while (static_cast<int32_t>(completed - mark) < 0) {
+    completed = await_change(completed_, completed, kShortSpins);
+  }
 }
 
-void HostEvent::complete(int64_t mark) {
-  // Notified under the lock: a waiter may destroy the event as soon as it is let through.
-  const std::lock_guard lock(mutex_);
-  completed_ = std::max(completed_, mark);
-  changed_.notify_all();
+HostStream::HostStream(int64_t threads)
+    : team_(threads), ring_(std::make_unique<std::array<Item, kCapacity>>()) {
+  thread_ = std::thread([this] { serve(); });
 }
-
-void HostEvent::await(int64_t mark) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return completed_ >= mark; });
-}
-
-HostStream::HostStream(int64_t threads) : team_(threads), thread_([this] { serve(); }) {}
 
 HostStream::~HostStream() {
-  {
-    const std::lock_guard lock(mutex_);
-    ending_ = true;
-  }
-  queued_.notify_one();
+  push({.action = Action::End});
   thread_.join();
 }
 
@@ -89,42 +80,51 @@ void HostStream::wait(Event& event) {
 }
 
 void HostStream::synchronize() {
-  std::unique_lock lock(mutex_);
-  drained_.wait(lock, [&] { return queue_.empty() && !busy_; });
+  const uint32_t pushed = pushed_.load();
+  uint32_t progress = progress_.load();
+  while (progress != pushed) progress = await_change(progress_, progress, kShortSpins);
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
 void HostStream::push(const Item& item) {
-  {
-    const std::lock_guard lock(mutex_);
-    queue_.push_back(item);
+  const uint32_t pushed = pushed_.load();
+  uint32_t progress = progress_.load();
+  while (pushed - progress >= kCapacity) {
+    progress = await_change(progress_, progress, kShortSpins);
   }
-  queued_.notify_one();
+  (*ring_)[pushed % kCapacity] = item;
+  pushed_.store(pushed + 1);
+  if (asleep_.load() && asleep_.exchange(false)) pushed_.notify_one();
 }
 
 void HostStream::serve() {
-  std::unique_lock lock(mutex_);
-  while (true) {
-    queued_.wait(lock, [&] { return !queue_.empty() || ending_; });
-    if (queue_.empty()) return;
-    const Item item = queue_.front();
-    queue_.pop_front();
-    busy_ = true;
-    // Events pass even after an error, so that no other stream waits for ever.
-    const bool is_event = item.action == Action::Signal || item.action == Action::Wait;
-    if (!error_ || is_event) {
-      lock.unlock();
-      std::exception_ptr error;
-      try {
-        perform(item);
-      } catch (...) {
-        error = std::current_exception();
-      }
-      lock.lock();
-      if (error && !error_) error_ = error;
+  for (uint32_t taken = 0;;) {
+    if (pushed_.load() == taken) {
+      for (int spin = 0; spin < kShortSpins && pushed_.load() == taken; ++spin) relax();
+      // Said before the last look, so that whoever queues now either is seen or sees it.
+      asleep_.store(true);
+      pushed_.wait(taken);
+      asleep_.store(false);
     }
-    busy_ = false;
-    if (queue_.empty()) drained_.notify_all();
+    const Item& item = (*ring_)[taken % kCapacity];
+    if (item.action == Action::End) return;
+    run(item);
+    ++taken;
+    if (taken % (kCapacity / 2) == 0 || taken == pushed_.load()) {
+      progress_.store(taken);
+      progress_.notify_all();
+    }
+  }
+}
+
+void HostStream::run(const Item& item) {
+  // Events pass even after an error, so that no other stream waits for ever.
+  const bool is_event = item.action == Action::Signal || item.action == Action::Wait;
+  if (error_ && !is_event) return;
+  try {
+    perform(item);
+  } catch (...) {
+    if (!error_) error_ = std::current_exception();
   }
 }
 
@@ -144,6 +144,8 @@ void HostStream::perform(const Item& item) {
       break;
     case Action::Wait:
       item.event->await(item.mark);
+      break;
+    case Action::End:
       break;
   }
 }

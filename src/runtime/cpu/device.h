@@ -1,13 +1,13 @@
-// The host as a device: memory is ordinary memory, a stream is a thread with a queue. The stream
-// named "compute" runs its kernels on a thread team; every other stream runs on its own thread
-// alone, so that copies or communication go on beside the computation.
+// The host as a device: memory is ordinary memory, a stream is a thread with a ring of work. The
+// stream named "compute" runs its kernels on a thread team; every other stream runs on its own
+// thread alone, so that copies or communication go on beside the computation. Queueing and running
+// allocate nothing, lock nothing and call the system only to sleep and to wake a sleeper.
 #pragma once
 
-#include <condition_variable>
-#include <deque>
+#include <array>
+#include <atomic>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 
@@ -16,23 +16,22 @@
 
 namespace weft {
 
-// Counts marks: a wait holds for the marks queued before it.
+// Counts marks: a wait holds for the marks queued before it. Numbers wrap around.
 class HostEvent : public Event {
  public:
   // The number of the next mark, taken when it is queued.
-  int64_t issue();
+  uint32_t issue() { return ++issued_; }
   // The number of the latest mark that was queued; 0 when there is none.
-  int64_t latest();
-  void complete(int64_t mark);
-  void await(int64_t mark);
+  uint32_t latest() const { return issued_; }
+  void complete(uint32_t mark);
+  void await(uint32_t mark) const;
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int64_t issued_ = 0;
-  int64_t completed_ = 0;
+  std::atomic<uint32_t> issued_{0};
+  std::atomic<uint32_t> completed_{0};
 };
 
+// One thread at a time queues; the stream's own thread runs.
 class HostStream : public Stream {
  public:
   explicit HostStream(int64_t threads);
@@ -50,7 +49,7 @@ class HostStream : public Stream {
   ThreadTeam& team() { return team_; }
 
  private:
-  enum class Action { Launch, Copy, Zero, Signal, Wait };
+  enum class Action { Launch, Copy, Zero, Signal, Wait, End };
   struct Item {
     Action action = Action::Launch;
     const Kernel* kernel = nullptr;
@@ -59,21 +58,24 @@ class HostStream : public Stream {
     const void* from = nullptr;
     int64_t bytes = 0;
     HostEvent* event = nullptr;
-    int64_t mark = 0;
+    uint32_t mark = 0;
   };
+  // Whoever queues more than this waits until half of it has run.
+  static constexpr uint32_t kCapacity = 8192;
 
   void push(const Item& item);
   void serve();
+  void run(const Item& item);
   void perform(const Item& item);
 
   ThreadTeam team_;
-  std::mutex mutex_;
-  std::condition_variable queued_;
-  std::condition_variable drained_;
-  std::deque<Item> queue_;
-  bool busy_ = false;
-  bool ending_ = false;
-  std::exception_ptr error_;  // the first; later work is skipped until synchronize throws it
+  std::unique_ptr<std::array<Item, kCapacity>> ring_;
+  std::atomic<uint32_t> pushed_{0};    // items ever queued
+  std::atomic<uint32_t> progress_{0};  // items ever run, as of a half of the ring or of its end
+  std::atomic<bool> asleep_{false};    // the thread waits for items
+  // The first; later work is skipped until synchronize throws it. Only touched by the thread while
+  // items are queued and by synchronize when none are.
+  std::exception_ptr error_;
   std::thread thread_;
 };
 

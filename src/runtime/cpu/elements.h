@@ -37,7 +37,9 @@ inline int64_t row_length(const Shape& shape) {
 
 // Number of rows: the product of the other dims.
 inline int64_t row_count(const Shape& shape) {
-  return shape.empty() ? 1 : count(Shape(shape.begin(), shape.end() - 1));
+  int64_t rows = 1;
+  for (size_t i = 0; i + 1 < shape.size(); ++i) rows *= shape[i];
+  return rows;
 }
 
 inline int64_t ceil_div(int64_t n, int64_t d) {

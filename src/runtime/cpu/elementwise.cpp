@@ -1,6 +1,7 @@
 // add, cast, gelu, gelu_grad, dropout and the fused chain of them. A single op is a chain of one
 // statement, so that fusing cannot change bits. A chain runs block by block: each statement
 // computes a block in f32 and rounds it to its dtype before the next one reads it.
+#include <array>
 #include <numbers>
 #include <vector>
 
@@ -19,7 +20,7 @@ namespace {
 
 constexpr int64_t kBlock = 1024;
 constexpr int64_t kTile = 16 * kBlock;
-constexpr int64_t kMaxBlocks = ThreadTeam::kScratchFloats / kBlock;
+constexpr size_t kMaxBlocks = ThreadTeam::kScratchFloats / kBlock;
 
 // gelu(x) = x * sigmoid(2 u), u = sqrt(2/pi) (x + 0.044715 x^3), which has no cancellation.
 constexpr float kGeluScale =
@@ -64,9 +65,13 @@ struct Statement {
   Action action = Action::Add;
   DType dtype = DType::F32;
   std::vector<size_t> args;  // values: the operands, then the statements
-  Dropout dropout;
-  uint64_t first_element = 0;  // of the dropout: the global index of local element 0
+  // Of dropout: the operand that holds the state, the stream and the rate.
+  size_t rng = 0;
+  int64_t stream = 0;
+  double rate = 0;
 };
+
+using Chain = std::vector<Statement>;
 
 Action action_of(std::string_view op) {
   if (op == "add" || op == "add_in_place") return Action::Add;
@@ -88,10 +93,9 @@ FusedBody body_of(const Call& call) {
   return {only};
 }
 
-std::vector<Statement> statements_of(const Launch& launch) {
-  std::vector<Statement> chain;
+std::shared_ptr<const void> prepare_elementwise(const Launch& launch) {
+  Chain chain;
   const size_t operands = launch.operands.size();
-  const Shape& shape = launch.results.at(0).shape;
   for (const FusedStatement& from : body_of(*launch.call)) {
     Statement& to = chain.emplace_back();
     to.action = action_of(from.op->name());
@@ -103,16 +107,28 @@ std::vector<Statement> statements_of(const Launch& launch) {
     Call call;
     call.op = from.op;
     call.attrs = from.attrs;
-    to.dropout = make_dropout(launch.operands.at(to.args.at(1)), call.int_attr("stream"),
-                              call.double_attr("rate"));
-    const int64_t samples = std::max<int64_t>(1, shape.at(0));
-    to.first_element = static_cast<uint64_t>(to.dropout.first_sample * (count(shape) / samples));
+    to.stream = call.int_attr("stream");
+    to.rate = call.double_attr("rate");
+    to.rng = to.args.at(1);
     to.args.pop_back();
   }
-  return chain;
+  return std::make_shared<const Chain>(std::move(chain));
 }
 
-void run_statement(const Statement& statement, const std::vector<const float*>& values,
+// Drops elements [offset, offset + n) of the result.
+void drop_block(const Statement& statement, const Launch& launch, int64_t offset, int64_t n,
+                const float* from, float* to) {
+  const Dropout dropout =
+      make_dropout(launch.operands.at(statement.rng), statement.stream, statement.rate);
+  const Shape& shape = launch.results[0].shape;
+  const int64_t samples = std::max<int64_t>(1, shape.at(0));
+  const int64_t first = dropout.first_sample * (count(shape) / samples) + offset;
+  apply_dropout(dropout, static_cast<uint64_t>(first), n, from, to);
+}
+
+using Values = std::array<const float*, kMaxBlocks>;
+
+void run_statement(const Statement& statement, const Launch& launch, const Values& values,
                    int64_t offset, int64_t n, float* to) {
   const float* first = values[statement.args[0]];
   switch (statement.action) {
@@ -125,44 +141,43 @@ void run_statement(const Statement& statement, const std::vector<const float*>& 
     case Action::GeluGrad:
       return gelu_grad_block(first, values[statement.args[1]], n, to);
     case Action::Dropout:
-      return apply_dropout(statement.dropout,
-                           statement.first_element + static_cast<uint64_t>(offset), n, first, to);
+      return drop_block(statement, launch, offset, n, first, to);
   }
 }
 
 // Computes elements [offset, offset + n), n at most kBlock.
-void run_block(const std::vector<Statement>& chain, const Launch& launch, int64_t offset, int64_t n,
-               float* scratch, std::vector<const float*>& values) {
-  values.clear();
+void run_block(const Chain& chain, const Launch& launch, int64_t offset, int64_t n,
+               float* scratch) {
+  Values values;
+  size_t known = 0;
   float* buffer = scratch;
   for (const Tensor& operand : launch.operands) {
     const bool floating = is_floating(operand.dtype);
-    values.push_back(floating ? load(operand, offset, n, buffer) : nullptr);
+    values[known++] = floating ? load(operand, offset, n, buffer) : nullptr;
     buffer += kBlock;
   }
   const Tensor& result = launch.results[0];
   for (size_t i = 0; i < chain.size(); ++i) {
     const bool last = i + 1 == chain.size();
     float* to = last ? place(result, offset, buffer) : buffer;
-    run_statement(chain[i], values, offset, n, to);
+    run_statement(chain[i], launch, values, offset, n, to);
     if (last) {
       store(result, offset, n, to);
     } else {
       round_to(chain[i].dtype, n, to);
     }
-    values.push_back(to);
+    values[known++] = to;
     buffer += kBlock;
   }
 }
 
 void launch_elementwise(const Launch& launch) {
-  const std::vector<Statement> chain = statements_of(launch);
+  const auto& chain = *static_cast<const Chain*>(launch.prepared.get());
   const int64_t total = launch.results.at(0).elements();
   team(launch).run(ceil_div(total, kTile), [&](int64_t tile, float* scratch) {
-    std::vector<const float*> values;
     const int64_t end = std::min(total, (tile + 1) * kTile);
     for (int64_t offset = tile * kTile; offset < end; offset += kBlock) {
-      run_block(chain, launch, offset, std::min(kBlock, end - offset), scratch, values);
+      run_block(chain, launch, offset, std::min(kBlock, end - offset), scratch);
     }
   });
 }
@@ -181,15 +196,18 @@ Decision supports_elementwise(const Call& call) {
 }  // namespace
 
 std::span<const Kernel> cpu_elementwise_kernels() {
-  static const Kernel rows[] = {
-      {"add", "vector", supports_elementwise, nullptr, launch_elementwise},
-      {"add_in_place", "vector", supports_elementwise, nullptr, launch_elementwise},
-      {"cast", "vector", supports_elementwise, nullptr, launch_elementwise},
-      {"gelu", "vector", supports_elementwise, nullptr, launch_elementwise},
-      {"gelu_grad", "vector", supports_elementwise, nullptr, launch_elementwise},
-      {"dropout", "vector", supports_elementwise, nullptr, launch_elementwise},
-      {"fused", "vector", supports_elementwise, nullptr, launch_elementwise},
-  };
+  static const std::vector<Kernel> rows = [] {
+    std::vector<Kernel> same;
+    for (const std::string_view op :
+         {"add", "add_in_place", "cast", "gelu", "gelu_grad", "dropout", "fused"}) {
+      same.push_back({.op = op,
+                      .name = "vector",
+                      .supports = supports_elementwise,
+                      .launch = launch_elementwise,
+                      .prepare = prepare_elementwise});
+    }
+    return same;
+  }();
   return rows;
 }
 

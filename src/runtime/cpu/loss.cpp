@@ -52,68 +52,86 @@ float tree_sum(const float* x, int64_t n) {
   return tree_sum(x, half) + tree_sum(x + half, n - half);
 }
 
-void check_target(int32_t target, int64_t classes) {
-  CHECK(target < classes, "target ", target, " of ", classes, " classes");
+// Logits and targets, a row for each token.
+struct Rows {
+  const Tensor& logits;
+  const int32_t* targets;
+  int64_t n, count;
+
+  Rows(const Tensor& x, const Tensor& ids)
+      : logits(x), targets(ids.as<int32_t>()), n(row_length(x.shape)), count(row_count(x.shape)) {}
+};
+
+// The loss of one row, and its lse.
+float row_loss(const Rows& rows, int64_t row, float* lse, float* scratch) {
+  const float* x = load(rows.logits, row * rows.n, rows.n, scratch);
+  const int32_t target = rows.targets[row];
+  CHECK(target < rows.n, "target ", target, " of ", rows.n, " classes");
+  *lse = log_sum_exp(x, rows.n);
+  return target < 0 ? 0.0f : *lse - x[target];
+}
+
+// The row's gradient may take the place of its logits.
+void row_grad(const Rows& rows, int64_t row, float lse, float factor, const Tensor& dlogits,
+              float* scratch) {
+  const int64_t n = rows.n;
+  const int32_t target = rows.targets[row];
+  CHECK(target < n, "target ", target, " of ", n, " classes");
+  float* d = place(dlogits, row * n, scratch);
+  if (target < 0) {
+    std::fill(d, d + n, 0.0f);
+  } else {
+    const float* x = load(rows.logits, row * n, n, scratch);
+    const float at_target = (exp_f32(x[target] - lse) - 1.0f) * factor;
+    exp_block(x, lse, factor, n, d);
+    d[target] = at_target;
+  }
+  store(dlogits, row * n, n, d);
+}
+
+// Calls fn(row, scratch) for all rows.
+template <class Fn>
+void for_rows(const Launch& launch, const Rows& rows, const Fn& fn) {
+  const int64_t step = tile_rows(rows.n);
+  team(launch).run(ceil_div(rows.count, step), [&](int64_t tile, float* scratch) {
+    for (int64_t row = tile * step; row < std::min(rows.count, (tile + 1) * step); ++row) {
+      fn(row, scratch);
+    }
+  });
 }
 
 void launch_cross_entropy(const Launch& launch) {
-  const Tensor& logits = launch.operands.at(0);
-  const int32_t* targets = launch.operands.at(1).as<int32_t>();
+  const Rows rows(launch.operands.at(0), launch.operands.at(1));
   float* lse = launch.results.at(1).as<float>();
   float* losses = static_cast<float*>(launch.workspace);
-  const int64_t n = row_length(logits.shape);
-  const int64_t rows = row_count(logits.shape);
-  const int64_t step = tile_rows(n);
-  team(launch).run(ceil_div(rows, step), [&](int64_t tile, float* scratch) {
-    for (int64_t row = tile * step; row < std::min(rows, (tile + 1) * step); ++row) {
-      const float* x = load(logits, row * n, n, scratch);
-      check_target(targets[row], n);
-      lse[row] = log_sum_exp(x, n);
-      losses[row] = targets[row] < 0 ? 0.0f : lse[row] - x[targets[row]];
-    }
+  for_rows(launch, rows, [&](int64_t row, float* scratch) {
+    losses[row] = row_loss(rows, row, lse + row, scratch);
   });
-  *launch.results.at(0).as<float>() = tree_sum(losses, rows) / scalar_f32(launch.operands.at(2));
+  *launch.results.at(0).as<float>() =
+      tree_sum(losses, rows.count) / scalar_f32(launch.operands.at(2));
 }
 
 void launch_cross_entropy_grad(const Launch& launch) {
+  const Rows rows(launch.operands.at(1), launch.operands.at(2));
   const float factor = scalar_f32(launch.operands.at(0)) / scalar_f32(launch.operands.at(4));
-  const Tensor& logits = launch.operands.at(1);
-  const int32_t* targets = launch.operands.at(2).as<int32_t>();
   const float* lse = launch.operands.at(3).as<float>();
-  const Tensor& dlogits = launch.results.at(0);
-  const int64_t n = row_length(logits.shape);
-  const int64_t rows = row_count(logits.shape);
-  const int64_t step = tile_rows(n);
-  team(launch).run(ceil_div(rows, step), [&](int64_t tile, float* scratch) {
-    for (int64_t row = tile * step; row < std::min(rows, (tile + 1) * step); ++row) {
-      float* d = place(dlogits, row * n, scratch);
-      check_target(targets[row], n);
-      if (targets[row] < 0) {
-        std::fill(d, d + n, 0.0f);
-      } else {
-        const float* x = load(logits, row * n, n, scratch);
-        const float at_target = (exp_f32(x[targets[row]] - lse[row]) - 1.0f) * factor;
-        exp_block(x, lse[row], factor, n, d);
-        d[targets[row]] = at_target;
-      }
-      store(dlogits, row * n, n, d);
-    }
+  for_rows(launch, rows, [&](int64_t row, float* scratch) {
+    row_grad(rows, row, lse[row], factor, launch.results.at(0), scratch);
   });
 }
 
-// The two after each other; lse lies behind the losses of the rows.
+// Each row's gradient right after its loss, while the row is at hand.
 void launch_cross_entropy_both(const Launch& launch) {
-  const std::vector<Tensor>& x = launch.operands;
-  const int64_t rows = row_count(x.at(1).shape);
-  const Tensor lse{static_cast<float*>(launch.workspace) + rows, DType::F32, x.at(2).shape};
-  Launch loss = launch;
-  loss.operands = {x.at(1), x.at(2), x.at(3)};
-  loss.results = {launch.results.at(1), lse};
-  launch_cross_entropy(loss);
-  Launch grad = launch;
-  grad.operands = {x.at(0), x.at(1), x.at(2), lse, x.at(3)};
-  grad.results = {launch.results.at(0)};
-  launch_cross_entropy_grad(grad);
+  const Rows rows(launch.operands.at(1), launch.operands.at(2));
+  const float count = scalar_f32(launch.operands.at(3));
+  const float factor = scalar_f32(launch.operands.at(0)) / count;
+  float* losses = static_cast<float*>(launch.workspace);
+  for_rows(launch, rows, [&](int64_t row, float* scratch) {
+    float lse = 0;
+    losses[row] = row_loss(rows, row, &lse, scratch);
+    row_grad(rows, row, lse, factor, launch.results.at(0), scratch);
+  });
+  *launch.results.at(1).as<float>() = tree_sum(losses, rows.count) / count;
 }
 
 Decision supports_cross_entropy(const Call& call) {
@@ -129,7 +147,7 @@ int64_t cross_entropy_workspace(const Call& call) {
 }
 
 int64_t cross_entropy_both_workspace(const Call& call) {
-  return 2 * row_count(call.type(1).shape) * static_cast<int64_t>(sizeof(float));
+  return row_count(call.type(1).shape) * static_cast<int64_t>(sizeof(float));
 }
 
 }  // namespace

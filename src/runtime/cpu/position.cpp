@@ -13,13 +13,15 @@ namespace weft {
 namespace {
 
 // Angle per position of every pair of a head; factor > 0 stretches long wavelengths as Llama 3.1.
-std::vector<double> rope_frequencies(const Call& call) {
+using Frequencies = std::vector<double>;
+
+Frequencies rope_frequencies(const Call& call) {
   const int64_t head_dim = call.int_attr("head_dim");
   const double factor = call.double_attr("factor");
   const double low = call.double_attr("low_freq_factor");
   const double high = call.double_attr("high_freq_factor");
   const double original = static_cast<double>(call.int_attr("original_max_position"));
-  std::vector<double> frequencies;
+  Frequencies frequencies;
   for (int64_t i = 0; i < head_dim / 2; ++i) {
     const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(head_dim);
     double frequency = std::pow(call.double_attr("theta"), exponent);
@@ -37,15 +39,19 @@ std::vector<double> rope_frequencies(const Call& call) {
   return frequencies;
 }
 
-// (y1, y2) = (x1 cos - x2 sin, x2 cos + x1 sin).
+// (y1, y2) = (x1 cos - x2 sin, x2 cos + x1 sin), for the heads of one position.
 WEFT_CLONES void rotate(const float* x, const float* cosine, const float* sine, int64_t half,
-                        float* y) {
-  WEFT_VECTORIZE
-  for (int64_t i = 0; i < half; ++i) {
-    const float x1 = x[i];
-    const float x2 = x[i + half];
-    y[i] = x1 * cosine[i] - x2 * sine[i];
-    y[i + half] = x2 * cosine[i] + x1 * sine[i];
+                        int64_t heads, float* y) {
+  for (int64_t head = 0; head < heads; ++head) {
+    WEFT_VECTORIZE
+    for (int64_t i = 0; i < half; ++i) {
+      const float x1 = x[i];
+      const float x2 = x[i + half];
+      y[i] = x1 * cosine[i] - x2 * sine[i];
+      y[i + half] = x2 * cosine[i] + x1 * sine[i];
+    }
+    x += 2 * half;
+    y += 2 * half;
   }
 }
 
@@ -56,7 +62,7 @@ WEFT_CLONES void add_rows(const float* a, const float* b, int64_t n, float* y) {
 
 // Fills `table` with the cosines and then the sines of each position.
 void fill_rope_table(const Launch& launch, int64_t positions, float* table) {
-  const std::vector<double> frequencies = rope_frequencies(*launch.call);
+  const auto& frequencies = *static_cast<const Frequencies*>(launch.prepared.get());
   const int64_t half = static_cast<int64_t>(frequencies.size());
   const double direction = launch.call->bool_attr("inverse") ? -1.0 : 1.0;
   const int64_t step = tile_rows(16 * half);
@@ -89,13 +95,15 @@ void launch_rope(const Launch& launch) {
       float* to = place(y, row * width, scratch + width);
       const int64_t position = given != nullptr ? given[row] : row % positions;
       const float* cosine = table + position * head_dim;
-      for (int64_t h = 0; h < heads; ++h) {
-        rotate(from + h * head_dim, cosine, cosine + head_dim / 2, head_dim / 2, to + h * head_dim);
-      }
+      rotate(from, cosine, cosine + head_dim / 2, head_dim / 2, heads, to);
       if (from != to) std::copy(from + heads * head_dim, from + width, to + heads * head_dim);
       store(y, row * width, width, to);
     }
   });
+}
+
+std::shared_ptr<const void> prepare_rope(const Launch& launch) {
+  return std::make_shared<const Frequencies>(rope_frequencies(*launch.call));
 }
 
 int64_t rope_workspace(const Call& call) {
@@ -143,7 +151,7 @@ Decision supports_position(const Call& call) {
 
 std::span<const Kernel> cpu_position_kernels() {
   static const Kernel rows[] = {
-      {"rope", "rows", supports_position, rope_workspace, launch_rope},
+      {"rope", "rows", supports_position, rope_workspace, launch_rope, false, prepare_rope},
       {"add_positions", "rows", supports_position, nullptr, launch_add_positions},
       {"add_positions_grad", "rows", supports_position, nullptr, launch_add_positions_grad},
   };

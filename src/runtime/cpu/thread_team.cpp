@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "runtime/cpu/spin.h"
 
 namespace weft {
 
@@ -13,14 +14,6 @@ namespace {
 constexpr uint32_t kClosed = 1u << 15;
 constexpr uint32_t kInside = kClosed - 1;
 constexpr uint32_t kGeneration = 1u << 16;
-// About 20 microseconds: longer than the gap between two kernels of a step.
-constexpr int kSpins = 1000;
-
-void relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
 
 }  // namespace
 
@@ -60,7 +53,7 @@ void ThreadTeam::run_task(const Task& task) {
   take_tiles(scratch_[0].get());
   if (shared) {
     uint32_t state = state_.fetch_or(kClosed) | kClosed;
-    while ((state & kInside) != 0) state = await_change(state);
+    while ((state & kInside) != 0) state = await_change(state_, state, kLongSpins);
   }
   const std::exception_ptr error = std::exchange(error_, nullptr);
   running_ = false;
@@ -85,7 +78,7 @@ void ThreadTeam::work(float* scratch) {
   uint32_t seen = state_.load();
   while (!ending_) {
     if ((seen & kClosed) != 0) {
-      seen = await_change(seen);
+      seen = await_change(state_, seen, kLongSpins);
       continue;
     }
     if (!state_.compare_exchange_weak(seen, seen + 1)) continue;
@@ -95,19 +88,9 @@ void ThreadTeam::work(float* scratch) {
     if ((seen & kClosed) != 0 && (seen & kInside) == 0) state_.notify_all();
     // An open task without tiles is about to be closed: wait for that rather than enter again.
     while (!ending_ && (seen & kClosed) == 0 && seen / kGeneration == generation) {
-      seen = await_change(seen);
+      seen = await_change(state_, seen, kLongSpins);
     }
   }
-}
-
-uint32_t ThreadTeam::await_change(uint32_t seen) const {
-  for (int spin = 0; spin < kSpins; ++spin) {
-    const uint32_t state = state_.load(std::memory_order_acquire);
-    if (state != seen) return state;
-    relax();
-  }
-  state_.wait(seen);
-  return state_.load();
 }
 
 }  // namespace weft

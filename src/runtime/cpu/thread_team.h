@@ -58,8 +58,6 @@ class ThreadTeam {
   void run_task(const Task& task);
   void take_tiles(float* scratch);
   void work(float* scratch);
-  // The state once it differs from `seen`: spins, then sleeps.
-  uint32_t await_change(uint32_t seen) const;
 
   Task task_;
   std::atomic<int64_t> next_tile_{0};

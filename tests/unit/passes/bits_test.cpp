@@ -82,6 +82,7 @@ class Interpreter {
     Bytes workspace(kernel.workspace ? static_cast<size_t>(kernel.workspace(call)) : 0);
     launch.workspace = workspace.data();
     launch.workspace_bytes = static_cast<int64_t>(workspace.size());
+    prepare(kernel, launch);
     kernel.launch(launch);
     for (const auto& value : node.results) {
       if (overwritten[value->index] >= 0) results_[value->name] = *memory_.at(value.get());
