@@ -30,6 +30,12 @@ std::vector<int64_t> temporary_offsets(const std::vector<Part>& parts) {
   return offsets;
 }
 
+struct PreparedParts {
+  std::vector<Part> parts;
+  std::vector<Launch> launches;
+  std::vector<const Kernel*> kernels;
+};
+
 }  // namespace
 
 Decision parts_supported(std::span<const Kernel> kernels, const Call& call) {
@@ -51,11 +57,12 @@ int64_t parts_workspace(std::span<const Kernel> kernels, const Call& call) {
   return temporary_offsets(parts).back() + most;
 }
 
-void launch_parts(std::span<const Kernel> kernels, const Launch& launch) {
-  const std::vector<Part> parts = parts_of(*launch.call);
-  const std::vector<int64_t> offsets = temporary_offsets(parts);
+std::shared_ptr<const void> prepare_parts(std::span<const Kernel> kernels, const Launch& launch) {
+  auto prepared = std::make_shared<PreparedParts>();
+  prepared->parts = parts_of(*launch.call);
+  const std::vector<int64_t> offsets = temporary_offsets(prepared->parts);
   char* memory = static_cast<char*>(launch.workspace);
-  for (const Part& part : parts) {
+  for (const Part& part : prepared->parts) {
     const auto tensor = [&](const PartPlace& place, const TensorType& type) {
       switch (place.kind) {
         case PartPlace::Kind::Operand:
@@ -67,7 +74,7 @@ void launch_parts(std::span<const Kernel> kernels, const Launch& launch) {
       }
       return Tensor{memory + offsets.at(place.index), type.dtype, type.shape};
     };
-    Launch inner = launch;
+    Launch& inner = prepared->launches.emplace_back(launch);
     inner.call = &part.call;
     inner.operands.clear();
     inner.results.clear();
@@ -79,8 +86,16 @@ void launch_parts(std::span<const Kernel> kernels, const Launch& launch) {
     }
     inner.workspace = memory + offsets.back();
     inner.workspace_bytes = launch.workspace_bytes - offsets.back();
-    kernel_of(kernels, part).launch(inner);
+    prepared->kernels.push_back(&kernel_of(kernels, part));
+    prepare(*prepared->kernels.back(), inner);
   }
+  return prepared;
+}
+
+void launch_parts(std::span<const Kernel> kernels, const Launch& launch) {
+  const auto prepared = launch.prepared ? launch.prepared : prepare_parts(kernels, launch);
+  const auto& parts = *static_cast<const PreparedParts*>(prepared.get());
+  for (size_t i = 0; i < parts.launches.size(); ++i) parts.kernels[i]->launch(parts.launches[i]);
 }
 
 }  // namespace weft

@@ -58,19 +58,23 @@ void launch(const Launch& joined) {
   launch_parts(cpu_kernels(), joined);
 }
 
+std::shared_ptr<const void> prepare_joined(const Launch& joined) {
+  return prepare_parts(cpu_kernels(), joined);
+}
+
 }  // namespace
 
 std::span<const Kernel> cpu_joined_kernels() {
   static const Kernel rows[] = {
       {"gelu_grad_sum", "rows", supports_gelu_grad_sum, gelu_grad_sum_workspace,
        launch_gelu_grad_sum},
-      {"gelu_grad_sum", "parts", supports, workspace, launch},
-      {"matmul_add", "parts", supports, workspace, launch},
-      {"matmul_accumulate", "parts", supports, workspace, launch},
-      {"add_layer_norm", "parts", supports, workspace, launch},
-      {"add_rms_norm", "parts", supports, workspace, launch},
-      {"layer_norm_grad_sums", "parts", supports, workspace, launch},
-      {"rms_norm_grad_add", "parts", supports, workspace, launch},
+      {"gelu_grad_sum", "parts", supports, workspace, launch, false, prepare_joined},
+      {"matmul_add", "parts", supports, workspace, launch, false, prepare_joined},
+      {"matmul_accumulate", "parts", supports, workspace, launch, false, prepare_joined},
+      {"add_layer_norm", "parts", supports, workspace, launch, false, prepare_joined},
+      {"add_rms_norm", "parts", supports, workspace, launch, false, prepare_joined},
+      {"layer_norm_grad_sums", "parts", supports, workspace, launch, false, prepare_joined},
+      {"rms_norm_grad_add", "parts", supports, workspace, launch, false, prepare_joined},
   };
   return rows;
 }

@@ -94,7 +94,7 @@ WEFT_CLONES void add_row(const float* a, const float* b, int64_t n, float* sum) 
 
 // y = norm(x), or with a residual y = norm(sum), sum = x + r.
 struct Norm {
-  Tensor x, w, y;
+  const Tensor &x, &w, &y;
   const Tensor* bias = nullptr;
   const Tensor* residual = nullptr;
   const Tensor* sum = nullptr;
