@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes src/data/unicode_classes.cpp and src/data/unicode_compositions.cpp.
+"""Writes the tables src/data/unicode_{classes,cases,compositions}.cpp.
 
 The tables follow the Unicode version that tokenizers in use today agree on. Python's own may be
 older: `pip install unicodedata2==16.0.0` first. Run from the repository root.
@@ -61,6 +61,32 @@ def write_classes():
         file.write(text)
 
 
+def write_cases():
+    """Alternating upper and lower letters are one range each, with a step of two."""
+    runs = []
+    for name, categories in (("UpperLetter", ("Lu", "Lt")), ("LowerLetter", ("Ll",))):
+        points = [p for p in POINTS if unicodedata.category(chr(p)) in categories]
+        run = None
+        for point in points:
+            if run and run[2] == 0 and point - run[1] <= 2:
+                run[2] = point - run[1]
+            if run and point - run[1] == run[2]:
+                run[1] = point
+            else:
+                run = [point, point, 0, name]
+                runs.append(run)
+    text = header("Letters with a case as ranges of code points", "unicode.h")
+    text += "namespace {\n\nusing enum CharClass;\n\n"
+    text += "constexpr CaseRange kRanges[] = {\n"
+    text += rows(f"{{{first:#x}, {last:#x}, {max(step, 1)}, {name}}}"
+                 for first, last, step, name in runs)
+    text += "};\n\n}  // namespace\n// clang-format on\n\n"
+    text += "std::span<const CaseRange> case_ranges() {\n  return kRanges;\n}\n\n"
+    text += "}  // namespace weft\n"
+    with open("src/data/unicode_cases.cpp", "w", encoding="ascii") as file:
+        file.write(text)
+
+
 def write_compositions():
     pairs, marks = [], []
     for point in POINTS:
@@ -94,4 +120,5 @@ def write_compositions():
 
 
 write_classes()
+write_cases()
 write_compositions()

@@ -30,7 +30,8 @@ uint64_t hash_of(const BpeParts& parts) {
     hasher.add(text);
   };
   add_text(name_of(parts.pattern));
-  hasher.add(uint64_t{parts.nfc} << 1 | uint64_t{parts.ignore_merges});
+  hasher.add(uint64_t{parts.prefix_space} << 2 | uint64_t{parts.nfc} << 1 |
+             uint64_t{parts.ignore_merges});
   hasher.add(uint64_t{parts.tokens.size()});
   for (const auto& [id, bytes] : parts.tokens) {
     hasher.add(static_cast<uint64_t>(id));
@@ -79,8 +80,7 @@ size_t begin_of_previous(std::string_view text, size_t at) {
 
 bool is_word_character(std::string_view text, size_t at) {
   const CharClass c = class_at(text, at);
-  return c == CharClass::Letter || c == CharClass::Mark || c == CharClass::Number ||
-         text[at] == '_';
+  return is_letter(c) || c == CharClass::Mark || c == CharClass::Number || text[at] == '_';
 }
 
 bool stands_alone(std::string_view text, size_t begin, size_t end) {
@@ -214,13 +214,17 @@ BpeEncoder::BpeEncoder(const BpeTokenizer& tokenizer, Specials specials)
       merger_(tokenizer.merge_table()),
       cache_(kCacheEntries) {}
 
-void BpeEncoder::encode(std::string_view text, const TextOrigin& origin,
-                        std::vector<int32_t>& ids) {
+void BpeEncoder::encode(std::string_view text, const TextOrigin& origin, std::vector<int32_t>& ids,
+                        TextStart start) {
   const size_t bad = find_invalid_utf8(text);
   INPUT_CHECK(bad == text.size(), origin.where, ": invalid UTF-8 at byte ",
               origin.offset + static_cast<int64_t>(bad));
   raw_.split(
-      text, [&](std::string_view part) { encode_section(part, origin, ids); },
+      text,
+      [&](std::string_view part) {
+        const bool first = part.data() == text.data();
+        encode_section(part, origin, ids, first ? start : TextStart::OfDocument);
+      },
       [&](int32_t id) { ids.push_back(id); });
 }
 
@@ -235,11 +239,20 @@ void BpeEncoder::check_bytes(std::string_view text, const TextOrigin& origin) co
 }
 
 void BpeEncoder::encode_section(std::string_view text, const TextOrigin& origin,
-                                std::vector<int32_t>& ids) {
+                                std::vector<int32_t>& ids, TextStart start) {
+  const bool prefix = tokenizer_.parts().prefix_space;
   std::string normal;
   if (tokenizer_.parts().nfc) text = normal = normalize_nfc(text);
   normalized_.split(
-      text, [&](std::string_view part) { encode_words(part, origin, ids); },
+      text,
+      [&](std::string_view part) {
+        const bool inside = part.data() == text.data() && start == TextStart::InDocument;
+        if (prefix && !inside && !part.starts_with(' ')) {
+          encode_words(cat(" ", part), origin, ids);
+        } else {
+          encode_words(part, origin, ids);
+        }
+      },
       [&](int32_t id) { ids.push_back(id); });
 }
 

@@ -39,6 +39,7 @@ struct BpeParts {
   SplitPattern pattern = SplitPattern::Gpt2;
   bool nfc = false;            // text is brought to normalization form C
   bool ignore_merges = false;  // a word that is a token is not taken apart
+  bool prefix_space = false;   // text that begins without a space gets one, after added tokens too
 };
 
 class BpeTokenizer {
@@ -96,6 +97,9 @@ struct TextOrigin {
   int64_t offset = 0;
 };
 
+// Whether a text begins a document, or goes on where another one was cut.
+enum class TextStart { OfDocument, InDocument };
+
 // A word longer than this is refused: it is no text, and merging needs memory for it.
 inline constexpr size_t kMaxWordBytes = size_t{16} << 20;
 
@@ -126,7 +130,8 @@ class BpeEncoder {
   BpeEncoder(const BpeTokenizer& tokenizer, Specials specials);
 
   // Appends the ids of a text; a UserError names the byte of what cannot be encoded.
-  void encode(std::string_view text, const TextOrigin& origin, std::vector<int32_t>& ids);
+  void encode(std::string_view text, const TextOrigin& origin, std::vector<int32_t>& ids,
+              TextStart start = TextStart::OfDocument);
 
  private:
   static constexpr size_t kKeyBytes = 32;
@@ -140,7 +145,8 @@ class BpeEncoder {
   };
 
   void check_bytes(std::string_view text, const TextOrigin& origin) const;
-  void encode_section(std::string_view text, const TextOrigin& origin, std::vector<int32_t>& ids);
+  void encode_section(std::string_view text, const TextOrigin& origin, std::vector<int32_t>& ids,
+                      TextStart start);
   void encode_words(std::string_view text, const TextOrigin& origin, std::vector<int32_t>& ids);
   void encode_word(std::string_view word, std::vector<int32_t>& ids);
   void merge_word(std::string_view word);

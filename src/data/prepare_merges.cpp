@@ -246,10 +246,11 @@ class Preparation {
 
   void encode_chunk(BpeEncoder& encoder, Chunk& chunk) const {
     std::vector<int32_t> document;
+    const TextStart start = chunk.begins_document ? TextStart::OfDocument : TextStart::InDocument;
     visit_documents(chunk.piece, options_.field,
                     [&](std::string_view text, const TextOrigin& origin) {
                       document.clear();
-                      encoder.encode(text, origin, document);
+                      encoder.encode(text, origin, document, start);
                       if (document.empty()) return;
                       if (!chunk.ids.empty() && end_) chunk.ids.push_back(*end_);
                       chunk.ids.insert(chunk.ids.end(), document.begin(), document.end());

@@ -14,7 +14,7 @@ namespace weft {
 namespace {
 
 constexpr std::array kPatterns = {SplitPattern::Gpt2, SplitPattern::Llama3, SplitPattern::Qwen2,
-                                  SplitPattern::DeepSeek3};
+                                  SplitPattern::DeepSeek3, SplitPattern::O200k};
 
 // Known spellings; the first of a pattern is the one that is written.
 struct KnownRegex {
@@ -32,6 +32,11 @@ constexpr KnownRegex kKnown[] = {
                            R"(| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)"},
     {SplitPattern::Qwen2, R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})"
                           R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
+    {SplitPattern::O200k, R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*)"
+                          R"([\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+                          R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+)"
+                          R"([\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+                          R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
 };
 
 // DeepSeek's three expressions: digits; Chinese characters and kana; the rest.
@@ -98,7 +103,7 @@ size_t run(const Look& look, size_t at, Wanted wanted, size_t most = SIZE_MAX) {
 }
 
 bool is_letter(const Char& c) {
-  return c.char_class == CharClass::Letter;
+  return is_letter(c.char_class);
 }
 bool is_number(const Char& c) {
   return c.char_class == CharClass::Number;
@@ -202,6 +207,57 @@ size_t next_llama3(const Text& look, size_t at, size_t digits) {
   return lines_or_spaces(look, at);
 }
 
+// [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}] and [\p{Ll}\p{Lm}\p{Lo}\p{M}]
+bool begins_o200k(const Char& c) {
+  return is_letter_or_mark(c) && c.char_class != CharClass::LowerLetter;
+}
+bool ends_o200k(const Char& c) {
+  return is_letter_or_mark(c) && c.char_class != CharClass::UpperLetter;
+}
+
+// begins* ends+ at `at`, or `at` where it does not match: where nothing follows the first run that
+// could end the word, the run gives back what comes after its last letter that can.
+size_t lower_o200k(const Text& look, size_t at) {
+  size_t end = at;
+  size_t last = at;  // after the last character that may end a word
+  for (Char c = look(at); c.size > 0 && begins_o200k(c); c = look(end)) {
+    end += c.size;
+    if (ends_o200k(c)) last = end;
+  }
+  const size_t lower = run(look, end, ends_o200k);
+  return lower > end ? lower : last;
+}
+
+// A word of letters from the first alternative that matches; `at` where none does.
+size_t word_o200k(const Text& look, size_t at) {
+  const Char c = look(at);
+  const bool prefix = !is_newline(c) && !is_letter(c) && !is_number(c);
+  const size_t after = at + c.size;
+  size_t end = prefix ? lower_o200k(look, after) : at;
+  if (prefix && end > after) return end;
+  end = lower_o200k(look, at);
+  if (end > at) return end;
+  end = prefix ? run(look, after, begins_o200k) : at;
+  if (prefix && end > after) return end;
+  return run(look, at, begins_o200k);
+}
+
+// x?begins*ends+c?|x?begins+ends*c?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*
+//   |\s*[\r\n]+|\s+(?!\S)|\s+ with x = [^\r\n\p{L}\p{N}] and c = (?i:'s|...|'d)
+size_t next_o200k(const Text& look, size_t at) {
+  const size_t word = word_o200k(look, at);
+  if (word > at) {
+    const size_t end = look(word).value == U'\'' ? contraction(look, word, Case::Ignored) : 0;
+    return std::max(word, end);
+  }
+  const Char c = look(at);
+  if (is_number(c)) return run(look, at, is_number, 3);
+  const size_t begin = c.value == U' ' ? at + 1 : at;
+  if (!is_rest(look(begin))) return lines_or_spaces(look, at);
+  return run(look, run(look, begin, is_rest),
+             [](const Char& end) { return is_newline(end) || end.value == U'/'; });
+}
+
 bool is_deepseek_han(const Char& c) {
   return (c.value >= 0x4e00 && c.value <= 0x9fa5) || (c.value >= 0x3040 && c.value <= 0x30ff);
 }
@@ -268,6 +324,8 @@ const char* name_of(SplitPattern pattern) {
       return "qwen2";
     case SplitPattern::DeepSeek3:
       return "deepseek3";
+    case SplitPattern::O200k:
+      return "o200k";
   }
   CHECK(false, static_cast<int>(pattern));
 }
@@ -290,7 +348,7 @@ SplitPattern find_split_pattern(std::span<const std::string> regexes, std::strin
     const auto* known = std::find_if(std::begin(kKnown), std::end(kKnown),
                                      [&](const KnownRegex& k) { return k.text == text; });
     INPUT_CHECK(known != std::end(kKnown), where, ": split pattern ", in_quotes(text),
-                " is unknown; Weft has those of GPT-2, Llama 3, Qwen 2 and DeepSeek 3");
+                " is unknown; Weft has those of GPT-2, Llama 3, Qwen 2, DeepSeek 3 and GPT-4o");
     if (texts.size() == 1) return known->pattern;
   }
   throw UserError(ExitCode::InputFile, cat(where, ": ", texts.size(),
@@ -316,6 +374,8 @@ size_t next_word(SplitPattern pattern, std::string_view text, size_t at) {
       return next_llama3(look, at, 1);
     case SplitPattern::DeepSeek3:
       return next_deepseek3(look, at);
+    case SplitPattern::O200k:
+      return next_o200k(look, at);
   }
   CHECK(false, static_cast<int>(pattern));
 }

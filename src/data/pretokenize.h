@@ -12,10 +12,10 @@
 namespace weft {
 
 // Llama3 is also cl100k's; Qwen2 differs from it in that every digit is a word; DeepSeek3 is a
-// sequence of three patterns.
-enum class SplitPattern { Gpt2, Llama3, Qwen2, DeepSeek3 };
+// sequence of three patterns; O200k is GPT-4o's, whose words end before a capital letter.
+enum class SplitPattern { Gpt2, Llama3, Qwen2, DeepSeek3, O200k };
 
-// "gpt2", "llama3", "qwen2", "deepseek3".
+// "gpt2", "llama3", "qwen2", "deepseek3", "o200k".
 const char* name_of(SplitPattern pattern);
 
 // The pattern of this name; a UserError(Config) naming the choices when there is none.

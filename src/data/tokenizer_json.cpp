@@ -63,7 +63,8 @@ std::string parse_split(const json& split, std::string_view where) {
   return json_string(json_member(split, "pattern", where), "Regex", where);
 }
 
-SplitPattern parse_pre_tokenizer(const json& pre_tokenizer, std::string_view where) {
+// Sets the split pattern and what comes with it.
+void parse_pre_tokenizer(const json& pre_tokenizer, std::string_view where, BpeParts& parts) {
   std::vector<const json*> stages = {&pre_tokenizer};
   if (json_string(pre_tokenizer, "type", where) == "Sequence") {
     const json& inner = json_member(pre_tokenizer, "pretokenizers", where);
@@ -83,15 +84,17 @@ SplitPattern parse_pre_tokenizer(const json& pre_tokenizer, std::string_view whe
       continue;
     }
     bytes = true;
-    INPUT_CHECK(!flag(*stage, "add_prefix_space", false, where), where,
-                ": \"add_prefix_space\" is true, expected false");
+    parts.prefix_space = flag(*stage, "add_prefix_space", false, where);
+    INPUT_CHECK(!parts.prefix_space || regexes.empty(), where,
+                ": \"add_prefix_space\" is true after a split, which would put a space before "
+                "every word; expected false");
     if (flag(*stage, "use_regex", true, where)) {
       regexes.push_back(split_regexes(SplitPattern::Gpt2).front());
     }
   }
   INPUT_CHECK(bytes, where, ": no ByteLevel pre-tokenizer, expected a byte-level model");
   INPUT_CHECK(!regexes.empty(), where, ": no split pattern, expected one");
-  return find_split_pattern(regexes, where);
+  parts.pattern = find_split_pattern(regexes, where);
 }
 
 void check_model(const json& model, std::string_view where) {
@@ -175,15 +178,15 @@ json added_json(const AddedToken& token) {
           {"single_word", token.single_word}};
 }
 
-json pre_tokenizer_json(SplitPattern pattern) {
-  const bool plain = pattern == SplitPattern::Gpt2;
+json pre_tokenizer_json(const BpeParts& parts) {
+  const bool plain = parts.pattern == SplitPattern::Gpt2;
   json bytes = {{"type", "ByteLevel"},
-                {"add_prefix_space", false},
+                {"add_prefix_space", parts.prefix_space},
                 {"trim_offsets", true},
                 {"use_regex", plain}};
   if (plain) return bytes;
   json stages = json::array();
-  for (const std::string& regex : split_regexes(pattern)) {
+  for (const std::string& regex : split_regexes(parts.pattern)) {
     stages.push_back({{"type", "Split"},
                       {"pattern", {{"Regex", regex}}},
                       {"behavior", "Isolated"},
@@ -249,7 +252,7 @@ BpeParts parse_tokenizer_json(std::string_view text, std::string_view where) {
   const json* pre_tokenizer = optional_member(root, "pre_tokenizer");
   INPUT_CHECK(pre_tokenizer != nullptr, where,
               ": no ByteLevel pre-tokenizer, expected a byte-level model");
-  parts.pattern = parse_pre_tokenizer(*pre_tokenizer, where);
+  parse_pre_tokenizer(*pre_tokenizer, where, parts);
   const TextVocabulary vocabulary = parse_vocabulary(json_member(model, "vocab", where), where);
   parts.tokens = vocabulary_bytes(vocabulary);
   parts.merges = parse_merges(json_member(model, "merges", where), vocabulary, where);
@@ -270,7 +273,7 @@ std::string tokenizer_json_text(const BpeParts& parts) {
   std::string text = "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n";
   text += "  \"added_tokens\": " + added.dump() + ",\n";
   text += "  \"normalizer\": " + normalizer.dump() + ",\n";
-  text += "  \"pre_tokenizer\": " + pre_tokenizer_json(parts.pattern).dump() + ",\n";
+  text += "  \"pre_tokenizer\": " + pre_tokenizer_json(parts).dump() + ",\n";
   text += "  \"post_processor\": null,\n  \"decoder\": " + decoder.dump() + ",\n";
   text +=
       "  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": null,\n";

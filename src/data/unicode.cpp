@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <unordered_map>
 
 namespace weft {
 
@@ -13,6 +14,12 @@ const CharTable& CharTable::get() {
 
 CharTable::CharTable() {
   using Page = std::array<CharClass, 256>;
+  std::unordered_map<char32_t, CharClass> cases;
+  for (const CaseRange& letters : case_ranges()) {
+    for (char32_t c = letters.first; c <= letters.last; c += letters.step) {
+      cases.emplace(c, letters.char_class);
+    }
+  }
   std::map<Page, uint16_t> known;
   std::span<const CharRange> ranges = char_ranges();
   auto range = ranges.begin();
@@ -23,6 +30,9 @@ CharTable::CharTable() {
       while (range != ranges.end() && range->last < code_point) ++range;
       const bool inside = range != ranges.end() && range->first <= code_point;
       classes[i] = inside ? range->char_class : CharClass::Other;
+      if (classes[i] != CharClass::Letter) continue;
+      const auto found = cases.find(code_point);
+      if (found != cases.end()) classes[i] = found->second;
     }
     const auto [found, fresh] = known.emplace(classes, static_cast<uint16_t>(known.size()));
     if (fresh) classes_.insert(classes_.end(), classes.begin(), classes.end());

@@ -8,8 +8,22 @@
 
 namespace weft {
 
-// Symbol is punctuation and symbols; Space is the property White_Space; Other is all the rest.
-enum class CharClass : uint8_t { Other, Letter, Mark, Number, Symbol, Space };
+// Letters with a case (titles count as upper) and without; Symbol is punctuation and symbols; Space
+// is the property White_Space; Other is all the rest.
+enum class CharClass : uint8_t {
+  Other,
+  Letter,
+  UpperLetter,
+  LowerLetter,
+  Mark,
+  Number,
+  Symbol,
+  Space
+};
+
+inline bool is_letter(CharClass c) {
+  return c >= CharClass::Letter && c <= CharClass::LowerLetter;
+}
 
 struct CharRange {
   char32_t first;
@@ -17,8 +31,19 @@ struct CharRange {
   CharClass char_class;
 };
 
-// Every character that is not Other, in order; generated.
+// Every character that is not Other, in order, without the case of letters; generated.
 std::span<const CharRange> char_ranges();
+
+// Every `step`th character from `first` to `last`.
+struct CaseRange {
+  char32_t first;
+  char32_t last;
+  char32_t step;
+  CharClass char_class;
+};
+
+// The letters with a case; generated.
+std::span<const CaseRange> case_ranges();
 
 // Looks up classes in pages of 256 characters; equal pages are stored once.
 class CharTable {

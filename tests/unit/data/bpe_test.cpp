@@ -120,6 +120,23 @@ TEST(Bpe, NormalizesBetweenAddedTokens) {
   EXPECT_EQ(encode_all(parts, "e\xcc\x81!"), (Ids{300}));
 }
 
+// The space comes before what begins a document and after added tokens, unless one is there.
+TEST(Bpe, PutsASpaceBeforeTheText) {
+  BpeParts parts = tiny_bpe_parts();
+  parts.added = {{.id = 300, .content = "[X]", .special = false}};
+  const uint64_t without = BpeTokenizer(parts).hash();
+  parts.prefix_space = true;
+  EXPECT_NE(BpeTokenizer(parts).hash(), without);
+  EXPECT_EQ(encode_all(parts, "ab c"), (Ids{259, ' ', 'c'}));
+  EXPECT_EQ(encode_all(parts, " ab"), (Ids{259}));
+  EXPECT_EQ(encode_all(parts, "[X]ab[X] ab[X]"), (Ids{300, 259, 300, 259, 300}));
+  EXPECT_EQ(encode_all(parts, ""), Ids{});
+  const BpeTokenizer tokenizer(parts);
+  Ids ids;
+  BpeEncoder(tokenizer, Specials::AsText).encode("ab[X]ab", {"text"}, ids, TextStart::InDocument);
+  EXPECT_EQ(ids, (Ids{256, 300, 259}));
+}
+
 TEST(Bpe, CutTextsGiveTheIdsOfTheWhole) {
   BpeParts parts = tiny_bpe_parts();
   parts.added.push_back({.id = 300, .content = "b c", .special = false});

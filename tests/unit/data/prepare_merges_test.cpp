@@ -125,6 +125,23 @@ TEST_F(PrepareMerges, TheNumberOfThreadsChangesNothing) {
   EXPECT_NEAR(static_cast<double>(outputs[0].size()) / 2, static_cast<double>(whole.size()), 8);
 }
 
+// A document of several chunks gets one space, each line of .jsonl one of its own.
+TEST_F(PrepareMerges, PutsASpaceBeforeDocuments) {
+  std::string text;
+  while (text.size() < (3U << 20)) text += "ab\n";
+  PrepareOptions spaced = options({folder_.write("a.txt", text)});
+  BpeParts parts = tiny_bpe_parts();
+  parts.prefix_space = true;
+  spaced.merges = Tokenizer::bpe(bpe_from_json(tokenizer_json_text(parts), "spaced"));
+  prepare(spaced);
+  const std::vector<int32_t> whole = encode_all(parts, text);
+  EXPECT_EQ(ids("train.bin"), Ids(whole.begin(), whole.end()));
+  spaced.inputs = {
+      folder_.write("b.jsonl", "{\"text\":\"ab\"}\n{\"text\":\" ab\"}\n{\"text\":\"c\"}")};
+  prepare(spaced);
+  EXPECT_EQ(ids("train.bin"), (Ids{259, 260, 259, 260, ' ', 'c'}));
+}
+
 TEST_F(PrepareMerges, ManyIdsNeed32Bits) {
   PrepareOptions wide = options({folder_.write("a.txt", "abc")});
   BpeParts parts = tiny_bpe_parts();

@@ -69,9 +69,27 @@ TEST(Pretokenize, DeepSeek3) {
   EXPECT_EQ(split("\x01\x02!"), (Words{"\x01\x02", "!"}));
 }
 
+TEST(Pretokenize, O200k) {
+  const auto split = [](std::string_view text) { return words(SplitPattern::O200k, text); };
+  EXPECT_EQ(split("camelCase HTTPServer IT'S we'll"),
+            (Words{"camel", "Case", " HTTPServer", " IT'S", " we'll"}));
+  EXPECT_EQ(split("'sun 12345a (x)/\n/ y"),
+            (Words{"'sun", " ", "123", "45", "a", " (", "x", ")/\n/", " y"}));
+  EXPECT_EQ(split("a \n \n  b\tC"), (Words{"a", " \n \n", " ", " b", "\tC"}));
+  // A letter without a case, here U+4E00, is as good as either; a word ends with the last one where
+  // no lower letter follows.
+  EXPECT_EQ(split("A\xe4\xb8\x80"
+                  "BC!"),
+            (Words{"A\xe4\xb8\x80", "BC", "!"}));
+  // A mark goes before a word as punctuation does, or is a word of its own before a capital.
+  EXPECT_EQ(split("\xcc\x81x"), (Words{"\xcc\x81x"}));
+  EXPECT_EQ(split("\xcc\x81X"), (Words{"\xcc\x81", "X"}));
+  EXPECT_EQ(split(" \xcc\x81!"), (Words{" \xcc\x81", "!"}));
+}
+
 TEST(Pretokenize, PatternsAreFoundByTheirExpressions) {
-  for (const auto pattern :
-       {SplitPattern::Gpt2, SplitPattern::Llama3, SplitPattern::Qwen2, SplitPattern::DeepSeek3}) {
+  for (const auto pattern : {SplitPattern::Gpt2, SplitPattern::Llama3, SplitPattern::Qwen2,
+                             SplitPattern::DeepSeek3, SplitPattern::O200k}) {
     EXPECT_EQ(find_split_pattern(split_regexes(pattern), "t.json"), pattern);
     EXPECT_EQ(split_pattern(name_of(pattern)), pattern);
   }
@@ -83,7 +101,7 @@ TEST(Pretokenize, PatternsAreFoundByTheirExpressions) {
   EXPECT_EQ(find_split_pattern(regexes, "t.json"), SplitPattern::DeepSeek3);
   expect_user_error(ExitCode::InputFile,
                     "t.json: split pattern \"\\w+\" is unknown; Weft has those of GPT-2, Llama 3, "
-                    "Qwen 2 and DeepSeek 3",
+                    "Qwen 2, DeepSeek 3 and GPT-4o",
                     [] { find_split_pattern(Words{"\\w+"}, "t.json"); });
   const std::string gpt2 = split_regexes(SplitPattern::Gpt2).front();
   expect_user_error(ExitCode::InputFile,
@@ -91,9 +109,10 @@ TEST(Pretokenize, PatternsAreFoundByTheirExpressions) {
                     [&] {
                       find_split_pattern(Words{gpt2, gpt2}, "t.json");
                     });
-  expect_user_error(ExitCode::Config,
-                    "split pattern \"gpt5\" is unknown; use one of gpt2, llama3, qwen2, deepseek3",
-                    [] { split_pattern("gpt5"); });
+  expect_user_error(
+      ExitCode::Config,
+      "split pattern \"gpt5\" is unknown; use one of gpt2, llama3, qwen2, deepseek3, o200k",
+      [] { split_pattern("gpt5"); });
 }
 
 // Words of the parts are the words of the whole, for every pattern and every certain place.

@@ -39,10 +39,11 @@ TEST(TokenizerJson, BothSpellingsOfMerges) {
 }
 
 TEST(TokenizerJson, WhatIsWrittenReadsBack) {
-  for (const auto pattern :
-       {SplitPattern::Gpt2, SplitPattern::Llama3, SplitPattern::Qwen2, SplitPattern::DeepSeek3}) {
+  for (const auto pattern : {SplitPattern::Gpt2, SplitPattern::Llama3, SplitPattern::Qwen2,
+                             SplitPattern::DeepSeek3, SplitPattern::O200k}) {
     BpeParts parts = tiny_bpe_parts();
     parts.pattern = pattern;
+    parts.prefix_space = pattern == SplitPattern::Gpt2;
     parts.nfc = pattern == SplitPattern::Qwen2;
     parts.ignore_merges = pattern == SplitPattern::Llama3;
     parts.added.push_back({.id = 300,
@@ -77,8 +78,11 @@ TEST(TokenizerJson, RefusesWhatWouldChangeIds) {
   expect_json_error(
       "t.json: pre-tokenizer \"Metaspace\" is unknown here, expected splits and then ByteLevel",
       small_json(R"({"type":"Metaspace"})"));
-  expect_json_error("t.json: \"add_prefix_space\" is true, expected false",
-                    small_json(R"({"type":"ByteLevel","add_prefix_space":true})"));
+  expect_json_error(
+      "t.json: \"add_prefix_space\" is true after a split, which would put a space before every "
+      "word; expected false",
+      small_json(R"({"type":"Sequence","pretokenizers":[{"type":"Split","behavior":"Isolated",)"
+                 R"("pattern":{"Regex":"x"}},{"type":"ByteLevel","add_prefix_space":true}]})"));
   expect_json_error("t.json: no split pattern, expected one",
                     small_json(R"({"type":"ByteLevel","use_regex":false})"));
   expect_json_error(
