@@ -201,11 +201,11 @@ void Session::write_batch(const Batch& batch) {
   executor_->write("tokens", batch.tokens.data(), bytes_of(batch.tokens));
   executor_->write("targets", batch.targets.data(), bytes_of(batch.targets));
   if (!has_input("positions")) return;
-  std::vector<int32_t> positions = batch.positions;
-  const auto seq_len = static_cast<size_t>(config_.training.seq_len);
-  for (size_t i = positions.size(); i < batch.tokens.size(); ++i) {
-    positions.push_back(static_cast<int32_t>(i % seq_len));
+  std::vector<int32_t> whole(batch.positions.empty() ? batch.tokens.size() : 0);
+  for (size_t i = 0; i < whole.size(); ++i) {
+    whole[i] = static_cast<int32_t>(i) % static_cast<int32_t>(config_.training.seq_len);
   }
+  const std::vector<int32_t>& positions = whole.empty() ? batch.positions : whole;
   executor_->write("positions", positions.data(), bytes_of(positions));
 }
 
