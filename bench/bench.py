@@ -3,15 +3,19 @@
 Usage: bench.py WEFT [--python PYTHON] [--workloads NAME,...] [--rounds N] [--steps N] [--output FILE]
 """
 import argparse
+import datetime
 import json
 import os
 import platform
 import random
 import re
+import select
+import socket
 import struct
 import subprocess
 import sys
 import tempfile
+import time
 
 GPT2_BABY = dict(family="gpt2", vocab=65, dim=384, layers=6, heads=6, bias=False, max_seq_len=256)
 GPT2_124M = dict(family="gpt2", vocab=50257, dim=768, layers=12, heads=12, bias=True, max_seq_len=1024)
@@ -19,23 +23,29 @@ LLAMA = dict(family="llama", vocab=2048, dim=256, layers=6, heads=16, kv_heads=1
              norm_eps=1e-5, rope_theta=500000.0)
 
 
-def workload(model, flavor, batch, seq_len, bar, aim, ranks=1):
-    return dict(model=model, flavor=flavor, batch=batch, seq_len=seq_len, bar=bar, aim=aim, ranks=ranks)
+def workload(model, flavor, batch, seq_len, bar, aim, ranks=1, turns=(3, 5), memory_bar=None):
+    """`turns`: rounds, and steps that count in each."""
+    return dict(model=model, flavor=flavor, batch=batch, seq_len=seq_len, bar=bar, aim=aim, ranks=ranks, turns=turns,
+                memory_bar=memory_bar)
 
 
+# A step of the larger ones takes seconds: fewer of them, so that all rows take some ten minutes.
+FEW = (2, 2)
 WORKLOADS = {
     "baby-12x256": workload(GPT2_BABY, "baby", 12, 256, 1.25, 1.5),
-    "baby-64x256": workload(GPT2_BABY, "baby", 64, 256, 1.25, 1.5),
-    "gpt2-1x256": workload(GPT2_124M, "124M", 1, 256, 1.35, 1.7),
-    "gpt2-4x256": workload(GPT2_124M, "124M", 4, 256, 1.35, 1.7),
-    "gpt2-1x1024": workload(GPT2_124M, "124M", 1, 1024, 1.35, 1.7),
     "llama-8x256": workload(LLAMA, "debug", 8, 256, 1.5, 2.5),
+    "gpt2-1x256": workload(GPT2_124M, "124M", 1, 256, 1.35, 1.7, turns=(3, 3)),
+    "gpt2-4x256": workload(GPT2_124M, "124M", 4, 256, 1.35, 1.7, turns=FEW, memory_bar=0.7),
+    "gpt2-1x1024": workload(GPT2_124M, "124M", 1, 1024, 1.35, 1.7, turns=FEW),
+    "baby-64x256": workload(GPT2_BABY, "baby", 64, 256, 1.25, 1.5, turns=FEW),
     "baby-12x256-fsdp2": workload(GPT2_BABY, "baby", 12, 256, 2.0, 3.0, ranks=2),
-    "gpt2-4x256-fsdp2": workload(GPT2_124M, "124M", 4, 256, 2.0, 3.0, ranks=2),
+    "gpt2-4x256-fsdp2": workload(GPT2_124M, "124M", 4, 256, 2.0, 3.0, ranks=2, turns=FEW),
 }
 LEARNING_RATE = 1e-4
-# Steps that both sides take before any is counted: page faults, compilation, caches.
-WARMUP = 2
+# Steps that come before any is counted, for page faults, compilation and caches: of a process.
+WARMUP = {"weft": 1, "eager": 2, "compile": 2}
+# Seconds that a PyTorch process may take for an answer; compiling is the longest.
+PATIENCE = 400
 
 
 class Weft:
@@ -94,7 +104,14 @@ log_freq = 1
             return None
         text = run([self.binary, "bench", "ops", self.config, "--repeats", "3"])
         found = re.search(r"^floor ([0-9.]+) ms .* at ([0-9.]+) GFLOP/s", text, re.MULTILINE)
-        return dict(ms=float(found[1]), gflops=float(found[2]))
+        whole = re.search(r"^ *([0-9.]+) +100.0% +[0-9]+ +([0-9.]+) .* all$", text, re.MULTILINE)
+        return dict(ms=float(found[1]), gflops=float(found[2]), step_gflop=float(whole[1]) * float(whole[2]) * 1e-3)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 class Peer:
@@ -107,31 +124,56 @@ class Peer:
                    weights=weights, tokens=f"{folder}/tokens.bin", lr=LEARNING_RATE, world=ranks,
                    threads=1 if ranks > 1 else os.cpu_count())
         self.processes = []
-        port = str(random.randrange(20000, 30000))
+        port = str(free_port())
         for rank in range(ranks):
             environment = dict(os.environ, OMP_NUM_THREADS=str(job["threads"]), RANK=str(rank), LOCAL_RANK=str(rank),
                                WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
             self.processes.append(subprocess.Popen([python, os.path.join(here, "peer.py"), json.dumps(job)],
-                                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                                   env=environment))
-        self.ready = self.read()
+                                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                                   stderr=open(f"{folder}/{mode}.{rank}.log", "w"), env=environment))
+        self.log = f"{folder}/{mode}.0.log"
+        self.pending = b""
 
     def read(self):
-        line = self.processes[0].stdout.readline()
-        if not line:
-            raise RuntimeError("the PyTorch process ended")
+        """The next line of rank 0 as JSON; RuntimeError when it ends or says nothing for too long."""
+        until = time.monotonic() + PATIENCE
+        output = self.processes[0].stdout
+        while b"\n" not in self.pending:
+            if not select.select([output], [], [], max(0, until - time.monotonic()))[0]:
+                raise RuntimeError(f"no answer within {PATIENCE} s")
+            data = os.read(output.fileno(), 65536)
+            if not data:
+                with open(self.log) as file:
+                    last = file.read().strip().split("\n")[-1]
+                raise RuntimeError(f"the PyTorch process ended: {last}")
+            self.pending += data
+        line, self.pending = self.pending.split(b"\n", 1)
         return json.loads(line)
 
-    def steps(self, count):
-        for process in self.processes:
-            process.stdin.write(f"{count}\n")
-            process.stdin.flush()
+    def ask(self, what):
+        try:
+            for process in self.processes:
+                process.stdin.write(f"{what}\n".encode())
+                process.stdin.flush()
+        except OSError as error:
+            raise RuntimeError(f"the PyTorch process ended: {error}") from None
         return self.read()
+
+    def steps(self, count):
+        return self.ask(count)
 
     def end(self):
         for process in self.processes:
-            process.stdin.close()
-            process.wait()
+            try:
+                process.stdin.close()
+            except OSError:
+                pass
+        for process in self.processes:
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
 def run(command):
@@ -154,32 +196,48 @@ def median(values):
     return values[len(values) // 2]
 
 
+def start_peers(name, work, arguments, weights, folder):
+    """The PyTorch sides that come up, all at the same time."""
+    modes = ["eager", "compile"] if work["ranks"] == 1 else ["eager"]
+    started = {mode: Peer(arguments.python, work, mode, weights, folder) for mode in modes if arguments.python}
+    peers = {}
+    for mode, peer in started.items():
+        try:
+            peer.version = peer.read()["ready"]
+            peers[mode] = peer
+        except RuntimeError as error:
+            skip(name, mode, peer, error)
+    return peers
+
+
+def skip(name, mode, peer, error):
+    print(f"SKIPPED: {name}: PyTorch {mode}: {error}", flush=True)
+    peer.end()
+
+
 def measure(name, work, arguments, folder):
-    """Rounds of Weft and its peers in turns; gives {side: {best, median, growth, losses}}."""
+    """Rounds of Weft and its peers in turns; gives {side: {seconds, growth, losses}} and the floor."""
     write_tokens(f"{folder}/tokens.bin", work)
     weft = Weft(arguments.weft, work, folder)
-    sides = {"weft": weft}
-    weights = weft.initial_weights()
-    modes = ["eager", "compile"] if work["ranks"] == 1 else ["eager"]
-    for mode in modes if arguments.python else []:
-        try:
-            sides[mode] = Peer(arguments.python, work, mode, weights, folder)
-        except RuntimeError as error:
-            print(f"SKIPPED: {name}: PyTorch {mode}: {error}", flush=True)
+    sides = {"weft": weft, **start_peers(name, work, arguments, weft.initial_weights(), folder)}
     results = {side: dict(seconds=[], losses=[]) for side in sides}
-    for turn in range(arguments.rounds):
-        for side, runner in sides.items():
+    for turn in range(arguments.rounds or work["turns"][0]):
+        for side, runner in list(sides.items()):
             # A peer that lives on has warmed up after its first turn.
-            extra = WARMUP if turn == 0 or side == "weft" else 0
-            taken = runner.steps(arguments.steps + extra)
+            extra = WARMUP[side] if turn == 0 or side == "weft" else 0
+            try:
+                taken = runner.steps((arguments.steps or work["turns"][1]) + extra)
+            except RuntimeError as error:
+                skip(name, side, runner, error)
+                del sides[side], results[side]
+                continue
             results[side]["seconds"] += taken["seconds"][extra:]
             results[side]["growth"] = taken["growth"]
-            if turn == 0:
-                results[side]["losses"] = taken["losses"]
+            results[side]["losses"] = results[side]["losses"] or taken["losses"]
     for side, runner in sides.items():
         if side != "weft":
-            results[side]["gemm_gflops"] = runner.ready["gemm_gflops"]
-            results[side]["version"] = runner.ready["ready"]
+            results[side]["gemm_gflops"] = runner.ask("gemm")["gemm_gflops"]
+            results[side]["version"] = runner.version
             runner.end()
     results["floor"] = weft.floor()
     return results
@@ -192,7 +250,8 @@ def report(name, work, results):
     for side, seconds in best.items():
         print(f"  {side:8} best {seconds * 1e3:9.1f} ms  median {median(results[side]['seconds']) * 1e3:9.1f} ms"
               f"  {tokens / seconds:9.0f} tokens/s  resident +{results[side]['growth'] / 2**20:.0f} MiB")
-    row = dict(workload=name, bar=work["bar"], aim=work["aim"], weft_ms=best["weft"] * 1e3)
+    row = dict(workload=name, bar=work["bar"], aim=work["aim"], weft_ms=best["weft"] * 1e3,
+               tokens_per_second=tokens / best["weft"], memory_bar=work["memory_bar"])
     peers = [side for side in best if side != "weft"]
     if peers:
         fastest = min(peers, key=best.get)
@@ -201,9 +260,10 @@ def report(name, work, results):
         pairs = list(zip(results["weft"]["losses"], results[fastest]["losses"]))
         row["loss_difference"] = max(abs(a - b) / abs(b) for a, b in pairs)
     if results["floor"]:
-        row["of_floor"] = results["floor"]["ms"] / (best["weft"] * 1e3)
-        row["gemm_gflops"] = results["floor"]["gflops"]
-        row["peer_gemm_gflops"] = max([results[side]["gemm_gflops"] for side in peers], default=None)
+        floor = results["floor"]
+        row["of_floor"] = floor["ms"] / row["weft_ms"]
+        row["gemm_gflops"] = max([floor["gflops"]] + [results[side]["gemm_gflops"] for side in peers])
+        row["of_peak"] = floor["step_gflop"] / best["weft"] / row["gemm_gflops"]
     print("  " + json.dumps(row), flush=True)
     return row
 
@@ -212,13 +272,15 @@ def table(rows):
     def cell(row, key, form):
         return form.format(row[key]) if row.get(key) is not None else "-"
 
-    lines = ["| workload | Weft ms | best PyTorch ms | ratio | bar | of the floor | memory | loss difference |",
-             "|---|---|---|---|---|---|---|---|"]
+    lines = ["| workload | Weft ms | tokens/s | best PyTorch ms | ratio | bar | aim | of the floor | of the GEMM peak |"
+             " memory | loss difference |",
+             "|---|---|---|---|---|---|---|---|---|---|---|"]
     for row in rows:
         peer = f"{row['peer_ms']:.0f} ({row['peer']})" if "peer" in row else "skipped"
-        lines.append(f"| {row['workload']} | {row['weft_ms']:.0f} | {peer} | {cell(row, 'ratio', '{:.2f}')} | "
-                     f"{row['bar']} | {cell(row, 'of_floor', '{:.0%}')} | {cell(row, 'memory', '{:.2f}')} | "
-                     f"{cell(row, 'loss_difference', '{:.1e}')} |")
+        lines.append(f"| {row['workload']} | {row['weft_ms']:.0f} | {row['tokens_per_second']:.0f} | {peer} | "
+                     f"{cell(row, 'ratio', '{:.2f}')} | {row['bar']} | {row['aim']} | "
+                     f"{cell(row, 'of_floor', '{:.0%}')} | {cell(row, 'of_peak', '{:.0%}')} | "
+                     f"{cell(row, 'memory', '{:.2f}')} | {cell(row, 'loss_difference', '{:.1e}')} |")
     return "\n".join(lines)
 
 
@@ -228,34 +290,49 @@ def machine():
     return f"{names[0] if names else platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
 
 
+def write_results(path, head, rows, figures, versions):
+    """All rows so far, so that a run that is cut short leaves what it has."""
+    steps = {name: {side: [round(second * 1e3, 1) for second in result["seconds"]]
+                    for side, result in results.items() if side != "floor"} for name, results in figures.items()}
+    with open(path, "w") as file:
+        file.write(f"# Training steps on the CPU\n\n{head}\nPyTorch {', '.join(sorted(versions)) or 'skipped'}\n\n"
+                   f"{table(rows)}\n\nThe columns are those of [the benchmark](../README.md). Milliseconds of every "
+                   f"counted step:\n\n```json\n")
+        file.write("\n".join(f"{name}: {json.dumps(sides)}" for name, sides in steps.items()) + "\n```\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("weft")
     parser.add_argument("--python", default="", help="interpreter that has PyTorch; empty: Weft alone")
-    parser.add_argument("--workloads", default=",".join(WORKLOADS))
-    parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--steps", type=int, default=5, help="counted steps of one turn")
+    parser.add_argument("--workloads", default=",".join(WORKLOADS), help="rows, in this order")
+    parser.add_argument("--rounds", type=int, default=0, help="turns of each side; 0: as the row says")
+    parser.add_argument("--steps", type=int, default=0, help="counted steps of one turn; 0: as the row says")
     parser.add_argument("--output", default="", help="also write the table and all figures here")
     arguments = parser.parse_args()
+    unknown = [name for name in arguments.workloads.split(",") if name not in WORKLOADS]
+    if unknown:
+        sys.exit(f"--workloads: found {', '.join(unknown)}, expected some of {', '.join(WORKLOADS)}")
     arguments.weft = os.path.abspath(arguments.weft)
     if not arguments.python:
         print("SKIPPED: PyTorch cannot be had; Weft is measured alone", flush=True)
-    head = f"{machine()}\ncommit {run(['git', 'rev-parse', '--short', 'HEAD']).strip()}\ncommand {' '.join(sys.argv)}"
+    commit = run(["git", "rev-parse", "--short", "HEAD"]).strip()
+    head = (f"{machine()}\n{datetime.date.today()}, commit {commit}\n"
+            f"command `bench/run.sh build/weft --workloads {arguments.workloads}`")
     print(head, flush=True)
-    rows, figures = [], {}
+    rows, figures, versions = [], {}, set()
     for name in arguments.workloads.split(","):
+        start = time.monotonic()
         print(name, flush=True)
         with tempfile.TemporaryDirectory() as folder:
             results = measure(name, WORKLOADS[name], arguments, folder)
         rows.append(report(name, WORKLOADS[name], results))
         figures[name] = results
+        versions |= {result["version"] for result in results.values() if result and "version" in result}
+        print(f"  {time.monotonic() - start:.0f} s", flush=True)
+        if arguments.output:
+            write_results(arguments.output, head, rows, figures, versions)
     print("\n" + table(rows))
-    if arguments.output:
-        versions = {result["version"] for results in figures.values() for result in results.values()
-                    if result and "version" in result}
-        with open(arguments.output, "w") as file:
-            file.write(f"# make bench\n\n{head}\nPyTorch {', '.join(sorted(versions)) or 'skipped'}\n\n{table(rows)}\n\n"
-                       f"```json\n{json.dumps(figures)}\n```\n")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """The PyTorch side of `make bench`: the same model, data, optimizer and initial weights as Weft's run.
 
 Reads one JSON object from the command line, builds the model, prints {"ready": ...}, and then runs as
-many optimizer steps as each line on stdin says, printing one JSON line for them. With "world" > 1 the
-model is sharded by FSDP2 over gloo, one process per rank, and rank 0 prints.
+many optimizer steps as each line on stdin says, printing one JSON line for them; "gemm" instead asks for
+the rate of the library's matrix product. With "world" > 1 the model is sharded by FSDP2 over gloo, one
+process per rank, and rank 0 prints.
 """
 import json
 import os
@@ -201,8 +202,12 @@ def main():
     tokens = row[:-1].repeat(batch, 1)
     targets = row[1:].repeat(batch, 1)
     if rank == 0:
-        print(json.dumps({"ready": torch.__version__, "gemm_gflops": gemm_rate()}), flush=True)
+        print(json.dumps({"ready": torch.__version__}), flush=True)
     for line in sys.stdin:
+        if line.strip() == "gemm":
+            if rank == 0:
+                print(json.dumps({"gemm_gflops": gemm_rate()}), flush=True)
+            continue
         losses, seconds = [], []
         for _ in range(int(line)):
             start = time.perf_counter()

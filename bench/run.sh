@@ -10,7 +10,8 @@ cd "$(dirname "$0")/.."
 environment=build/bench_env
 python=$environment/bin/python
 
-if ! "$python" -c 'import torch' 2> /dev/null; then
+# An interpreter that is given with --python is used as it is.
+if [[ " $* " != *" --python "* ]] && ! "$python" -c 'import torch' 2> /dev/null; then
   echo "installing PyTorch into $environment"
   if ! { python3 -m venv "$environment" &&
     { "$environment/bin/pip" install -q torch numpy --index-url https://download.pytorch.org/whl/cpu ||
@@ -19,5 +20,4 @@ if ! "$python" -c 'import torch' 2> /dev/null; then
   fi
 fi
 mkdir -p bench/results
-exec python3 bench/bench.py "$weft" --python "$python" \
-  --output "bench/results/cpu_$(git rev-parse --short HEAD).md" "$@"
+exec python3 bench/bench.py "$weft" --python "$python" --output bench/results/cpu.md "$@"
