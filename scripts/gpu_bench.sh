@@ -6,5 +6,5 @@ cd "$(dirname "$0")/.."
 options=("$@")
 set --  # gpu_build.sh gives its arguments to cmake
 source scripts/gpu_build.sh
-"$build/weft" bench --calibrate --backend cuda --output "$build/gpu.toml"
+"$build/weft" bench --calibrate --backend cuda --ranks 2 --share-gpu --output "$build/gpu.toml"
 python3 bench/gpu_bench.py --weft "$build/weft" --spec "$build/gpu.toml" "${options[@]}"

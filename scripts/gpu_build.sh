@@ -10,4 +10,4 @@ headers=()
 [[ -d carry/include ]] && headers=(-DWEFT_HEADERS="$PWD/carry/include")
 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
 cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DWEFT_CUDA=on "${headers[@]}" "$@"
-cmake --build "$build" -j "$(nproc)" --target weft conformance_test cuda_test
+cmake --build "$build" -j "$(nproc)" --target weft conformance_test cuda_test nccl_test

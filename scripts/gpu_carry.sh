@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Copies the header libraries (those of cuDNN among them, if they are here) and the GoogleTest sources
+# Copies the header libraries (those of cuDNN and NCCL among them, if they are here) and the GoogleTest sources
 # of this machine into carry/ (ignored by git), so that a GPU machine without packages and network can
 # build from the working tree.
 set -euo pipefail
@@ -20,11 +20,13 @@ rm -rf carry
 mkdir -p carry/include carry/googletest
 cp -r "$include/toml++" "$include/nlohmann" "$include/CLI" carry/include/
 cp -r "$googletest/CMakeLists.txt" "$googletest/cmake" "$googletest/src" carry/googletest/
-for folder in "$include" /usr/local/cuda/include; do
-  if [[ -f $folder/cudnn.h ]]; then
-    cp "$folder"/cudnn*.h carry/include/
-    break
-  fi
+for library in cudnn nccl; do
+  for folder in "$include" /usr/local/cuda/include; do
+    if [[ -f $folder/$library.h ]]; then
+      cp "$folder/$library"*.h carry/include/
+      break
+    fi
+  done
 done
 # Debian keeps the public headers with the others.
 if [[ -d $googletest/include ]]; then

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds on a machine with an NVIDIA GPU and runs what concerns it: the device and conformance tests,
 # the reference traces in f32 and bf16, runs with and without CUDA graphs that must have the same
-# bits, and the compute sanitizer over the kernels of this repository. Arguments go to cmake, e.g.
+# bits, ranks that share the GPU, and the compute sanitizer over the kernels of this repository. Arguments go to cmake, e.g.
 # -DCMAKE_CUDA_ARCHITECTURES=80.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -14,6 +14,7 @@ check() {
 }
 
 check "$build/tests/unit/cuda_test"
+check "$build/tests/ranks/nccl_test"
 check "$build/tests/conformance/conformance_test" --gtest_brief=1 --gtest_filter='*cuda*:*Cuda*:FastRows*'
 for trace in tests/numerics/gpt2 tests/numerics/llama3; do
   check "$build/weft" verify "$trace" --backend cuda
@@ -39,6 +40,9 @@ check run second
 check run without_graph --device.cuda_graph=false
 check cmp "$folder/first.txt" "$folder/second.txt"
 check cmp "$folder/first.txt" "$folder/without_graph.txt"
+
+# Two and four ranks on the one GPU.
+check scripts/gpu_ranks.sh "$build/weft"
 
 if command -v compute-sanitizer > /dev/null; then
   check compute-sanitizer --tool memcheck --error-exitcode 9 --print-limit 5 \

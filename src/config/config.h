@@ -31,6 +31,9 @@ enum class ReshardPolicy { Default, Always, Never };
 // How the collectives of parameters are joined into buckets.
 enum class BucketingMode { None, TransformerBlock, Size, Manual, Auto };
 
+// Who decides in which order numbers are added up over ranks.
+enum class Reduction { Library, Ordered };
+
 // For which runs of one config the bits are the same: those on as many ranks, or all.
 enum class Determinism { SameRanks, Elastic };
 
@@ -137,6 +140,7 @@ struct CompileConfig {
 // Ranks of one job; a link slower than it is serves tests and learners.
 struct CommConfig {
   double timeout_seconds = 10;
+  Reduction reduction = Reduction::Library;
   double link_bandwidth = 0;  // bytes per second; 0: no limit
   double link_latency = 0;    // seconds
 };
@@ -170,6 +174,7 @@ struct DeviceConfig {
   std::string backend = "cpu";
   int64_t threads = 0;
   bool cuda_graph = true;
+  bool share_gpu = false;
   std::string spec = "auto";
 };
 

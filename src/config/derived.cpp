@@ -21,6 +21,10 @@ bool is_elastic(const Config& config) {
   return config.debug.deterministic == Determinism::Elastic;
 }
 
+bool orders_sums(const Config& config) {
+  return config.comm.reduction == Reduction::Ordered || is_elastic(config);
+}
+
 int64_t global_batch_size(const Config& config, int64_t ranks) {
   const TrainingConfig& training = config.training;
   const int64_t micro_batches = is_elastic(config) ? config.debug.elastic_shards : ranks;

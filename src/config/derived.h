@@ -38,6 +38,9 @@ DataParallelDegrees data_parallel_degrees(const Config& config, int64_t ranks);
 // Whether bits do not depend on the number of ranks: debug.deterministic = "elastic".
 bool is_elastic(const Config& config);
 
+// Whether sums over ranks are made in one order, whatever the transport.
+bool orders_sums(const Config& config);
+
 // Sequences in one optimizer step, over all ranks.
 int64_t global_batch_size(const Config& config, int64_t ranks);
 

@@ -75,6 +75,12 @@ const Condition kElastic{"debug.deterministic = \"elastic\"",
                          [](const Config& c, int64_t) { return is_elastic(c); }};
 const Condition kOnCuda{"device.backend = \"cuda\"",
                         [](const Config& c, int64_t) { return c.device.backend == "cuda"; }};
+const Condition kManyGpus{
+    "device.backend = \"cuda\" and more than one rank",
+    [](const Config& c, int64_t r) { return r > 1 && c.device.backend == "cuda"; }};
+const Condition kManyHostRanks{
+    "more than one rank and a device.backend other than \"cuda\"",
+    [](const Config& c, int64_t r) { return r > 1 && c.device.backend != "cuda"; }};
 const Condition kHasThreads{"device.backend = \"cpu\"",
                             [](const Config& c, int64_t) { return c.device.backend == "cpu"; }};
 
@@ -356,7 +362,7 @@ void add_compile(Keys& keys) {
   s.add("common_gather", &C::common_gather,
         {.doc = "Whether ranks of one host gather weights into one buffer that all of them read, "
                 "instead of a copy each.",
-         .effective_when = &kManyRanks});
+         .effective_when = &kManyHostRanks});
 }
 
 void add_comm(Keys& keys) {
@@ -368,15 +374,22 @@ void add_comm(Keys& keys) {
                 "that computes is not silent.",
          .range = {.above = 0},
          .effective_when = &kManyRanks});
+  s.add("reduction", &C::reduction,
+        {.doc =
+             "How GPUs add up over ranks: \"library\" leaves the order to NCCL, \"ordered\" is the "
+             "tree over the ranks that a CPU always uses, so that bucketings and modes have the "
+             "same bits; it costs memory for what the others send.",
+         .choices = {"library", "ordered"},
+         .effective_when = &kManyGpus});
   s.add("link_bandwidth", &C::link_bandwidth,
         {.doc = "Bytes per second of an artificially slow link between the ranks, to see what "
                 "overlap hides; 0 is no limit. Results do not depend on it.",
          .range = {.at_least = 1000, .also = 0},
-         .effective_when = &kManyRanks});
+         .effective_when = &kManyHostRanks});
   s.add("link_latency", &C::link_latency,
         {.doc = "Seconds that every collective on that link takes besides.",
          .range = {.at_least = 0, .at_most = 60},
-         .effective_when = &kManyRanks});
+         .effective_when = &kManyHostRanks});
 }
 
 void add_checkpoint(Keys& keys) {
@@ -446,6 +459,10 @@ void add_machine(Keys& keys) {
              {.doc = "Replay each program of the plan as one CUDA graph from its second run on. "
                      "Results do not depend on it.",
               .effective_when = &kOnCuda});
+  device.add("share_gpu", &DeviceConfig::share_gpu,
+             {.doc = "For tests: all ranks use GPU 0 and reach each other through sockets, instead "
+                     "of a GPU for each.",
+              .effective_when = &kManyGpus});
   device.add("spec", &DeviceConfig::spec,
              {.doc = "Machine that the plan is made for: \"auto\" follows the backend, otherwise a "
                      "built-in name or the path of a TOML file."});

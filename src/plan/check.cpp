@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 
+#include "graph/flat.h"
 #include "plan/access_history.h"
 #include "plan/memory.h"
 
@@ -182,6 +183,7 @@ class ProgramWalk {
       check_ref(ref.buffer, ref);
       check_write(range(ref), targets);
     }
+    check_flat();
     if (step_->workspace != -1) {
       check_ref(step_->workspace, {});
       check_write(range(step_->workspace), targets);
@@ -228,6 +230,37 @@ class ProgramWalk {
                  ", which uses those bytes");
     }
     written_.insert(index);
+  }
+
+  // A library works on a bucket as one range: its members lie one after the other, and where it is
+  // cut over ranks every rank's slot is there in full.
+  void check_flat() const {
+    const bool gathers = step_->op == "all_gather";
+    const bool scatters = step_->op == "reduce_scatter";
+    if (!gathers && !scatters && step_->op != "all_reduce") return;
+    const std::vector<TensorRef>& members = gathers ? step_->results : step_->operands;
+    std::vector<Shape> shapes;
+    for (const TensorRef& member : members) shapes.push_back(member.shape);
+    const std::vector<int64_t> offsets = flat_offsets(shapes);
+    const TensorRef& first = members.at(0);
+    const int64_t element = dtype_bytes(first.dtype);
+    for (size_t i = 1; i < members.size(); ++i) {
+      if (members[i].buffer == first.buffer &&
+          members[i].offset == first.offset + offsets[i] * element) {
+        continue;
+      }
+      step_fault("has its member ", i, " at ", members[i].offset, " of ",
+                 describe(plan_, members[i].buffer), ", expected ",
+                 first.offset + offsets[i] * element, " of ", describe(plan_, first.buffer));
+    }
+    if (!gathers && !scatters) return;
+    const Shape& shard = gathers ? step_->operands.at(0).shape : step_->results.at(0).shape;
+    const int64_t ranks = plan_.mesh.axis_size(call_of(*step_).text_attr("axis"));
+    const int64_t end = first.offset + ranks * count(shard) * element;
+    if (end > plan_.buffers[first.buffer].bytes) {
+      step_fault("needs ", end, " bytes for the slots of ", ranks, " ranks in ",
+                 describe(plan_, first.buffer));
+    }
   }
 
   // Common memory belongs to the gathers of its axis.

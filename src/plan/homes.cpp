@@ -14,11 +14,22 @@ std::vector<Shape> shapes_of(const std::vector<Value*>& values) {
   return shapes;
 }
 
-// Every rank's slot in full, so that the library can gather in place.
+// Bytes of a flat with every rank's slot in full, so that a library can work on it in place.
+int64_t slots_bytes(const Node& collective, const Value& shard, DType dtype, const Mesh& mesh) {
+  const std::string& axis = std::get<std::string>(collective.attr("axis"));
+  return mesh.axis_size(axis) * count(local_shape(shard.type, mesh)) * dtype_bytes(dtype);
+}
+
 int64_t gathered_bytes(const Node& gather, const Mesh& mesh) {
-  const std::string& axis = std::get<std::string>(gather.attr("axis"));
-  return mesh.axis_size(axis) * count(local_shape(gather.operands.at(0)->type, mesh)) *
-         dtype_bytes(gather.result()->type.dtype);
+  return slots_bytes(gather, *gather.operands.at(0), gather.result()->type.dtype, mesh);
+}
+
+int64_t reduced_bytes(const Node& reduction, const Mesh& mesh) {
+  const DType dtype = reduction.operands.at(0)->type.dtype;
+  if (collective_name(reduction) == "reduce_scatter") {
+    return slots_bytes(reduction, *reduction.result(), dtype, mesh);
+  }
+  return flat_size(shapes_of(reduction.operands)) * dtype_bytes(dtype);
 }
 
 }  // namespace
@@ -41,7 +52,7 @@ Homes::Homes(const Graph& graph) {
   for (const auto& node : graph.order()) {
     const std::string name = collective_name(*node);
     if (name == "reduce_scatter" || (name == "all_reduce" && node->operands.size() > 1)) {
-      join_operands(*node);
+      join_operands(*node, graph.mesh());
     } else if (is_all_gather(*node) && node->operands.size() > 1) {
       join_targets(*node, graph.mesh());
     }
@@ -81,16 +92,14 @@ void Homes::add_results(const Node& node, const Mesh& mesh) {
   }
 }
 
-void Homes::join_operands(const Node& node) {
-  const std::vector<Shape> shapes = shapes_of(node.operands);
-  const int64_t element = dtype_bytes(node.operands.at(0)->type.dtype);
+void Homes::join_operands(const Node& node, const Mesh& mesh) {
   const Value* bucket = homes_.at(node.operands.at(0)).root;
   // A second reduction of the same values, over another axis, finds them together already.
   if (groups_.contains(bucket) && node.operands.size() > 1 &&
       homes_.at(node.operands.at(1)).root == bucket) {
     return;
   }
-  join(node.operands, flat_size(shapes) * element);
+  join(node.operands, reduced_bytes(node, mesh));
 }
 
 // The tensors that a gather writes over are what it gathers into.

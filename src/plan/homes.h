@@ -34,7 +34,7 @@ class Homes {
 
  private:
   void add_results(const Node& node, const Mesh& mesh);
-  void join_operands(const Node& node);
+  void join_operands(const Node& node, const Mesh& mesh);
   void join_targets(const Node& node, const Mesh& mesh);
   // Lays values side by side in one buffer, that of the first.
   void join(const std::vector<Value*>& values, int64_t bytes);

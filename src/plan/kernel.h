@@ -68,6 +68,10 @@ struct Kernel {
   bool common_results = false;
   // Makes, once, what every run of the launch can use again; nullptr: nothing.
   std::shared_ptr<const void> (*prepare)(const Launch&) = nullptr;
+  // Scratch memory of a collective, whose need depends on the ranks of its group.
+  int64_t (*group_workspace)(const Call&, int64_t ranks) = nullptr;
+  // Whether its floating sums over ranks are made in an order that nobody promises.
+  bool any_order = false;
 };
 
 // To be called when the launch is complete, before it runs for the first time.

@@ -199,7 +199,10 @@ class Emitter {
       if (node->op->traits.source) continue;
       if (node->op == &kWait) {
         // Until here the other stream may use what the collective reads and writes.
-        for (const Value* future : node->operands) use(*future->def, index - 1);
+        for (const Value* future : node->operands) {
+          use(*future->def, index - 1);
+          end_of_[future->def] = index - 1;
+        }
         continue;
       }
       use(*node, index++);
@@ -250,10 +253,12 @@ class Emitter {
       give_buffer(*node.result(i), call, index, kernel);
       step.results.push_back(ref(*node.result(i), call.results[i]));
     }
-    const int64_t workspace_bytes = kernel.workspace ? kernel.workspace(call) : 0;
+    const int64_t workspace_bytes = workspace_of(kernel, call);
     if (workspace_bytes > 0) {
-      step.workspace = add_buffer(node.result()->name + ".workspace", BufferKind::Workspace,
-                                  workspace_bytes, index, index);
+      const auto end = end_of_.find(&node);
+      step.workspace =
+          add_buffer(node.result()->name + ".workspace", BufferKind::Workspace, workspace_bytes,
+                     index, end == end_of_.end() ? index : end->second);
     }
     step.path = node.path;
     step.phase = node.phase;
@@ -262,6 +267,13 @@ class Emitter {
     step.seconds = local_seconds(node.call(), plan_.mesh, options_.device);
     order(step, node);
     steps().push_back(std::move(step));
+  }
+
+  int64_t workspace_of(const Kernel& kernel, const Call& call) const {
+    if (kernel.group_workspace != nullptr) {
+      return kernel.group_workspace(call, plan_.mesh.axis_size(call.text_attr("axis")));
+    }
+    return kernel.workspace != nullptr ? kernel.workspace(call) : 0;
   }
 
   // Puts the step on its stream, after everything that stands before it in the graph and matters: a
@@ -376,6 +388,7 @@ class Emitter {
   std::vector<std::vector<int64_t>> pending_;           // by stream: events before its next step
   std::unordered_map<const Value*, Signal> event_of_;   // by future
   std::unordered_map<const Value*, int64_t> last_use_;  // by root: the last step that touches it
+  std::unordered_map<const Node*, int64_t> end_of_;     // by start: the last step beside it
   int64_t last_compute_ = -1;
 };
 
@@ -404,6 +417,12 @@ Plan lower(std::span<const ProgramSource> sources, const LowerOptions& options) 
     CHECK(source.graph->mesh() == plan.mesh, "programs on different meshes");
     programs.emplace_back(source);
   }
+  std::vector<Kernel> kernels(options.kernels.begin(), options.kernels.end());
+  if (options.ordered_sums) {
+    std::erase_if(kernels, [](const Kernel& kernel) { return kernel.any_order; });
+  }
+  LowerOptions chosen = options;
+  chosen.kernels = kernels;
   Bindings bindings(plan);
   for (const OpDef* op : {&kParam, &kBucket, &kState, &kInput}) {
     for (Program& program : programs) bindings.add_sources(program, *op);
@@ -411,7 +430,7 @@ Plan lower(std::span<const ProgramSource> sources, const LowerOptions& options) 
   for (Program& program : programs) bindings.add_outputs(program);
   for (Program& program : programs) {
     CHECK(plan.program(program.kind).empty(), "two ", program_name(program.kind), " programs");
-    Emitter(plan, program, options).run();
+    Emitter(plan, program, chosen).run();
   }
   assign_offsets(plan);
   check_plan(plan);

@@ -16,6 +16,7 @@ struct LowerOptions {
   std::span<const Kernel> kernels;
   const DeviceSpec& device;
   bool common_gather = true;  // gathered weights once per host, where device and kernel allow it
+  bool ordered_sums = false;  // sums over ranks only by kernels that promise their order
 };
 
 // Which program a graph becomes. Micro leaves out the optimizer phase and what only it needs, so

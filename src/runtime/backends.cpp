@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "runtime/comm/kernels.h"
+#include "runtime/comm/nccl/join.h"
 #include "runtime/cpu/device.h"
 #include "runtime/cpu/kernels.h"
 #include "runtime/cuda/backend.h"
@@ -13,24 +14,32 @@
 namespace weft {
 namespace {
 
-// A host backend's own kernels and the collectives between host ranks.
-template <std::span<const Kernel> (*kOwn)()>
+// A backend's own kernels and the collectives between its ranks.
+template <std::span<const Kernel> (*kOwn)(), std::span<const Kernel> (*kCollectives)()>
 std::span<const Kernel> with_collectives() {
   static const std::vector<Kernel> kernels = [] {
     std::vector<Kernel> joined(kOwn().begin(), kOwn().end());
-    joined.insert(joined.end(), comm_kernels().begin(), comm_kernels().end());
+    joined.insert(joined.end(), kCollectives().begin(), kCollectives().end());
     return joined;
   }();
   return kernels;
 }
 
+std::span<const Kernel> cuda_kernels() {
+  return cuda_backend().kernels();
+}
+
 std::vector<Backend> make_list() {
-  const auto reference = with_collectives<reference_kernels>;
-  const auto cpu = with_collectives<cpu_kernels>;
+  const auto reference = with_collectives<reference_kernels, peer_kernels>;
+  const auto cpu = with_collectives<cpu_kernels, peer_kernels>;
+  const auto cuda = with_collectives<cuda_kernels, gpu_comm_kernels>;
   return {
       {.name = "reference", .kernels = reference, .make_device = make_host_device},
       {.name = "cpu", .kernels = cpu, .make_device = make_host_device},
-      cuda_backend(),
+      {.name = "cuda",
+       .kernels = cuda,
+       .make_device = cuda_backend().make_device,
+       .join = join_gpus},
       {.name = "null", .kernels = cpu, .make_device = make_null_device},
   };
 }

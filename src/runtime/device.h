@@ -47,6 +47,8 @@ class Recording {
   virtual void replay() = 0;
 };
 
+class Communicator;
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -62,6 +64,9 @@ class Device {
   virtual std::unique_ptr<Event> make_event() = 0;
   // Bytes that can be allocated now; nullopt where the operating system decides.
   virtual std::optional<int64_t> free_bytes() const { return std::nullopt; }
+  // What the host does now and then while it waits for work that another rank may hold up; throwing
+  // ends the wait. Empty: nothing. A device whose kernels wait by themselves needs none.
+  virtual void set_watch(const std::function<void()>& watch) { (void)watch; }
   // Keeps what `queue` puts on these streams instead of running it; nullptr, and `queue` is not
   // called, on a device that does not record.
   virtual std::unique_ptr<Recording> record(std::span<const std::unique_ptr<Stream>> streams,
@@ -75,6 +80,13 @@ class Device {
 struct DeviceOptions {
   int64_t threads = 0;  // of a host device; 0: one per core
   bool record = true;   // whether a device that can keep whole programs does so
+  int64_t index = 0;    // which of the host's devices it is, where there are several
+  int64_t needed = 1;   // how many of them the ranks need
+};
+
+// How ranks find each other's devices.
+struct JoinOptions {
+  bool share_device = false;  // all ranks use one device, for tests
 };
 
 // A backend: a kernel table that can be read anywhere, and a device that needs the hardware.
@@ -82,6 +94,10 @@ struct Backend {
   std::string_view name;
   std::span<const Kernel> (*kernels)() = nullptr;
   std::unique_ptr<Device> (*make_device)(const DeviceOptions&) = nullptr;
+  // Lets the devices of ranks that are processes exchange data; `hosts` joins what these processes
+  // do themselves. Null: `hosts` does both.
+  std::unique_ptr<Communicator> (*join)(std::unique_ptr<Communicator> hosts,
+                                        const JoinOptions& options) = nullptr;
 };
 
 // Every backend of this build, in the order of `weft --help`.

@@ -102,6 +102,7 @@ class Executor::Memory {
 Executor::Executor(const Plan& plan, Device& device, std::span<const Kernel> kernels,
                    Communicator* comm)
     : plan_(plan), device_(device), comm_(comm) {
+  if (comm_ != nullptr) device_.set_watch([comm] { comm->watch(); });
   for (const std::string& name : plan.streams) streams_.push_back(device.make_stream(name));
   for (int64_t i = 0; i < plan.num_events; ++i) events_.push_back(device.make_event());
   CHECK(!streams_.empty(), "a plan without streams");
@@ -115,7 +116,9 @@ Executor::Executor(const Plan& plan, Device& device, std::span<const Kernel> ker
   streams_.front()->synchronize();
 }
 
-Executor::~Executor() = default;
+Executor::~Executor() {
+  device_.set_watch({});
+}
 
 void Executor::prepare(ProgramKind program, std::span<const Kernel> kernels) {
   const int64_t steps = static_cast<int64_t>(plan_.program(program).size());
@@ -225,13 +228,13 @@ std::vector<double> Executor::time_steps(ProgramKind program) {
 }
 
 // The first run makes what libraries make lazily; from the second on the device may replay what it
-// kept. Collectives of host ranks are not the device's to keep.
+// kept.
 void Executor::queue(ProgramKind program) {
   const auto p = static_cast<size_t>(program);
   const auto queue_steps = [&] {
     for (const auto& step : programs_[p]) queue(*step);
   };
-  if (runs_[p]++ == 1 && comm_ == nullptr) recordings_[p] = device_.record(streams_, queue_steps);
+  if (runs_[p]++ == 1) recordings_[p] = device_.record(streams_, queue_steps);
   if (recordings_[p]) {
     recordings_[p]->replay();
   } else {

@@ -20,7 +20,6 @@ namespace weft {
 namespace {
 
 constexpr std::string_view kAxis = "dp_shard";
-constexpr int64_t kGroups[] = {2, 4};                               // ranks
 constexpr int64_t kSizes[] = {1 << 16, 1 << 19, 1 << 22, 1 << 25};  // bytes of the whole tensor
 constexpr int kCollectives = 3;
 constexpr int kRows = 4;
@@ -63,6 +62,12 @@ double time_collective(Communicator& comm, Stream& stream, const Kernel& kernel,
   return best;
 }
 
+bool gathers_in_common(const Backend& backend) {
+  const std::span<const Kernel> kernels = backend.kernels();
+  return std::any_of(kernels.begin(), kernels.end(),
+                     [](const Kernel& kernel) { return kernel.common_results; });
+}
+
 // One rank's part in measuring the collectives of one size.
 void measure_size(const Backend& backend, Device& device, Communicator& comm, size_t size,
                   Measured& measured) {
@@ -72,11 +77,12 @@ void measure_size(const Backend& backend, Device& device, Communicator& comm, si
   const auto stream = device.make_stream("gather");
   auto* memory = static_cast<float*>(comm.allocate((cut * n + cut) * 4, device));
   stream->zero(memory, (cut * n + cut) * 4);
-  // Gathered weights lie where a plan puts them: in memory that the ranks have in common.
-  auto* common = static_cast<float*>(comm.allocate_common(kAxis, cut * n * 4, device));
   const Tensor full{memory, DType::F32, {elements}};
-  const Tensor gathered{common, DType::F32, {elements}};
   const Tensor shard{memory + cut * n, DType::F32, {cut}};
+  // Gathered weights lie where a plan puts them: in memory that the ranks have in common, if any.
+  const bool in_common = gathers_in_common(backend);
+  void* common = in_common ? comm.allocate_common(kAxis, cut * n * 4, device) : memory;
+  const Tensor gathered{common, DType::F32, {elements}};
   const std::string whole = cat("f32[", elements, "]"), axis = cat("axis=\"", kAxis, "\"");
   struct Case {
     Call call;
@@ -106,7 +112,7 @@ void measure_size(const Backend& backend, Device& device, Communicator& comm, si
     const double seconds = time_collective(comm, *stream, kernel, launch, count);
     if (comm.rank() == 0) measured.seconds[i][size] = seconds;
   }
-  comm.release(common, device);
+  if (in_common) comm.release(common, device);
   comm.release(memory, device);
 }
 
@@ -124,14 +130,19 @@ LatencyBandwidth fit(const Measured& measured, size_t collective) {
   return fit_link(times);
 }
 
-Link measure_link(const Backend& backend, int64_t ranks) {
+Link measure_link(const Backend& backend, int64_t ranks, bool share_gpu) {
   const SharedMeasured shared;
   const auto threads = static_cast<int64_t>(std::thread::hardware_concurrency()) / ranks;
   const int code = launch_ranks({.ranks = ranks, .report = {}}, [&](int64_t rank, ShmJob& job) {
     Mesh mesh;
     mesh.axes = {{std::string(kAxis), ranks}};
-    const auto comm = job.join({mesh, rank});
-    const auto device = backend.make_device({.threads = std::max<int64_t>(1, threads)});
+    auto comm = job.join({mesh, rank});
+    if (backend.join != nullptr) {
+      comm = backend.join(std::move(comm), {.share_device = share_gpu});
+    }
+    const auto device = backend.make_device({.threads = std::max<int64_t>(1, threads),
+                                             .index = share_gpu ? 0 : rank,
+                                             .needed = share_gpu ? 1 : ranks});
     for (size_t i = 0; i < std::size(kSizes); ++i) {
       measure_size(backend, *device, *comm, i, *shared);
     }
@@ -160,9 +171,12 @@ ExitCode run_calibrate(const CalibrateArguments& arguments) {
   config.device.backend = arguments.backend;
   DeviceSpec spec = load_device_spec(config);
   // Before this process has a device: its ranks are forks.
-  if (has_collectives(backend)) {
+  const int64_t most = arguments.ranks > 0 ? arguments.ranks : backend.join == nullptr ? 4 : 1;
+  if (has_collectives(backend) && most > 1) {
     spec.links.clear();
-    for (const int64_t ranks : kGroups) spec.links.push_back(measure_link(backend, ranks));
+    for (int64_t ranks = 2; ranks <= most; ranks *= 2) {
+      spec.links.push_back(measure_link(backend, ranks, arguments.share_gpu));
+    }
   }
   const auto device = backend.make_device({.threads = arguments.threads});
   spec = calibrate(backend, *device, std::move(spec));

@@ -125,6 +125,13 @@ void add_bench_command(CLI::App& app, const Finish& finish) {
   command->add_option("--threads", calibrate->threads, "threads of the CPU; 0: one per core")
       ->needs(flag)
       ->check(CLI::NonNegativeNumber);
+  command
+      ->add_option("--ranks", calibrate->ranks,
+                   "measure links between 2, 4 ... up to so many ranks; 0: 4, of GPUs none")
+      ->needs(flag)
+      ->check(CLI::Range(0, 4096));
+  command->add_flag("--share-gpu", calibrate->share_gpu, "for tests: all ranks use GPU 0")
+      ->needs(flag);
   command->add_option("--output", calibrate->output, "TOML file to write, for device.spec")
       ->needs(flag);
   command->callback([=] {

@@ -154,6 +154,9 @@ ExitCode run_ranks(const RanksBench& bench, const std::vector<std::string>& over
   const Config config = load_config(bench.config, overrides);
   USER_CHECK(bench.ranks >= 2 && bench.ranks <= kMostRanks, "command line: --ranks has ",
              bench.ranks, ", expected 2 to ", kMostRanks);
+  USER_CHECK(find_backend(config.device.backend).join == nullptr,
+             "bench ranks: each rank gets a core, found device.backend = \"", config.device.backend,
+             "\", expected \"cpu\"; make gpu-bench measures GPUs");
   validate(config, bench.ranks);
   void* memory =
       ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

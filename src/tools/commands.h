@@ -31,7 +31,9 @@ void add_bench_ranks(CLI::App& bench, const Finish& finish);
 struct CalibrateArguments {
   std::string backend = "cpu";
   int64_t threads = 0;  // of a host device; 0: one per core
-  std::string output;   // empty: print it
+  int64_t ranks = 0;    // measures links up to so many; 0: 4, of GPUs none
+  bool share_gpu = false;
+  std::string output;  // empty: print it
 };
 
 // weft bench --calibrate.

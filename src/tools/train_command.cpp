@@ -107,9 +107,19 @@ ExitCode run_train(const TrainArguments& arguments, const std::vector<std::strin
   if (arguments.ranks > cores) {
     log_line(cat(arguments.ranks, " ranks on ", cores, " cores: they take turns"));
   }
+  USER_CHECK(arguments.transport == "shm" || find_backend(config.device.backend).join == nullptr,
+             "command line: --transport=", arguments.transport, " with device.backend = \"",
+             config.device.backend, "\", expected shm: a GPU needs a process of its own");
+  if (config.device.share_gpu) {
+    log_line(
+        cat("device.share_gpu: ", arguments.ranks,
+            " ranks share GPU 0 and exchange data through sockets, each with an NCCL_HOSTID of "
+            "its own; this is for tests"));
+  }
   if (arguments.transport == "threads") return train_threads(config, mesh, arguments.ranks);
   int code = launch_ranks({.ranks = arguments.ranks, .report = {}}, [&](int64_t rank, ShmJob& job) {
-    std::unique_ptr<Communicator> comm = job.join({mesh, rank}, comm_options(config));
+    const std::unique_ptr<Communicator> comm =
+        join_devices(config, job.join({mesh, rank}, comm_options(config)));
     return static_cast<int>(train_rank(config, *comm));
   });
   return static_cast<ExitCode>(code);

@@ -60,7 +60,8 @@ Plan make_plan(const std::vector<ProgramSource>& sources, const Config& config,
   return lower(sources, {.backend = backend.name,
                          .kernels = backend.kernels(),
                          .device = device,
-                         .common_gather = config.compile.common_gather});
+                         .common_gather = config.compile.common_gather,
+                         .ordered_sums = orders_sums(config)});
 }
 
 Compiled compile_for(const DeviceSpec& device, const Config& config, const ModelSpec& spec,

@@ -122,13 +122,18 @@ void ParamStore::gather(const Binding& binding) {
   release_gathered();
   const std::vector<Shape> shapes = shapes_of(binding);
   const std::vector<int64_t> offsets = flat_offsets(shapes);
-  gathered_memory_ = comm_->allocate(flat_size(shapes) * kFloat, device_);
+  // Every rank's slot in full, as in a plan.
+  const int64_t elements = comm_->size(binding.axis) * count(binding.tensor.shape);
+  gathered_memory_ = comm_->allocate(elements * kFloat, device_);
   gathered_ = &binding;
   for (size_t i = 0; i < shapes.size(); ++i) {
     gathered_members_.push_back(
         {static_cast<char*>(gathered_memory_) + offsets[i] * kFloat, DType::F32, shapes[i]});
   }
-  comm_->all_gather({binding.axis, kHostChannel}, executor_.bound(binding.name), gathered_members_);
+  auto stream = device_.make_stream("read");
+  comm_->all_gather({.axis = binding.axis, .channel = kHostChannel, .stream = stream.get()},
+                    executor_.bound(binding.name), gathered_members_);
+  stream->synchronize();
 }
 
 void ParamStore::release_gathered() {

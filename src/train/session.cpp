@@ -35,11 +35,21 @@ CommOptions comm_options(const Config& config) {
                     .latency_seconds = config.comm.link_latency}};
 }
 
+std::unique_ptr<Communicator> join_devices(const Config& config,
+                                           std::unique_ptr<Communicator> hosts) {
+  const Backend& backend = find_backend(config.device.backend);
+  if (backend.join == nullptr) return hosts;
+  return backend.join(std::move(hosts), {.share_device = config.device.share_gpu});
+}
+
 Session::Session(const Config& config, Compiled compiled, Communicator* comm)
     : config_(config), compiled_(std::move(compiled)), comm_(comm) {
   const Backend& backend = find_backend(config_.device.backend);
-  device_ =
-      backend.make_device({.threads = config_.device.threads, .record = config_.device.cuda_graph});
+  const bool shares = config_.device.share_gpu;
+  device_ = backend.make_device({.threads = config_.device.threads,
+                                 .record = config_.device.cuda_graph,
+                                 .index = shares ? 0 : rank(),
+                                 .needed = shares ? 1 : ranks()});
   check_free_memory();
   executor_ = std::make_unique<Executor>(compiled_.plan, *device_, backend.kernels(), comm_);
   params_ = std::make_unique<ParamStore>(compiled_, *executor_, *device_, comm_);
@@ -51,7 +61,9 @@ Session::Session(const Config& config, Compiled compiled, Communicator* comm)
 // What the device has free now is known before anything is allocated on it.
 void Session::check_free_memory() const {
   const std::optional<int64_t> free = device_->free_bytes();
-  const int64_t needed = rank_bytes(compiled_.plan);
+  const int64_t sharing = config_.device.share_gpu ? ranks() : 1;
+  if (sharing > 1) comm_->barrier();  // until then nobody takes anything
+  const int64_t needed = rank_bytes(compiled_.plan) * sharing;
   if (!free || needed <= *free) return;
   const std::optional<Alternative> other = find_alternative(config_, compiled_.spec, ranks());
   const auto bytes = [](int64_t count) { return human_bytes(static_cast<double>(count)); };

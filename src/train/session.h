@@ -44,6 +44,10 @@ struct StepResult {
 // How patient ranks are with each other and how slow their link is, as the config says.
 CommOptions comm_options(const Config& config);
 
+// A rank's communicator for the devices of the config's backend, from that of the processes.
+std::unique_ptr<Communicator> join_devices(const Config& config,
+                                           std::unique_ptr<Communicator> hosts);
+
 class Session {
  public:
   // Makes the device and allocates exactly the plan's arena. With several ranks, `comm` is this

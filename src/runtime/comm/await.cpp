@@ -1,12 +1,10 @@
 // How a rank waits for another, and how it finds out that the other will never come.
-#include <time.h>
-
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "runtime/comm/control.h"
 #include "runtime/comm/futex.h"
+#include "runtime/comm/silence.h"
 
 namespace weft {
 namespace {
@@ -48,56 +46,12 @@ int64_t find_culprit(const Control& control, int64_t peer) {
   return -1;
 }
 
-std::string seconds_text(double seconds) {
-  return cat(format_double(std::round(seconds * 10) / 10), " s");
-}
-
-// Processor time that a process has used; 0 when it is gone.
-int64_t processor_ns(pid_t process) {
-  clockid_t clock;
-  timespec time{};
-  if (::clock_getcpuclockid(process, &clock) != 0 || ::clock_gettime(clock, &time) != 0) return 0;
-  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
-}
-
-// Looks now and then at the rank that is waited for. A process that waits, is stopped or is locked
-// up uses next to no processor time, whereas one that computes on a busy machine gets its share.
-class Watch {
- public:
-  // Nanoseconds since the rank last was seen alive, by its own marks or because it computed.
-  int64_t silence(const Control& control, int64_t rank) {
-    const RankRecord& record = control.at(rank);
-    const int64_t now = monotonic_ns();
-    const int64_t used = processor_ns(record.process.load());
-    if (rank != rank_) {
-      rank_ = rank;
-      looked_ = now;
-      used_ = used;
-      computed_ = 0;
-    } else if (now - looked_ >= kBetweenLooks) {
-      if (used - used_ >= (now - looked_) / kComputingShare) computed_ = now;
-      looked_ = now;
-      used_ = used;
-    }
-    return now - std::max(computed_, record.sign_of_life.load());
-  }
-
- private:
-  static constexpr int64_t kBetweenLooks = 45'000'000;
-  static constexpr int64_t kComputingShare = 20;  // a twentieth of the time between two looks
-
-  int64_t rank_ = -1;
-  int64_t looked_ = 0;
-  int64_t used_ = 0;
-  int64_t computed_ = 0;
-};
-
 void check_silence(const Control& control, int64_t rank, int64_t peer, int64_t since,
-                   double timeout, Watch& watch) {
+                   double timeout, Silence& silence) {
   const double waited = static_cast<double>(monotonic_ns() - since) * 1e-9;
   const int64_t culprit = find_culprit(control, peer);
   const double silent =
-      culprit < 0 ? waited : static_cast<double>(watch.silence(control, culprit)) * 1e-9;
+      culprit < 0 ? waited : static_cast<double>(silence.of(control, culprit)) * 1e-9;
   if (waited < timeout) return;
   if (culprit == -1) {
     control.abort(rank,
@@ -142,7 +96,7 @@ void await_arrival(const Control& control, int64_t rank, int64_t peer, const Mee
   }
   const ShownWait shown(control.at(rank).waits[place.channel], peer, place.axis, target);
   const int64_t since = monotonic_ns();
-  Watch watch;
+  Silence silence;
   while (true) {
     const RankState state = control.state(peer);
     const uint32_t seen = cell.arrived.load();
@@ -156,7 +110,7 @@ void await_arrival(const Control& control, int64_t rank, int64_t peer, const Mee
     } else if (options.launcher_alive && !options.launcher_alive()) {
       control.abort(rank, "the launcher is gone", ExitCode::PeerLost);
     } else {
-      check_silence(control, rank, peer, since, options.timeout_seconds, watch);
+      check_silence(control, rank, peer, since, options.timeout_seconds, silence);
     }
     if (control.aborted()) continue;
     cell.sleepers.fetch_add(1);

@@ -1,7 +1,8 @@
 // What a rank can do together with the others: collectives over one mesh axis, an arena that peers
-// can reach, marks of progress for the watchdog, and one way to fail together. Calls block the
-// thread that makes them (a stream of its own), so they overlap with computation. The ranks of a
-// group make the same calls in the same order per axis and channel.
+// can reach, marks of progress for the watchdog, and one way to fail together. Collectives block
+// the thread that makes them (a stream of its own), so they overlap with computation, or queue work
+// on the device's stream. The ranks of a group make the same calls in the same order per axis and
+// channel.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,7 @@
 namespace weft {
 
 class Device;
+class Stream;
 
 // A rank's place on the mesh: ranks are numbered row-major over the axes, outermost first.
 struct RankInfo {
@@ -45,6 +47,9 @@ struct CommOptions {
 struct CollectiveSite {
   std::string_view axis;
   int64_t channel = 0;
+  Stream* stream = nullptr;   // of a device that works on its own
+  bool ordered = true;        // whether a floating sum must be the tree over the ranks
+  void* workspace = nullptr;  // what its kernel asked the plan for
 };
 
 // The channel of collectives and marks that the host's thread makes: no stream of a plan has it.
@@ -80,7 +85,8 @@ class Communicator {
                           std::span<const Tensor> members) = 0;
 
   // Sums the members over the group in f32, as a balanced binary tree over the ranks in order, and
-  // leaves this rank's cut in `shard`; zero where no member lies.
+  // leaves this rank's cut in `shard`; zero where no member lies. A site that is not ordered leaves
+  // the order of the sum to the transport.
   virtual void reduce_scatter(const CollectiveSite& site, std::span<const Tensor> members,
                               const Tensor& shard) = 0;
 
@@ -99,6 +105,11 @@ class Communicator {
   // and what it has just started on a channel. Marks count as signs of life.
   virtual void start_step(int64_t step) = 0;
   virtual void mark(int64_t channel, std::string_view where) = 0;
+
+  // For the host's thread, now and then while it waits for its device: gives signs of life, and
+  // throws DeviceError once the job cannot go on. `blocked_since` tells since when the device has
+  // got no further inside a collective, in monotonic nanoseconds; 0: it is not in one.
+  virtual void watch(int64_t blocked_since = 0) = 0;
 
   // Why the job cannot go on, once any rank has aborted.
   virtual std::optional<std::string> poll_error() const = 0;

@@ -1,5 +1,5 @@
-// Kernel rows of the collectives, for every backend whose memory the host can read. They stand
-// beside the backend's own rows.
+// Kernel rows of the collectives; they stand beside a backend's own rows. A start runs like the
+// whole: its stream goes on beside the computation.
 #pragma once
 
 #include <span>
@@ -8,7 +8,11 @@
 
 namespace weft {
 
-// Rows for all_gather, reduce_scatter, all_reduce and their starts.
-std::span<const Kernel> comm_kernels();
+// For every backend whose memory the host, and the other ranks of the host, can read.
+std::span<const Kernel> peer_kernels();
+
+// For GPUs, whose ranks send each other what they need. Planning needs no GPU, so every build has
+// them.
+std::span<const Kernel> gpu_comm_kernels();
 
 }  // namespace weft

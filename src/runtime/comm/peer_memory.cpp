@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "runtime/comm/pieces.h"
 #include "runtime/comm/sum.h"
 
 namespace weft {
@@ -36,49 +37,6 @@ int64_t total_elements(std::span<const Tensor> tensors) {
   int64_t sum = 0;
   for (const Tensor& tensor : tensors) sum += tensor.elements();
   return sum;
-}
-
-void* shifted(const void* data, DType dtype, int64_t elements) {
-  return static_cast<char*>(const_cast<void*>(data)) + elements * dtype_bytes(dtype);
-}
-
-// A part of a member inside a cut of the flat.
-struct Piece {
-  size_t member = 0;
-  int64_t offset = 0;    // in the member
-  int64_t position = 0;  // in the cut
-  int64_t elements = 0;
-};
-
-// The parts of the members that lie in elements [begin, end) of the flat, in order.
-std::vector<Piece> pieces_of(std::span<const Tensor> members, int64_t begin, int64_t end) {
-  std::vector<Piece> pieces;
-  int64_t start = 0;
-  for (size_t i = 0; i < members.size(); ++i) {
-    const int64_t elements = members[i].elements();
-    const int64_t low = std::max(start, begin), high = std::min(start + elements, end);
-    if (low < high) pieces.push_back({i, low - start, low - begin, high - low});
-    start += (elements + kFlatBlock - 1) / kFlatBlock * kFlatBlock;
-  }
-  return pieces;
-}
-
-int64_t flat_end(std::span<const Tensor> members) {
-  int64_t start = 0, end = 0;
-  for (const Tensor& member : members) {
-    end = start + member.elements();
-    start += (member.elements() + kFlatBlock - 1) / kFlatBlock * kFlatBlock;
-  }
-  return end;
-}
-
-void check_members(std::span<const Tensor> members, const Tensor& shard, int64_t size) {
-  CHECK(!members.empty(), "a flat without members");
-  for (const Tensor& member : members) {
-    CHECK(member.dtype == members[0].dtype, "members of one flat have different types");
-  }
-  CHECK(flat_end(members) <= shard.elements() * size, "members of ", flat_end(members),
-        " elements, ", size, " shards of ", shard.elements());
 }
 
 // The elements of a tensor that one rank of a group sums for all: cut `i` of `n`.
@@ -320,20 +278,17 @@ void PeerMemory::reduce_scatter(const CollectiveSite& site, std::span<const Tens
   const DType dtype = members[0].dtype;
   const auto own = static_cast<int64_t>(group.own);
   meeting.sync(tag_of(Kind::ReduceScatter, dtype, cut));
-  int64_t done = 0;
-  const auto zero_until = [&](int64_t end) {
-    void* from = shifted(shard.data, shard.dtype, done);
-    std::memset(from, 0, static_cast<size_t>((end - done) * dtype_bytes(shard.dtype)));
-  };
-  for (const Piece& piece : pieces_of(members, own * cut, (own + 1) * cut)) {
-    zero_until(piece.position);
+  const std::vector<Piece> pieces = pieces_of(members, own * cut, (own + 1) * cut);
+  for (const Gap& gap : gaps_of(pieces, cut)) {
+    std::memset(shifted(shard.data, shard.dtype, gap.begin), 0,
+                static_cast<size_t>((gap.end - gap.begin) * dtype_bytes(shard.dtype)));
+  }
+  for (const Piece& piece : pieces) {
     const std::vector<const void*> sources =
         peers(group, shifted(members[piece.member].data, dtype, piece.offset));
     tree_sum(sources, dtype, piece.elements,
              {shifted(shard.data, shard.dtype, piece.position), shard.dtype});
-    done = piece.position + piece.elements;
   }
-  zero_until(cut);
   meeting.sync(tag_of(Kind::Done, dtype, cut));
   delay((size - 1) * cut * dtype_bytes(dtype));
 }
@@ -439,6 +394,10 @@ void PeerMemory::start_step(int64_t step) {
 void PeerMemory::mark(int64_t channel, std::string_view where) {
   CHECK(channel >= 0 && channel < kMaxChannels, "channel ", channel);
   control_.mark(rank(), channel, where);
+}
+
+void PeerMemory::watch(int64_t blocked_since) {
+  device_wait_.look(control_, rank(), blocked_since, wait_);
 }
 
 std::optional<std::string> PeerMemory::poll_error() const {

@@ -9,6 +9,7 @@
 
 #include "runtime/comm/communicator.h"
 #include "runtime/comm/control.h"
+#include "runtime/comm/silence.h"
 
 namespace weft {
 
@@ -31,6 +32,7 @@ class PeerMemory : public Communicator {
   void exchange(std::span<const char> own, std::span<char> all) override;
   void start_step(int64_t step) override;
   void mark(int64_t channel, std::string_view where) override;
+  void watch(int64_t blocked_since) override;
   std::optional<std::string> poll_error() const override;
   void abort(std::string_view reason) override;
 
@@ -76,6 +78,7 @@ class PeerMemory : public Communicator {
   RankInfo info_;
   CommOptions options_;
   WaitOptions wait_;
+  DeviceWait device_wait_;
   std::vector<Group> groups_;  // one per axis, then the world
   mutable std::mutex mutex_;   // of the two below
   std::vector<Block> blocks_;

@@ -5,7 +5,8 @@
 
 namespace weft {
 
-// The backend "cuda". A build without nvcc has its kernel table, to plan with, but no device.
+// The backend "cuda" of one process. A build without nvcc has its kernel table, to plan with, but
+// no device.
 const Backend& cuda_backend();
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// GPU 0: its memory, and whether this build can use it at all.
+// A GPU: its memory, and whether this build can use it at all.
 #include "runtime/cuda/device.h"
 
 #include <algorithm>
@@ -14,7 +14,8 @@ namespace {
 
 class CudaDevice : public Device {
  public:
-  explicit CudaDevice(const DeviceOptions& options) : records_(options.record) {
+  explicit CudaDevice(const DeviceOptions& options)
+      : index_(static_cast<int>(options.index)), records_(options.record) {
     int devices = 0;
     const cudaError_t error = cudaGetDeviceCount(&devices);
     if (error != cudaSuccess || devices == 0) {
@@ -23,7 +24,12 @@ class CudaDevice : public Device {
       throw DeviceError(cat("cuda: no GPU found (", reason, "); use device.backend = \"cpu\""),
                         ExitCode::Config);
     }
-    CUDA_CHECK(cudaSetDevice(0));
+    if (devices < options.needed) {
+      throw DeviceError(cat("cuda: ", options.needed, " ranks need a GPU each, found ", devices,
+                            "; use --ranks=", devices, " or, for a test, device.share_gpu = true"),
+                        ExitCode::Config);
+    }
+    CUDA_CHECK(cudaSetDevice(index_));
     CUDA_CHECK(cudaFree(nullptr));  // makes the context now, so that a broken driver shows here
     check_architecture();
   }
@@ -58,10 +64,12 @@ class CudaDevice : public Device {
   void release(void* memory) override { cudaFree(memory); }
 
   std::unique_ptr<Stream> make_stream(std::string_view name) override {
-    return std::make_unique<CudaStream>(name);
+    return std::make_unique<CudaStream>(name, watch_);
   }
 
   std::unique_ptr<Event> make_event() override { return std::make_unique<CudaEvent>(); }
+
+  void set_watch(const std::function<void()>& watch) override { *watch_ = watch; }
 
   std::unique_ptr<Recording> record(std::span<const std::unique_ptr<Stream>> streams,
                                     const std::function<void()>& queue) override {
@@ -69,13 +77,13 @@ class CudaDevice : public Device {
   }
 
  private:
-  static cudaDeviceProp properties() {
+  cudaDeviceProp properties() const {
     cudaDeviceProp properties;
-    CUDA_CHECK(cudaGetDeviceProperties(&properties, 0));
+    CUDA_CHECK(cudaGetDeviceProperties(&properties, index_));
     return properties;
   }
 
-  static void check_architecture() {
+  void check_architecture() const {
     if (has_code_for_this_gpu()) return;
     const cudaDeviceProp gpu = properties();
     throw DeviceError(
@@ -85,7 +93,9 @@ class CudaDevice : public Device {
         ExitCode::Config);
   }
 
+  int index_;
   bool records_;
+  std::shared_ptr<Watch> watch_ = std::make_shared<Watch>();
 };
 
 }  // namespace

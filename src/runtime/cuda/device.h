@@ -1,4 +1,4 @@
-// The device of the CUDA backend: GPU 0 of the process.
+// The device of the CUDA backend: one GPU of the host.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,8 @@
 
 namespace weft::cuda {
 
-// GPU 0; throws DeviceError when there is no GPU that this build can use.
+// The GPU of that index; throws DeviceError when there are fewer than needed, or none that this
+// build can use.
 std::unique_ptr<Device> make_device(const DeviceOptions& options);
 
 }  // namespace weft::cuda

@@ -2,6 +2,8 @@
 // fails every call, and what killed it has been thrown by synchronize.
 #include "runtime/cuda/stream.h"
 
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "base/text.h"
@@ -32,7 +34,8 @@ CudaEvent::~CudaEvent() {
   cudaEventDestroy(handle_);
 }
 
-CudaStream::CudaStream(std::string_view name) : name_(name) {
+CudaStream::CudaStream(std::string_view name, std::shared_ptr<const Watch> watch)
+    : name_(name), watch_(std::move(watch)) {
   CUDA_CHECK(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking));
 }
 
@@ -79,8 +82,26 @@ void CudaStream::wait(Event& event) {
        "wait for an event");
 }
 
+// Short waits poll without a pause, so that a few bytes for the host take no longer for it.
+cudaError_t CudaStream::wait_watching() {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kBetweenLooks{1};
+  constexpr std::chrono::microseconds kPause{20};
+  Clock::time_point next = Clock::now() + kBetweenLooks;
+  bool looked = false;
+  cudaError_t state;
+  while ((state = cudaStreamQuery(handle_)) == cudaErrorNotReady) {
+    if (looked) std::this_thread::sleep_for(kPause);
+    if (Clock::now() < next) continue;
+    (*watch_)();
+    looked = true;
+    next = Clock::now() + kBetweenLooks;
+  }
+  return state;
+}
+
 void CudaStream::synchronize() {
-  keep(cudaStreamSynchronize(handle_),
+  keep(*watch_ ? wait_watching() : cudaStreamSynchronize(handle_),
        cat("work on stream ", name_, " (last queued: ", last_work_, ")"));
   if (kept_error_.empty()) return;
   throw DeviceError(std::exchange(kept_error_, {}));

@@ -15,6 +15,9 @@ namespace weft::cuda {
 class AttentionPlans;
 class GemmPlans;
 
+// What the host does while it waits; empty: nothing.
+using Watch = std::function<void()>;
+
 class CudaEvent : public Event {
  public:
   CudaEvent();
@@ -29,7 +32,7 @@ class CudaEvent : public Event {
 
 class CudaStream : public Stream {
  public:
-  explicit CudaStream(std::string_view name);
+  CudaStream(std::string_view name, std::shared_ptr<const Watch> watch);
   ~CudaStream() override;
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
@@ -53,8 +56,11 @@ class CudaStream : public Stream {
  private:
   // Keeps the first error of queued work for synchronize.
   void keep(cudaError_t error, const std::string& what);
+  // Waits for the end of all work and looks around meanwhile.
+  cudaError_t wait_watching();
 
   std::string name_;
+  std::shared_ptr<const Watch> watch_;
   std::string last_work_ = "none";
   std::string kept_error_;  // empty: none
   cudaStream_t handle_ = nullptr;

@@ -209,6 +209,32 @@ TEST(CheckPlan, OnlyGathersOverItsAxisWriteCommonMemory) {
             "which only a gather over dp may");
 }
 
+// A bucket of two gradients, 1030 and 8 elements, over two ranks with slots of two blocks each.
+constexpr std::string_view kBucket = R"(plan bucket
+backend test
+mesh dp=2
+streams compute
+events 0
+arena 24576
+persistent 24576
+buffer b0 input 16384 at 0 persistent "g"
+buffer b1 output 8192 at 16384 persistent "y"
+input "g" b0: f32[4096]
+output "y" b1: f32[2048]
+program last
+step 0 compute reduce_scatter.plain(b0: f32[1030], b0+8192: f32[8]; axis="dp") -> b1: f32[2048] # bwd
+)";
+
+TEST(CheckPlan, ABucketIsOneRangeWithEveryRanksSlot) {
+  EXPECT_EQ(complaint(parse_plan(kBucket)), "");
+  EXPECT_EQ(complaint_with(kBucket, "b0+8192", "b0+4352"),
+            "internal error: plan bucket: last step 0 reduce_scatter (bwd): has its member 1 at "
+            "4352 of b0 \"g\" [0, 16384), expected 8192 of b0 \"g\" [0, 16384)");
+  EXPECT_EQ(complaint_with(kBucket, "mesh dp=2", "mesh dp=3"),
+            "internal error: plan bucket: last step 0 reduce_scatter (bwd): needs 24576 bytes for "
+            "the slots of 3 ranks in b0 \"g\" [0, 16384)");
+}
+
 TEST(CheckPlan, FindsEveryOffsetMovedOntoALiveNeighbour) {
   const Plan good = tiny_plan();
   int64_t moved = 0;

@@ -288,5 +288,48 @@ TEST(Lower, IsDeterministic) {
   EXPECT_EQ(print_plan(tiny_plan()), print_plan(tiny_plan()));
 }
 
+constexpr std::string_view kReduction = R"(graph g(mesh dp_shard=2) {
+  %g = input "g" : f32[2048] @P(dp_shard)
+  %x = input "x" : f32[8]
+  %f = reduce_scatter_start(%g; axis="dp_shard") : future<f32[2048] @F(dp_shard)>
+  %a = gelu(%x) : f32[8]
+  %b = gelu(%a) : f32[8]
+  %y = wait(%f) : f32[2048] @F(dp_shard)
+  %c = gelu(%b) : f32[8]
+  return y=%y, c=%c
+}
+)";
+
+// Two ways to sum: one in an order of its own, one that needs memory for what others send.
+std::vector<Kernel> summing_kernels() {
+  std::vector<Kernel> kernels = plain_kernels();
+  std::erase_if(kernels, [](const Kernel& kernel) { return kernel.op == "reduce_scatter"; });
+  kernels.push_back({.op = "reduce_scatter", .name = "any", .any_order = true});
+  kernels.push_back({.op = "reduce_scatter",
+                     .name = "ordered",
+                     .group_workspace = [](const Call& call, int64_t ranks) {
+                       return (ranks - 1) * call.results.at(0).bytes();
+                     }});
+  return kernels;
+}
+
+TEST(Lower, OrderedSumsLeaveOutKernelsThatPromiseNoOrder) {
+  const Graph graph = parse_graph(kReduction);
+  const std::vector<ProgramSource> sources = {{ProgramKind::Last, &graph}};
+  const std::vector<Kernel> kernels = summing_kernels();
+  const DeviceSpec device = tiny_device();
+  LowerOptions options{.backend = "test", .kernels = kernels, .device = device};
+  EXPECT_EQ(find_step(lower(sources, options), ProgramKind::Last, "reduce_scatter").kernel, "any");
+  options.ordered_sums = true;
+  const Plan plan = lower(sources, options);
+  const Step& step = find_step(plan, ProgramKind::Last, "reduce_scatter");
+  EXPECT_EQ(step.kernel, "ordered");
+  // Used on a stream of its own until the wait: beside both steps that stand before that.
+  const Buffer& workspace = plan.buffers.at(static_cast<size_t>(step.workspace));
+  EXPECT_EQ(workspace.bytes, 4096);
+  EXPECT_EQ(workspace.first, 0);
+  EXPECT_EQ(workspace.last, 2);
+}
+
 }  // namespace
 }  // namespace weft

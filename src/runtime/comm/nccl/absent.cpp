@@ -1,0 +1,14 @@
+// Compiled in place of the transport when the build has no CUDA compiler.
+#include "base/error.h"
+#include "runtime/comm/nccl/join.h"
+
+namespace weft {
+
+std::unique_ptr<Communicator> join_gpus(std::unique_ptr<Communicator>, const JoinOptions&) {
+  throw DeviceError(
+      "cuda: this build can plan for a GPU but not run on one; build with -DWEFT_CUDA=on where "
+      "nvcc is, or use device.backend = \"cpu\"",
+      ExitCode::Config);
+}
+
+}  // namespace weft

@@ -1,0 +1,302 @@
+// Collectives on the GPU's streams. A bucket is one range of memory with every rank's slot in full,
+// so gathers and the library's own sums work on it in place. An ordered sum is an exchange of the
+// cuts, as many bytes as a ring moves, into workspace of the plan, and the tree over what came.
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "runtime/comm/control.h"
+#include "runtime/comm/nccl/arithmetic.h"
+#include "runtime/comm/nccl/groups.h"
+#include "runtime/comm/nccl/join.h"
+#include "runtime/comm/nccl/progress.h"
+#include "runtime/comm/pieces.h"
+#include "runtime/cuda/check.h"
+#include "runtime/cuda/stream.h"
+
+namespace weft {
+namespace {
+
+using nccl::functions;
+using nccl::Group;
+
+constexpr int64_t kNewWait = 20'000'000;  // nanoseconds between two looks of different waits
+
+ncclDataType_t nccl_type(DType dtype) {
+  switch (dtype) {
+    case DType::F32:
+      return ncclFloat32;
+    case DType::BF16:
+      return ncclBfloat16;
+    case DType::F16:
+      return ncclFloat16;
+    case DType::I64:
+      return ncclInt64;
+    default:
+      CHECK(false, "a collective of ", dtype_name(dtype));
+  }
+}
+
+size_t unsigned_count(int64_t elements) {
+  return static_cast<size_t>(elements);
+}
+
+class GpuRank : public Communicator {
+ public:
+  explicit GpuRank(std::unique_ptr<Communicator> hosts)
+      : hosts_(std::move(hosts)), groups_(*hosts_) {}
+
+  const RankInfo& info() const override { return hosts_->info(); }
+  void* allocate(int64_t bytes, Device& device) override { return device.allocate(bytes); }
+  void* allocate_common(std::string_view, int64_t, Device&) override {
+    throw InternalError("internal error: GPUs have no memory in common");
+  }
+  void release(void* memory, Device& device) override { device.release(memory); }
+
+  void all_gather(const CollectiveSite& site, const Tensor& shard,
+                  std::span<const Tensor> members) override;
+  void reduce_scatter(const CollectiveSite& site, std::span<const Tensor> members,
+                      const Tensor& shard) override;
+  void all_reduce(const CollectiveSite& site, std::span<const Tensor> tensors) override;
+
+  void barrier() override { hosts_->barrier(); }
+  void exchange(std::span<const char> own, std::span<char> all) override {
+    hosts_->exchange(own, all);
+  }
+  void start_step(int64_t step) override { hosts_->start_step(step); }
+  void mark(int64_t channel, std::string_view where) override {
+    progress_.set_label(channel, where);
+    hosts_->mark(channel, where);
+  }
+  void watch(int64_t blocked_since) override;
+  std::optional<std::string> poll_error() const override { return hosts_->poll_error(); }
+  void abort(std::string_view reason) override { hosts_->abort(reason); }
+
+ private:
+  // A collective on its way: its group and stream, and the marks around it.
+  class Work {
+   public:
+    Work(GpuRank& rank, const CollectiveSite& site)
+        : progress_(rank.progress_), channel_(site.channel), group_(rank.groups_.at(site)) {
+      CHECK(site.stream != nullptr, "a collective of a GPU without a stream");
+      stream_ = static_cast<cuda::CudaStream*>(site.stream)->handle();
+      progress_.begin(channel_, stream_);
+    }
+    void end() { progress_.end(channel_, stream_); }
+
+    const Group& group() const { return group_; }
+    cudaStream_t stream() const { return stream_; }
+
+   private:
+    nccl::Progress& progress_;
+    int64_t channel_;
+    const Group& group_;
+    cudaStream_t stream_ = nullptr;
+  };
+
+  static void sum_cut(const Work& work, std::span<const Tensor> members, const Tensor& shard,
+                      void* workspace);
+  static void sum_whole(const Work& work, const Tensor& flat, void* workspace);
+  static void sum_slices(const Work& work, const Tensor& flat, void* workspace);
+
+  std::unique_ptr<Communicator> hosts_;
+  nccl::Groups groups_;
+  nccl::Progress progress_;
+  int64_t looked_ = 0;       // when watch was last called
+  int64_t got_further_ = 0;  // when the GPU was last seen to get on
+};
+
+void GpuRank::all_gather(const CollectiveSite& site, const Tensor& shard,
+                         std::span<const Tensor> members) {
+  Work work(*this, site);
+  const Group& group = work.group();
+  check_members(members, shard, group.size);
+  check_in_one_piece(members);
+  const DType dtype = members[0].dtype;
+  const int64_t cut = shard.elements();
+  void* slot = shifted(members[0].data, dtype, group.rank * cut);
+  const bool converts = shard.dtype != dtype || group.size == 1;
+  if (converts) nccl::convert({shard.data, shard.dtype}, cut, {slot, dtype}, work.stream());
+  if (group.size > 1) {
+    NCCL_CHECK(functions().all_gather(converts ? slot : shard.data, members[0].data,
+                                      unsigned_count(cut), nccl_type(dtype), group.comm,
+                                      work.stream()));
+  }
+  work.end();
+}
+
+void GpuRank::reduce_scatter(const CollectiveSite& site, std::span<const Tensor> members,
+                             const Tensor& shard) {
+  Work work(*this, site);
+  const Group& group = work.group();
+  check_members(members, shard, group.size);
+  check_in_one_piece(members);
+  const int64_t cut = shard.elements();
+  if (site.ordered || group.size == 1) {
+    sum_cut(work, members, shard, site.workspace);
+  } else {
+    NCCL_CHECK(functions().reduce_scatter(members[0].data, shard.data, unsigned_count(cut),
+                                          nccl_type(shard.dtype), ncclSum, group.comm,
+                                          work.stream()));
+  }
+  const auto pieces = pieces_of(members, group.rank * cut, (group.rank + 1) * cut);
+  nccl::zero(gaps_of(pieces, cut), {shard.data, shard.dtype}, work.stream());
+  work.end();
+}
+
+// Every rank sends the others their cuts and sums its own.
+void GpuRank::sum_cut(const Work& work, std::span<const Tensor> members, const Tensor& shard,
+                      void* workspace) {
+  const Group& group = work.group();
+  const DType dtype = members[0].dtype;
+  const int64_t cut = shard.elements();
+  const int64_t end = flat_end(members);
+  // Behind the last member nothing needs to be sent.
+  const auto filled = [&](int64_t rank) { return std::clamp<int64_t>(end - rank * cut, 0, cut); };
+  const int64_t own = filled(group.rank);
+  int64_t arrived = 0;
+  NCCL_CHECK(functions().group_start());
+  for (int64_t rank = 0; rank < group.size; ++rank) {
+    if (rank == group.rank) continue;
+    if (filled(rank) > 0) {
+      NCCL_CHECK(functions().send(shifted(members[0].data, dtype, rank * cut),
+                                  unsigned_count(filled(rank)), nccl_type(dtype),
+                                  static_cast<int>(rank), group.comm, work.stream()));
+    }
+    if (own == 0) continue;
+    NCCL_CHECK(functions().receive(shifted(workspace, dtype, arrived), unsigned_count(own),
+                                   nccl_type(dtype), static_cast<int>(rank), group.comm,
+                                   work.stream()));
+    arrived += own;
+  }
+  NCCL_CHECK(functions().group_end());
+  nccl::tree_sum({.own = {shifted(members[0].data, dtype, group.rank * cut), dtype},
+                  .others = workspace,
+                  .rank = group.rank,
+                  .ranks = group.size,
+                  .elements = own},
+                 {shard.data, shard.dtype}, work.stream());
+}
+
+void GpuRank::all_reduce(const CollectiveSite& site, std::span<const Tensor> tensors) {
+  CHECK(!tensors.empty(), "nothing to reduce");
+  Work work(*this, site);
+  check_in_one_piece(tensors);
+  // What lies between the tensors is summed along with them and read by nobody.
+  const Tensor flat{tensors[0].data, tensors[0].dtype, {flat_end(tensors)}};
+  const Group& group = work.group();
+  if (group.size == 1) {
+    work.end();
+    return;
+  }
+  if (!site.ordered) {
+    NCCL_CHECK(functions().all_reduce(flat.data, flat.data, unsigned_count(flat.elements()),
+                                      nccl_type(flat.dtype), ncclSum, group.comm, work.stream()));
+  } else if (flat.elements() * dtype_bytes(flat.dtype) <= kWholeSumBytes) {
+    sum_whole(work, flat, site.workspace);
+  } else {
+    sum_slices(work, flat, site.workspace);
+  }
+  work.end();
+}
+
+// Few bytes: everybody gets everything and makes the same sum.
+void GpuRank::sum_whole(const Work& work, const Tensor& flat, void* workspace) {
+  const Group& group = work.group();
+  NCCL_CHECK(functions().all_gather(flat.data, workspace, unsigned_count(flat.elements()),
+                                    nccl_type(flat.dtype), group.comm, work.stream()));
+  // All ranks' parts are there, so the first stands for the own one.
+  nccl::tree_sum({.own = {workspace, flat.dtype},
+                  .others = shifted(workspace, flat.dtype, flat.elements()),
+                  .rank = 0,
+                  .ranks = group.size,
+                  .elements = flat.elements()},
+                 {flat.data, flat.dtype}, work.stream());
+}
+
+// Each rank sums one slice in place and sends the sum to all.
+void GpuRank::sum_slices(const Work& work, const Tensor& flat, void* workspace) {
+  const Group& group = work.group();
+  const DType dtype = flat.dtype;
+  const int64_t slice = slice_elements(flat.elements(), group.size);
+  const auto length = [&](int64_t rank) {
+    return std::clamp<int64_t>(flat.elements() - rank * slice, 0, slice);
+  };
+  const auto place = [&](int64_t rank) { return shifted(flat.data, dtype, rank * slice); };
+  const auto send = [&](const void* from, int64_t elements, int64_t rank) {
+    if (elements == 0) return;
+    NCCL_CHECK(functions().send(from, unsigned_count(elements), nccl_type(dtype),
+                                static_cast<int>(rank), group.comm, work.stream()));
+  };
+  const auto receive = [&](void* to, int64_t elements, int64_t rank) {
+    if (elements == 0) return;
+    NCCL_CHECK(functions().receive(to, unsigned_count(elements), nccl_type(dtype),
+                                   static_cast<int>(rank), group.comm, work.stream()));
+  };
+  const auto with_others = [&](const auto& action) {
+    NCCL_CHECK(functions().group_start());
+    for (int64_t rank = 0; rank < group.size; ++rank) {
+      if (rank != group.rank) action(rank);
+    }
+    NCCL_CHECK(functions().group_end());
+  };
+  const int64_t own = length(group.rank);
+  int64_t arrived = 0;
+  with_others([&](int64_t rank) {
+    send(place(rank), length(rank), rank);
+    receive(shifted(workspace, dtype, arrived), own, rank);
+    arrived += own;
+  });
+  nccl::tree_sum({.own = {place(group.rank), dtype},
+                  .others = workspace,
+                  .rank = group.rank,
+                  .ranks = group.size,
+                  .elements = own},
+                 {place(group.rank), dtype}, work.stream());
+  with_others([&](int64_t rank) {
+    send(place(group.rank), own, rank);
+    receive(place(rank), length(rank), rank);
+  });
+}
+
+// The marks of what was queued give way to what the GPU is in.
+void GpuRank::watch(int64_t) {
+  const int64_t now = monotonic_ns();
+  if (now - std::exchange(looked_, now) > kNewWait) got_further_ = now;
+  bool inside = false;
+  for (int64_t channel = 0; channel < kMaxChannels; ++channel) {
+    const nccl::Progress::Look look = progress_.look(channel);
+    inside |= !look.label.empty();
+    if (!look.changed) continue;
+    got_further_ = now;
+    if (channel != kHostChannel) hosts_->mark(channel, look.label);
+  }
+  try {
+    hosts_->watch(inside ? got_further_ : 0);
+    groups_.check_errors();
+  } catch (const std::exception& error) {
+    hosts_->abort(error.what());  // without effect where another rank has done it
+    groups_.abort();
+    throw;
+  }
+}
+
+// Ranks of one GPU pass for hosts of their own, which the library needs to join them at all.
+void share_one_gpu(const RankInfo& info) {
+  ::setenv("NCCL_HOSTID", cat("weft-", ::getppid(), "-", info.rank).c_str(), 1);
+  ::setenv("NCCL_SOCKET_IFNAME", "lo", 0);
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> join_gpus(std::unique_ptr<Communicator> hosts,
+                                        const JoinOptions& options) {
+  if (options.share_device) share_one_gpu(hosts->info());
+  functions();  // a missing library shows before anything else is done
+  return std::make_unique<GpuRank>(std::move(hosts));
+}
+
+}  // namespace weft

@@ -1,0 +1,107 @@
+#include "runtime/comm/nccl/groups.h"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <future>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "runtime/comm/control.h"
+#include "runtime/cuda/check.h"
+
+namespace weft::nccl {
+
+namespace {
+
+constexpr std::chrono::milliseconds kNap{5};
+
+// Joins a communicator on a thread of its own, as the library waits for the other ranks and knows
+// nothing of those that are lost; `hosts` does, and throws.
+ncclComm_t join(Communicator& hosts, const ncclUniqueId& id, int64_t size, int64_t rank) {
+  struct Joined {
+    ncclComm_t comm = nullptr;
+    ncclResult_t result = ncclSuccess;
+    std::string error;
+  };
+  int device = 0;
+  CUDA_CHECK(cudaGetDevice(&device));
+  std::promise<Joined> promise;
+  std::future<Joined> future = promise.get_future();
+  std::thread([promise = std::move(promise), id, size, rank, device]() mutable {
+    Joined joined;
+    cudaSetDevice(device);
+    joined.result = functions().comm_init_rank(&joined.comm, static_cast<int>(size), id,
+                                               static_cast<int>(rank));
+    if (joined.result != ncclSuccess) joined.error = error_text(joined.result);
+    promise.set_value(joined);
+  }).detach();
+  const int64_t since = monotonic_ns();
+  while (future.wait_for(kNap) != std::future_status::ready) hosts.watch(since);
+  const Joined joined = future.get();
+  if (joined.result == ncclSuccess) return joined.comm;
+  throw DeviceError(cat("nccl: joining ", size, " ranks failed: ", joined.error));
+}
+
+}  // namespace
+
+Groups::~Groups() {
+  if (aborted_) return;
+  if (std::uncaught_exceptions() > 0 || hosts_.poll_error()) {
+    abort();
+    return;
+  }
+  for (const auto& [key, group] : groups_) {
+    if (group.comm != nullptr) functions().comm_destroy(group.comm);
+  }
+}
+
+const Group& Groups::at(const CollectiveSite& site) {
+  const Key key{site.axis, site.channel};
+  const auto known = std::find_if(groups_.begin(), groups_.end(), [&](const auto& entry) {
+    return entry.first == key || (site.channel == kHostChannel && entry.first.first == key.first);
+  });
+  if (known != groups_.end()) return known->second;
+  return groups_[key] = make(site.axis);
+}
+
+// The first rank of each group makes its name; all ranks make such a group now, so that one
+// exchange between all of them serves every group.
+Group Groups::make(std::string_view axis) {
+  Group group{.rank = hosts_.coordinate(axis), .size = hosts_.size(axis)};
+  if (group.size == 1) return group;
+  ncclUniqueId own{};
+  if (group.rank == 0) NCCL_CHECK(functions().get_unique_id(&own));
+  std::vector<ncclUniqueId> all(static_cast<size_t>(hosts_.ranks()));
+  hosts_.exchange({own.internal, sizeof own.internal},
+                  {all.front().internal, all.size() * sizeof own.internal});
+  const auto leader = static_cast<size_t>(hosts_.info().group(axis).front());
+  group.comm = join(hosts_, all[leader], group.size, group.rank);
+  return group;
+}
+
+void Groups::check_errors() const {
+  for (const auto& [key, group] : groups_) {
+    if (group.comm == nullptr || aborted_) continue;
+    ncclResult_t error = ncclSuccess;
+    NCCL_CHECK(functions().comm_get_async_error(group.comm, &error));
+    if (error == ncclSuccess || error == ncclInProgress) continue;
+    check(error, "a collective on the way");
+  }
+}
+
+void Groups::abort() {
+  if (std::exchange(aborted_, true)) return;
+  int device = 0;
+  cudaGetDevice(&device);
+  for (const auto& [key, group] : groups_) {
+    if (group.comm == nullptr) continue;
+    std::thread([comm = group.comm, device] {
+      cudaSetDevice(device);
+      functions().comm_abort(comm);
+    }).detach();
+  }
+}
+
+}  // namespace weft::nccl

@@ -1,0 +1,42 @@
+// The functions of NCCL that are used, from a library that is opened when ranks first need it.
+#pragma once
+
+#include <nccl.h>
+
+#include "runtime/cuda/library.h"
+
+namespace weft::nccl {
+
+struct Functions {
+  // Throws DeviceError when there is no libnccl.so.2.
+  Functions();
+
+  cuda::Library library;
+  decltype(ncclGetUniqueId)* get_unique_id = nullptr;
+  decltype(ncclCommInitRank)* comm_init_rank = nullptr;
+  decltype(ncclCommDestroy)* comm_destroy = nullptr;
+  decltype(ncclCommAbort)* comm_abort = nullptr;
+  decltype(ncclCommGetAsyncError)* comm_get_async_error = nullptr;
+  decltype(ncclGetErrorString)* get_error_string = nullptr;
+  decltype(ncclGetLastError)* get_last_error = nullptr;
+  decltype(ncclAllGather)* all_gather = nullptr;
+  decltype(ncclReduceScatter)* reduce_scatter = nullptr;
+  decltype(ncclAllReduce)* all_reduce = nullptr;
+  decltype(ncclSend)* send = nullptr;
+  decltype(ncclRecv)* receive = nullptr;
+  decltype(ncclGroupStart)* group_start = nullptr;
+  decltype(ncclGroupEnd)* group_end = nullptr;
+};
+
+// The library of this process.
+const Functions& functions();
+
+// Throws DeviceError "nccl: <what> failed: <message>" unless the call went well.
+void check(ncclResult_t result, const char* what);
+
+#define NCCL_CHECK(call) ::weft::nccl::check((call), #call)
+
+// Why an operation failed, in the library's words.
+std::string error_text(ncclResult_t result);
+
+}  // namespace weft::nccl

@@ -1,0 +1,89 @@
+#include "runtime/comm/pieces.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t kSliceUnit = 64;  // elements; slices begin on whole lines of memory
+
+int64_t in_blocks(int64_t elements) {
+  return (elements + kFlatBlock - 1) / kFlatBlock * kFlatBlock;
+}
+
+}  // namespace
+
+std::vector<Piece> pieces_of(std::span<const Tensor> members, int64_t begin, int64_t end) {
+  std::vector<Piece> pieces;
+  int64_t start = 0;
+  for (size_t i = 0; i < members.size(); ++i) {
+    const int64_t elements = members[i].elements();
+    const int64_t low = std::max(start, begin), high = std::min(start + elements, end);
+    if (low < high) pieces.push_back({i, low - start, low - begin, high - low});
+    start += in_blocks(elements);
+  }
+  return pieces;
+}
+
+std::vector<Gap> gaps_of(std::span<const Piece> pieces, int64_t cut) {
+  std::vector<Gap> gaps;
+  int64_t done = 0;
+  for (const Piece& piece : pieces) {
+    if (piece.position > done) gaps.push_back({done, piece.position});
+    done = piece.position + piece.elements;
+  }
+  if (cut > done) gaps.push_back({done, cut});
+  return gaps;
+}
+
+int64_t flat_end(std::span<const Tensor> members) {
+  int64_t start = 0, end = 0;
+  for (const Tensor& member : members) {
+    end = start + member.elements();
+    start += in_blocks(member.elements());
+  }
+  return end;
+}
+
+void check_members(std::span<const Tensor> members, const Tensor& shard, int64_t size) {
+  CHECK(!members.empty(), "a flat without members");
+  for (const Tensor& member : members) {
+    CHECK(member.dtype == members[0].dtype, "members of one flat have different types");
+  }
+  CHECK(flat_end(members) <= shard.elements() * size, "members of ", flat_end(members),
+        " elements, ", size, " shards of ", shard.elements());
+}
+
+void check_in_one_piece(std::span<const Tensor> members) {
+  int64_t start = 0;
+  for (const Tensor& member : members) {
+    CHECK(member.data == shifted(members[0].data, member.dtype, start),
+          "members of a collective do not lie as in a flat");
+    start += in_blocks(member.elements());
+  }
+}
+
+void* shifted(const void* data, DType dtype, int64_t elements) {
+  return static_cast<char*>(const_cast<void*>(data)) + elements * dtype_bytes(dtype);
+}
+
+int64_t slice_elements(int64_t elements, int64_t ranks) {
+  const int64_t unit = kSliceUnit * ranks;
+  return (elements + unit - 1) / unit * kSliceUnit;
+}
+
+int64_t scatter_workspace(DType dtype, int64_t cut, int64_t ranks) {
+  return (ranks - 1) * cut * dtype_bytes(dtype);
+}
+
+int64_t sum_workspace(DType dtype, int64_t elements, int64_t ranks) {
+  if (ranks == 1) return 0;
+  if (elements * dtype_bytes(dtype) <= kWholeSumBytes) {
+    return ranks * elements * dtype_bytes(dtype);
+  }
+  return scatter_workspace(dtype, slice_elements(elements, ranks), ranks);
+}
+
+}  // namespace weft

@@ -1,0 +1,102 @@
+#include "runtime/comm/silence.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace weft {
+namespace {
+
+constexpr int64_t kBetweenLooks = 45'000'000;
+constexpr int64_t kComputingShare = 20;  // a twentieth of the time between two looks
+// Peers' proxies of a device use the processor even when nothing arrives, so that a standstill of
+// all ranks shows by their marks alone; it gets more time than a rank that is plainly gone.
+constexpr double kStandstillFactor = 3;
+constexpr double kSecond = 1e-9;
+
+// Processor time that a process has used; 0 when it is gone.
+int64_t processor_ns(pid_t process) {
+  clockid_t clock;
+  timespec time{};
+  if (::clock_getcpuclockid(process, &clock) != 0 || ::clock_gettime(clock, &time) != 0) return 0;
+  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+bool has_left(RankState state) {
+  return state == RankState::Done || state == RankState::Failed;
+}
+
+}  // namespace
+
+std::string seconds_text(double seconds) {
+  return cat(format_double(std::round(seconds * 10) / 10), " s");
+}
+
+int64_t Silence::of(const Control& control, int64_t rank) {
+  const RankRecord& record = control.at(rank);
+  const int64_t now = monotonic_ns();
+  const int64_t used = processor_ns(record.process.load());
+  if (rank != rank_) {
+    rank_ = rank;
+    looked_ = now;
+    used_ = used;
+    computed_ = 0;
+  } else if (now - looked_ >= kBetweenLooks) {
+    if (used - used_ >= (now - looked_) / kComputingShare) computed_ = now;
+    looked_ = now;
+    used_ = used;
+  }
+  return now - std::max(computed_, record.sign_of_life.load());
+}
+
+void DeviceWait::look(const Control& control, int64_t rank, int64_t blocked_since,
+                      const WaitOptions& options) {
+  control.check_alive();
+  if (options.launcher_alive && !options.launcher_alive()) {
+    control.abort(rank, "the launcher is gone", ExitCode::PeerLost);
+  } else if (blocked_since == 0) {
+    silences_.clear();
+    control.at(rank).sign_of_life.store(monotonic_ns(), std::memory_order_relaxed);
+  } else {
+    find_cause(control, rank, blocked_since, options);
+  }
+  control.check_alive();
+}
+
+void DeviceWait::find_cause(const Control& control, int64_t rank, int64_t blocked_since,
+                            const WaitOptions& options) {
+  const int64_t now = monotonic_ns();
+  const double waited = static_cast<double>(now - blocked_since) * kSecond;
+  bool standstill = waited >= kStandstillFactor * options.timeout_seconds;
+  int64_t other = rank;
+  for (int64_t peer = 0; peer < control.ranks(); ++peer) {
+    if (peer == rank) continue;
+    other = peer;
+    const double silent = static_cast<double>(silences_[peer].of(control, peer)) * kSecond;
+    const double unmarked =
+        static_cast<double>(now - control.at(peer).sign_of_life.load()) * kSecond;
+    standstill &= unmarked >= options.timeout_seconds;
+    if (waited < options.timeout_seconds) continue;
+    if (has_left(control.state(peer))) {
+      control.abort(rank,
+                    cat("rank ", peer, " ended while rank ", rank, " waits for it ",
+                        control.whereabouts(rank)),
+                    ExitCode::PeerLost);
+    } else if (silent >= options.timeout_seconds) {
+      control.abort(rank,
+                    cat("rank ", peer, " hangs: no sign of life for ", seconds_text(silent), " ",
+                        control.whereabouts(peer), ", while rank ", rank, " waits ",
+                        control.whereabouts(rank),
+                        "; if the work takes that long, set comm.timeout_seconds higher"),
+                    ExitCode::Hang);
+    }
+  }
+  if (!standstill) return;
+  control.abort(rank,
+                cat("no rank gets any further: rank ", rank, " ", control.whereabouts(rank),
+                    ", rank ", other, " ", control.whereabouts(other)),
+                ExitCode::Hang);
+}
+
+}  // namespace weft

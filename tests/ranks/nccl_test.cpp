@@ -1,0 +1,285 @@
+// Collectives on GPUs against those of the CPU, bit for bit where the order is promised, and what
+// happens when a rank is lost. The ranks share one GPU. Without a GPU these tests are skipped; this
+// process itself never touches one, as its ranks are forks.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <thread>
+
+#include "base/half.h"
+#include "ranks/ranks.h"
+#include "runtime/comm/pieces.h"
+#include "runtime/comm/sum.h"
+#include "tools/launcher.h"
+
+namespace weft {
+namespace {
+
+using Body = std::function<void(Communicator&, Device&)>;
+
+struct Outcome {
+  int code = 0;
+  std::string messages;
+};
+
+Outcome run(const Mesh& mesh, const CommOptions& options, const Body& body) {
+  Outcome outcome;
+  LaunchOptions launch;
+  launch.ranks = mesh.ranks();
+  launch.report = [&](const std::string& message) { outcome.messages += message + "\n"; };
+  outcome.code = launch_ranks(launch, [&](int64_t rank, ShmJob& job) {
+    const Backend& backend = find_backend("cuda");
+    const auto comm = backend.join(job.join({mesh, rank}, options), {.share_device = true});
+    const auto device = backend.make_device({});
+    device->set_watch([&] { comm->watch(); });
+    body(*comm, *device);
+    device->set_watch({});
+    return 0;
+  });
+  return outcome;
+}
+
+class Nccl : public testing::Test {
+ protected:
+  void SetUp() override {
+    const Outcome outcome = run(make_mesh({{"dp", 1}}), {}, [](Communicator&, Device&) {});
+    if (outcome.code == 64) GTEST_SKIP() << outcome.messages;
+    ASSERT_EQ(outcome.code, 0) << outcome.messages;
+  }
+
+  static void expect_success(const Mesh& mesh, const Body& body) {
+    const Outcome outcome = run(mesh, {}, body);
+    EXPECT_EQ(outcome.code, 0) << outcome.messages;
+  }
+};
+
+float value_of(int64_t rank, int64_t i) {
+  uint64_t x = static_cast<uint64_t>(rank * 1000003 + i + 1) * 0x9e3779b97f4a7c15u;
+  x ^= x >> 29;
+  x *= 0xbf58476d1ce4e5b9u;
+  const int exponent = static_cast<int>(x % 7) - 3;
+  return static_cast<float>(std::ldexp(static_cast<double>(x >> 40) / (1 << 23) - 1.0, exponent));
+}
+
+std::vector<char> made_up(DType dtype, int64_t rank, int64_t elements) {
+  std::vector<float> values(static_cast<size_t>(elements));
+  for (int64_t i = 0; i < elements; ++i) values[static_cast<size_t>(i)] = value_of(rank, i);
+  std::vector<char> bytes(static_cast<size_t>(elements * dtype_bytes(dtype)));
+  convert({values.data(), DType::F32}, elements, {bytes.data(), dtype});
+  return bytes;
+}
+
+// Memory of the GPU with a stream to fill and read it.
+class Block {
+ public:
+  Block(Communicator& comm, Device& device, int64_t bytes)
+      : comm_(comm), device_(device), bytes_(bytes), stream_(device.make_stream("test")) {
+    memory_ = comm.allocate(bytes, device);
+  }
+  ~Block() { comm_.release(memory_, device_); }
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+
+  Stream* stream() { return stream_.get(); }
+  Tensor tensor(int64_t offset, DType dtype, Shape shape) const {
+    return {static_cast<char*>(memory_) + offset, dtype, std::move(shape)};
+  }
+  void write(int64_t offset, const std::vector<char>& bytes) {
+    stream_->copy_in(static_cast<char*>(memory_) + offset, bytes.data(),
+                     static_cast<int64_t>(bytes.size()));
+    stream_->synchronize();
+  }
+  std::vector<char> read(int64_t offset, int64_t bytes) {
+    std::vector<char> values(static_cast<size_t>(bytes));
+    stream_->copy_out(values.data(), static_cast<char*>(memory_) + offset, bytes);
+    stream_->synchronize();
+    return values;
+  }
+  // Bytes that are no sensible number, where nothing has been written yet.
+  void poison() { write(0, std::vector<char>(static_cast<size_t>(bytes_), '\xff')); }
+
+ private:
+  Communicator& comm_;
+  Device& device_;
+  int64_t bytes_;
+  void* memory_ = nullptr;
+  std::unique_ptr<Stream> stream_;
+};
+
+// The tree sum of what all ranks of the group made up, as the CPU computes it.
+std::vector<char> expected_sum(const Communicator& comm, DType dtype, int64_t elements, DType to) {
+  std::vector<std::vector<char>> parts;
+  std::vector<const void*> sources;
+  for (const int64_t rank : comm.info().group("dp")) {
+    parts.push_back(made_up(dtype, rank, elements));
+  }
+  for (const auto& part : parts) sources.push_back(part.data());
+  std::vector<char> sum(static_cast<size_t>(elements * dtype_bytes(to)));
+  tree_sum(sources, dtype, elements, {sum.data(), to});
+  return sum;
+}
+
+// Members of 1500 and 700 elements: gaps between and behind them, cuts through the first.
+void check_flat(Communicator& comm, Device& device, DType dtype, DType shard_dtype) {
+  const int64_t ranks = comm.size("dp"), own = comm.coordinate("dp");
+  const int64_t blocks = 3;
+  const int64_t cut = (blocks + ranks - 1) / ranks * 1024;
+  const int64_t flat_bytes = ranks * cut * dtype_bytes(dtype);
+  const int64_t shard_bytes = cut * dtype_bytes(shard_dtype);
+  const int64_t work_bytes = scatter_workspace(dtype, cut, ranks);
+  Block block(comm, device, flat_bytes + shard_bytes + work_bytes);
+  block.poison();
+  const std::vector<Tensor> members = {block.tensor(0, dtype, {1500}),
+                                       block.tensor(2048 * dtype_bytes(dtype), dtype, {700})};
+  const Tensor shard = block.tensor(flat_bytes, shard_dtype, {cut});
+  const CollectiveSite site{.axis = "dp",
+                            .stream = block.stream(),
+                            .workspace = block.tensor(flat_bytes + shard_bytes, dtype, {}).data};
+  const std::vector<char> values = made_up(dtype, comm.rank(), 2748);
+  const auto part = [&](const std::vector<char>& bytes, int64_t at, int64_t n, DType type) {
+    return std::vector<char>(bytes.begin() + at * dtype_bytes(type),
+                             bytes.begin() + (at + n) * dtype_bytes(type));
+  };
+  block.write(0, part(values, 0, 1500, dtype));
+  block.write(2048 * dtype_bytes(dtype), part(values, 2048, 700, dtype));
+
+  comm.reduce_scatter(site, members, shard);
+  std::vector<char> sum = expected_sum(comm, dtype, 2748, shard_dtype);
+  std::vector<char> flat(static_cast<size_t>(ranks * shard_bytes), 0);
+  const auto keep = [&](int64_t at, int64_t n) {
+    std::copy_n(sum.begin() + at * dtype_bytes(shard_dtype), n * dtype_bytes(shard_dtype),
+                flat.begin() + at * dtype_bytes(shard_dtype));
+  };
+  keep(0, 1500);
+  keep(2048, 700);
+  require(block.read(flat_bytes, shard_bytes) == part(flat, own * cut, cut, shard_dtype),
+          "reduce_scatter differs from the CPU");
+
+  comm.all_gather(site, shard, members);
+  std::vector<char> gathered(static_cast<size_t>(ranks * cut * dtype_bytes(dtype)));
+  convert({flat.data(), shard_dtype}, ranks * cut, {gathered.data(), dtype});
+  require(block.read(0, flat_bytes) == gathered, "all_gather differs from the CPU");
+}
+
+// `elements` below and above what is summed by all ranks at once.
+void check_sum(Communicator& comm, Device& device, DType dtype, int64_t elements) {
+  const int64_t bytes = elements * dtype_bytes(dtype);
+  const int64_t at = (bytes + 255) / 256 * 256;
+  Block block(comm, device, at + sum_workspace(dtype, elements, comm.size("dp")));
+  block.poison();
+  const Tensor tensor = block.tensor(0, dtype, {elements});
+  CollectiveSite site{
+      .axis = "dp", .stream = block.stream(), .workspace = block.tensor(at, dtype, {}).data};
+  block.write(0, made_up(dtype, comm.rank(), elements));
+  comm.all_reduce(site, {&tensor, 1});
+  const std::vector<char> expected = expected_sum(comm, dtype, elements, dtype);
+  require(block.read(0, bytes) == expected, cat("all_reduce of ", elements, " differs"));
+  if (dtype != DType::F32) return;
+  site.ordered = false;
+  block.write(0, made_up(dtype, comm.rank(), elements));
+  comm.all_reduce(site, {&tensor, 1});
+  const std::vector<char> library = block.read(0, bytes);
+  for (int64_t i = 0; i < elements; ++i) {
+    const float a = reinterpret_cast<const float*>(library.data())[i];
+    const float b = reinterpret_cast<const float*>(expected.data())[i];
+    // Another order of at most four summands below 16.
+    require(std::abs(a - b) <= 16 * 0x1p-22F, cat("library sum ", a, ", expected ", b));
+  }
+}
+
+void check_integers(Communicator& comm, Device& device) {
+  Block block(comm, device, 64);
+  std::vector<char> bytes(24);
+  for (int64_t i = 0; i < 3; ++i) {
+    reinterpret_cast<int64_t*>(bytes.data())[i] = (comm.rank() + 1) * ((int64_t{1} << 40) + i);
+  }
+  block.write(0, bytes);
+  const Tensor tensor = block.tensor(0, DType::I64, {3});
+  comm.all_reduce({.axis = "dp", .stream = block.stream(), .ordered = false}, {&tensor, 1});
+  const std::vector<char> sum = block.read(0, 24);
+  int64_t factor = 0;
+  for (const int64_t rank : comm.info().group("dp")) factor += rank + 1;
+  for (int64_t i = 0; i < 3; ++i) {
+    require(reinterpret_cast<const int64_t*>(sum.data())[i] == factor * ((int64_t{1} << 40) + i),
+            "sum of integers");
+  }
+}
+
+TEST_F(Nccl, OrderedCollectivesHaveTheBitsOfTheCpu) {
+  for (const int64_t ranks : {1, 2, 3, 4}) {
+    SCOPED_TRACE(ranks);
+    expect_success(make_mesh({{"dp", ranks}}), [](Communicator& comm, Device& device) {
+      check_flat(comm, device, DType::F32, DType::F32);
+      check_flat(comm, device, DType::BF16, DType::F32);
+      check_sum(comm, device, DType::F32, 1);
+      check_sum(comm, device, DType::F32, 100'003);
+      check_sum(comm, device, DType::BF16, 5000);
+      check_integers(comm, device);
+    });
+  }
+}
+
+TEST_F(Nccl, GroupsAlongTwoAxesDoNotMix) {
+  expect_success(make_mesh({{"other", 2}, {"dp", 2}}), [](Communicator& comm, Device& device) {
+    check_flat(comm, device, DType::F32, DType::F32);
+    check_sum(comm, device, DType::F32, 20'000);
+  });
+}
+
+// Rank 1 is lost in one way or the other while rank 0's GPU waits for it.
+Outcome lose_rank(int signal) {
+  return run(make_mesh({{"dp", 2}}), {.timeout_seconds = 2, .delay = {}},
+             [=](Communicator& comm, Device& device) {
+               Block block(comm, device, 1 << 20);
+               const Tensor tensor = block.tensor(0, DType::F32, {1 << 18});
+               const CollectiveSite site{.axis = "dp", .stream = block.stream(), .ordered = false};
+               for (int i = 0; i < 10000; ++i) {
+                 comm.start_step(i);
+                 if (i == 20 && comm.rank() == 1) ::kill(::getpid(), signal);
+                 comm.mark(0, "the sum of the test");
+                 comm.all_reduce(site, {&tensor, 1});
+                 block.stream()->synchronize();
+               }
+             });
+}
+
+TEST_F(Nccl, AKilledRankEndsTheJob) {
+  const auto start = std::chrono::steady_clock::now();
+  const Outcome outcome = lose_rank(SIGKILL);
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  EXPECT_EQ(outcome.code, 76);
+  EXPECT_NE(outcome.messages.find("was killed by signal 9 (SIGKILL) at training step 20"),
+            std::string::npos)
+      << outcome.messages;
+  EXPECT_LT(taken.count(), 15) << outcome.messages;
+}
+
+TEST_F(Nccl, AStoppedRankEndsTheJob) {
+  const auto start = std::chrono::steady_clock::now();
+  const Outcome outcome = lose_rank(SIGSTOP);
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  EXPECT_EQ(outcome.code, 79);
+  EXPECT_NE(outcome.messages.find("rank 1 hangs: no sign of life"), std::string::npos)
+      << outcome.messages;
+  EXPECT_NE(outcome.messages.find("in the sum of the test"), std::string::npos) << outcome.messages;
+  EXPECT_LT(taken.count(), 20) << outcome.messages;
+}
+
+TEST_F(Nccl, FewerGpusThanRanksIsOneSentence) {
+  std::string message;
+  LaunchOptions launch;
+  launch.ranks = 64;
+  launch.report = [&](const std::string& text) { message += text + "\n"; };
+  const int code = launch_ranks(launch, [](int64_t rank, ShmJob&) {
+    find_backend("cuda").make_device({.index = rank, .needed = 64});
+    return 0;
+  });
+  EXPECT_EQ(code, 64);
+  EXPECT_NE(message.find("64 ranks need a GPU each, found "), std::string::npos) << message;
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,90 @@
+#include "runtime/comm/silence.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <functional>
+#include <thread>
+#include <vector>
+
+namespace weft {
+namespace {
+
+// A job of two ranks in memory of this test; rank 1 is nobody, so it never computes.
+class DeviceWaiting : public testing::Test {
+ protected:
+  DeviceWaiting() : memory_(static_cast<size_t>(Control::bytes(2))) {
+    control_ = Control::start(memory_.data(), 2);
+    control_.at(0).process = ::getpid();
+    for (int64_t rank = 0; rank < 2; ++rank) control_.set_state(rank, RankState::Running);
+  }
+
+  // What ends a wait of rank 0 whose device has been blocked for long; looks for a second.
+  std::string cause(double timeout_seconds, int64_t blocked_since,
+                    std::function<bool()> launcher_alive = {}) {
+    const WaitOptions options{.timeout_seconds = timeout_seconds,
+                              .launcher_alive = std::move(launcher_alive)};
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    try {
+      while (std::chrono::steady_clock::now() < end) {
+        wait_.look(control_, 0, blocked_since, options);
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      }
+    } catch (const DeviceError& error) {
+      return error.what();
+    }
+    return "";
+  }
+
+  std::vector<char> memory_;
+  Control control_;
+  DeviceWait wait_;
+};
+
+TEST_F(DeviceWaiting, ADeviceThatComputesIsASignOfLife) {
+  control_.at(0).sign_of_life = 1;
+  EXPECT_EQ(cause(0.1, 0), "");
+  EXPECT_GT(control_.at(0).sign_of_life.load(), 1);
+}
+
+TEST_F(DeviceWaiting, ASilentPeerOfABlockedDeviceHangs) {
+  control_.mark(0, 1, "last step 3 all_gather");
+  const std::string text = cause(0.1, monotonic_ns());
+  EXPECT_TRUE(text.starts_with("rank 1 hangs: no sign of life for 0.1 s")) << text;
+  EXPECT_NE(text.find("rank 0 waits before the first training step, in last step 3 all_gather"),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(control_.abort_code(), ExitCode::Hang);
+}
+
+TEST_F(DeviceWaiting, APeerThatLeftIsNamed) {
+  control_.set_state(1, RankState::Done);
+  const std::string text = cause(0.1, monotonic_ns());
+  EXPECT_TRUE(text.starts_with("rank 1 ended while rank 0 waits for it")) << text;
+}
+
+TEST_F(DeviceWaiting, RanksThatUseTheirProcessorsAndGetNoFurtherStandStill) {
+  control_.at(1).process = ::getpid();  // this test computes
+  std::atomic<bool> stop = false;
+  std::thread busy([&] {
+    while (!stop) {
+    }
+  });
+  const std::string text = cause(0.1, monotonic_ns());
+  stop = true;
+  busy.join();
+  EXPECT_TRUE(text.starts_with("no rank gets any further: rank 0")) << text;
+}
+
+TEST_F(DeviceWaiting, AnAbortEndsTheWait) {
+  control_.abort(1, "rank 1: something", ExitCode::PeerLost);
+  EXPECT_EQ(cause(10, 0), "rank 1: something");
+}
+
+TEST_F(DeviceWaiting, ALostLauncherEndsTheWait) {
+  EXPECT_EQ(cause(10, 0, [] { return false; }), "the launcher is gone");
+}
+
+}  // namespace
+}  // namespace weft
