@@ -30,12 +30,19 @@ WORKLOADS = {
     "llama-3b": dict(config="llama_3b.toml", batch=1, length=8192, steps=15, speed=1.05,
                      memory=1.0, modes="block",
                      overrides=["--training.loss_chunks=8", "--activation_checkpoint.mode=full"]),
+    # Two ranks on one GPU, through sockets: the link is nearly all of the step, so that recompute
+    # costs nothing. Tokens and memory are those of one rank.
+    "llama-200m": dict(config="llama_200m.toml", batch=4, length=1024, steps=20, speed=1.0,
+                       memory=0.80, modes="eager", ranks=2,
+                       overrides=["--training.loss_chunks=4", "--activation_checkpoint.mode=full"]),
 }
 
 
 def arguments_of(w):
-    return [os.path.join(HERE, "gpu", w["config"]), f"--training.local_batch_size={w['batch']}",
-            f"--training.seq_len={w['length']}", *w["overrides"]]
+    """What weft train and weft plan have in common."""
+    return [os.path.join(HERE, "gpu", w["config"]), f"--ranks={w.get('ranks', 1)}",
+            f"--training.local_batch_size={w['batch']}", f"--training.seq_len={w['length']}",
+            *w["overrides"]]
 
 
 class DeviceMemory(threading.Thread):
@@ -62,6 +69,9 @@ def run_weft(weft, name, w):
     folder = tempfile.mkdtemp(prefix="weft-bench-")
     command = [weft, "train", *arguments_of(w), f"--job.dump_folder={folder}",
                f"--training.steps={w['steps']}"]
+    ranks = w.get("ranks", 1)
+    if ranks > 1:
+        command.append("--device.share_gpu=true")
     memory = DeviceMemory()
     memory.start()
     done = subprocess.run(command, capture_output=True, text=True)
@@ -72,27 +82,38 @@ def run_weft(weft, name, w):
         rows = [json.loads(line) for line in file]
     shutil.rmtree(folder)
     rows = [row for row in rows if "tokens_per_second" in row]
-    return dict(tokens_per_second=rows[-1]["tokens_per_second"], bytes=rows[-1]["memory_bytes"],
+    return dict(tokens_per_second=rows[-1]["tokens_per_second"] / ranks, bytes=rows[-1]["memory_bytes"],
                 loss=rows[-1]["loss"], used=used)
 
 
 def predict(weft, w, spec):
-    """What `weft plan` says of the workload: seconds of a step and bytes of the arena."""
+    """What `weft plan` says of the workload: seconds of a step, of its computation and of what
+    collectives add to that, and bytes of the arena."""
     done = subprocess.run([weft, "plan", *arguments_of(w), f"--device.spec={spec}"],
                           capture_output=True, text=True, check=True)
-    number, unit = re.search(r"^step time +([0-9.]+) (us|ms|s) predicted", done.stdout, re.M).groups()
+    def seconds(key):
+        found = re.search(rf"^{key} +([0-9.]+) (us|ms|s)\b", done.stdout, re.M)
+        return float(found[1]) * {"us": 1e-6, "ms": 1e-3, "s": 1.0}[found[2]] if found else 0
+
     arena = re.search(r"^arena .*\((\d+) bytes\)", done.stdout, re.M).group(1)
-    return float(number) * {"us": 1e-6, "ms": 1e-3, "s": 1.0}[unit], int(arena)
+    return seconds("step time"), seconds("computing"), seconds("exposed comm"), int(arena)
 
 
-def run_peer(name, modes, steps):
+def run_peer(name, modes, steps, ranks):
     command = [sys.executable, os.path.join(HERE, "gpu_peer.py"), name, "--modes", modes,
                "--steps", str(steps)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    processes = []
+    for rank in range(ranks):
+        environment = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(ranks))
+        if ranks > 1:  # as device.share_gpu does
+            environment |= dict(NCCL_HOSTID=f"peer-{os.getpid()}-{rank}", NCCL_SOCKET_IFNAME="lo")
+        processes.append(subprocess.Popen(command, env=environment, text=True,
+                                          stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+    output, errors = [process.communicate() for process in processes][0]
+    rows = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     good = [row for row in rows if "error" not in row]
     if not good:
-        sys.exit(f"{name}: the peer failed: {done.stdout}{done.stderr[-2000:]}")
+        sys.exit(f"{name}: the peer failed: {output}{errors[-2000:]}")
     return max(good, key=lambda row: row["tokens_per_second"])
 
 
@@ -130,7 +151,7 @@ def main():
         ours = run_weft(arguments.weft, name, w)
         peer = None
         if not arguments.no_peer:
-            peer = run_peer(name, arguments.modes or w["modes"], 15)
+            peer = run_peer(name, arguments.modes or w["modes"], 15, w.get("ranks", 1))
         speed = ours["tokens_per_second"]
         ratio = speed / peer["tokens_per_second"] if peer else float("nan")
         memory = ours["bytes"] / peer["bytes"] if peer else float("nan")
@@ -141,11 +162,15 @@ def main():
               f"{flops * speed / 1e12:8.1f} {floor:9.2f} {tokens / speed * 1e3:8.2f}  "
               f"{peer['mode'] if peer else '-'}", flush=True)
         if arguments.spec:
-            seconds, arena = predict(arguments.weft, w, arguments.spec)
+            seconds, computing, exposed, arena = predict(arguments.weft, w, arguments.spec)
             print(f"{name:10} predicted {seconds * 1e3:.2f} ms ({seconds * speed / tokens:.3f} of "
                   f"the time taken), arena {arena / GIB:.2f} GiB ({arena / ours['bytes']:.4f} of "
                   f"what was allocated, {arena / ours['used']:.3f} of the driver's "
                   f"{ours['used'] / GIB:.2f} GiB)", flush=True)
+            if "ranks" in w:
+                measured = tokens / speed - computing
+                print(f"{name:10} exposed communication {measured * 1e3:.1f} ms, predicted "
+                      f"{exposed * 1e3:.1f} ms ({exposed / measured:.3f} of it)", flush=True)
     if missed:
         sys.exit("a bar was missed")
 

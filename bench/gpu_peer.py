@@ -180,6 +180,7 @@ def main():
         os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
         os.environ.setdefault("MASTER_PORT", "29511")
         rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+        torch.cuda.set_device(0)
         torch.distributed.init_process_group("nccl", rank=rank, world_size=ranks)
     for mode in arguments.modes.split(","):
         try:
