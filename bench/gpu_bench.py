@@ -75,7 +75,7 @@ def run_weft(weft, name, w):
     memory = DeviceMemory()
     memory.start()
     done = subprocess.run(command, capture_output=True, text=True)
-    used = memory.stop()
+    used = memory.stop() // ranks
     if done.returncode != 0:
         sys.exit(f"{name}: weft failed with exit code {done.returncode}: {done.stderr.strip()}")
     with open(os.path.join(folder, "metrics.jsonl")) as file:
