@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "graph/fused_body.h"
 #include "graph/ops/ops.h"
+#include "graph/parts.h"
 #include "graph/sharding.h"
 #include "graph/text.h"
 #include "graph/verify.h"
@@ -95,8 +96,18 @@ void check_updated(const Graph& graph) {
   }
 }
 
-// Whether partial sums of operands make partial sums of results.
-bool passes_sums(const Node& node) {
+// Whether a partial sum as this operand makes partial sums of results.
+bool passes_sums(const Node& node, size_t operand) {
+  if (!node.op->parts.empty()) {
+    const std::vector<Part> parts = parts_of(node.call());
+    return std::all_of(parts.begin(), parts.end(), [&](const Part& part) {
+      const bool reads =
+          std::any_of(part.operands.begin(), part.operands.end(), [&](const PartPlace& place) {
+            return place.kind == PartPlace::Kind::Operand && place.index == operand;
+          });
+      return !reads || is_linear(*part.call.op);
+    });
+  }
   if (node.op != &kFused) return is_linear(*node.op);
   const FusedBody body = parse_fused_body(std::get<std::string>(node.attr("body")));
   return std::all_of(body.begin(), body.end(),
@@ -106,9 +117,10 @@ bool passes_sums(const Node& node) {
 // A partial sum may be added to others and converted; whatever else reads it needs the whole.
 void check_sharded(const Graph& graph) {
   for (const auto& node : graph.order()) {
-    for (const Value* operand : node->operands) {
+    for (size_t i = 0; i < node->operands.size(); ++i) {
+      const Value* operand = node->operands[i];
       if (!is_partial(operand->type) || node->op->traits.collective) continue;
-      CHECK(passes_sums(*node) && is_partial(node->result()->type), print_node(*node), ": %",
+      CHECK(passes_sums(*node, i) && is_partial(node->result()->type), print_node(*node), ": %",
             operand->name, " is a partial sum");
     }
   }
