@@ -52,28 +52,35 @@ void launch_accumulate(const Launch& launch) {
   });
 }
 
-// Sums of neighbours: half as many.
-WEFT_CLONES void fold_pairs(const float* from, int64_t half, float* to) {
-  WEFT_VECTORIZE
-  for (int64_t i = 0; i < half; ++i) to[i] = from[2 * i] + from[2 * i + 1];
+// Sums of neighbours of the thirty-two elements of a and b.
+[[gnu::always_inline]] inline Lanes fold_pairs(Lanes a, Lanes b) {
+  return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30) +
+         __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
 }
 
-WEFT_CLONES void square_block(const float* x, int64_t n, float* y) {
-  WEFT_VECTORIZE
-  for (int64_t i = 0; i < n; ++i) y[i] = x[i] * x[i];
-}
-
-// The sum of squares of a block as a binary tree over neighbours; missing elements are zero.
-float block_square_sum(const float* g, int64_t n, float* scratch) {
-  float* from = scratch;
-  float* to = scratch + kBlock;
-  square_block(g, n, from);
-  std::fill(from + n, from + kBlock, 0.0f);
-  for (int64_t half = kBlock / 2; half > 0; half /= 2) {
-    fold_pairs(from, half, to);
-    std::swap(from, to);
+// Sixteen sums of squares of kVectors neighbours each, as binary trees.
+template <int kVectors>
+[[gnu::always_inline]] inline Lanes square_trees(const float* g) {
+  if constexpr (kVectors == 1) {
+    return lanes_at(g) * lanes_at(g);
+  } else {
+    return fold_pairs(square_trees<kVectors / 2>(g),
+                      square_trees<kVectors / 2>(g + kVectors / 2 * kLanes));
   }
-  return from[0];
+}
+
+// The sum of squares of a block as a binary tree over neighbours.
+WEFT_CLONES float block_square_sum(const float* g) {
+  Lanes sums = square_trees<kBlock / kLanes>(g);
+  for (int left = kLanes; left > 1; left /= 2) sums = fold_pairs(sums, sums);
+  return sums[0];
+}
+
+// The same of the last block, whose missing elements are zero.
+float part_square_sum(const float* g, int64_t n, float* scratch) {
+  std::copy(g, g + n, scratch);
+  std::fill(scratch + n, scratch + kBlock, 0.0f);
+  return block_square_sum(scratch);
 }
 
 void launch_square_sum(const Launch& launch) {
@@ -82,8 +89,9 @@ void launch_square_sum(const Launch& launch) {
   for (const Tensor& g : launch.operands) {
     float* first = sums + blocks;
     for_blocks(team(launch), g.elements(), [&](int64_t offset, int64_t n, float* scratch) {
-      const float* values = load(g, offset, n, scratch + 2 * kBlock);
-      first[offset / kBlock] = block_square_sum(values, n, scratch);
+      const float* values = load(g, offset, n, scratch + kBlock);
+      first[offset / kBlock] =
+          n == kBlock ? block_square_sum(values) : part_square_sum(values, n, scratch);
     });
     blocks += ceil_div(g.elements(), kBlock);
   }
