@@ -19,6 +19,7 @@ constexpr int64_t kTileRows = 96;
 constexpr int64_t kTileCols = 384;
 constexpr int64_t kPackCols = 96;                // packed by one thread at a time
 constexpr int64_t kChunkDepth = 8 * kGemmDepth;  // of the right factor
+constexpr int64_t kShortDepth = 2 * kGemmDepth;  // the same where the left factor is transposed
 constexpr int64_t kChunkFloats = 2 << 20;        // fits a shared cache
 constexpr int64_t kLeftFloats = (kTileRows + kGemmPadding) * kGemmDepth;
 constexpr int64_t kTileFloats = kTileRows * kTileCols;
@@ -53,8 +54,10 @@ struct Blocking {
   int64_t chunk_cols, chunk_depth, tile_rows, tile_cols;
   bool partial;  // sums of several chunks of depth meet in the workspace, not in the result
 
-  Blocking(const GemmShape& shape, DType result) {
-    chunk_depth = std::min(kChunkDepth, shape.depth);
+  // The left factor is packed again for each chunk of columns, which costs the more the further its
+  // terms lie apart: weight gradients have all columns in a chunk and less of the depth.
+  Blocking(const Call& call, const GemmShape& shape) {
+    chunk_depth = std::min(call.bool_attr("ta") ? kShortDepth : kChunkDepth, shape.depth);
     const int64_t fitting = kChunkFloats / std::max<int64_t>(chunk_depth, 1);
     chunk_cols = std::min(std::max(fitting / kTileCols, int64_t{1}) * kTileCols, shape.cols);
     tile_rows = kTileRows;
@@ -65,7 +68,7 @@ struct Blocking {
     // Enough tiles to share out evenly; wide ones pack less.
     if (tiles() < 32) tile_rows = kTileRows / 2;
     if (tiles() < 32) tile_cols = kTileCols / 2;
-    partial = result != DType::F32 && shape.depth > kChunkDepth;
+    partial = call.results.at(0).dtype != DType::F32 && shape.depth > chunk_depth;
   }
 
   // Floats from one block of the depth to the next in the packed chunk.
@@ -90,7 +93,7 @@ class Multiplication {
   explicit Multiplication(const Launch& launch)
       : launch_(launch),
         product_(product_of(launch)),
-        blocking_(product_.shape, launch.results.at(0).dtype),
+        blocking_(*launch.call, product_.shape),
         variant_(gemm_variant(product_.a.dtype, product_.b.dtype)),
         packed_(static_cast<float*>(launch.workspace)),
         partial_(packed_ + blocking_.packed_floats()) {}
@@ -101,10 +104,10 @@ class Multiplication {
       const int64_t cols = std::min(blocking_.chunk_cols, shape.cols - col);
       int64_t depth = 0;
       do {
-        const Chunk chunk{col, cols, depth, std::min(kChunkDepth, shape.depth - depth)};
+        const Chunk chunk{col, cols, depth, std::min(blocking_.chunk_depth, shape.depth - depth)};
         pack(chunk);
         multiply(chunk);
-        depth += kChunkDepth;
+        depth += blocking_.chunk_depth;
       } while (depth < shape.depth);
     }
   }
@@ -179,7 +182,7 @@ void launch_matmul(const Launch& launch) {
 
 int64_t matmul_workspace(const Call& call) {
   const GemmShape shape = shape_of(call);
-  const Blocking blocking(shape, call.results.at(0).dtype);
+  const Blocking blocking(call, shape);
   const int64_t partial = blocking.partial ? shape.rows * blocking.chunk_cols : 0;
   return (blocking.packed_floats() + partial) * static_cast<int64_t>(sizeof(float));
 }
