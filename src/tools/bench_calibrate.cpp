@@ -176,6 +176,7 @@ ExitCode run_calibrate(const CalibrateArguments& arguments) {
     spec.links.clear();
     for (int64_t ranks = 2; ranks <= most; ranks *= 2) {
       spec.links.push_back(measure_link(backend, ranks, arguments.share_gpu));
+      if (!arguments.output.empty()) log_line(cat("link: ", to_string(spec.links.back())));
     }
   }
   const auto device = backend.make_device({.threads = arguments.threads});
