@@ -63,6 +63,9 @@ first=accumulate2
 run accumulate2 2 $ordered $batches
 same accumulate_ddp2 2 $ordered $batches $replicate=2
 same accumulate_no_graph2 2 $ordered $batches --device.cuda_graph=false
+first=once2
+run once2 2 $ordered $batches --training.reduce_every_micro_batch=false
+same zero1_once2 2 $ordered $batches --parallelism.zero_stage=1
 
 half=--training.mixed_precision_param=float16
 first=half2
@@ -102,7 +105,7 @@ lose() {
     --job.dump_folder="$folder/$name" > "$folder/$name.log" 2>&1 &
   local launcher=$!
   for _ in $(seq 300); do
-    [[ $(wc -l < "$folder/$name/metrics.jsonl" 2> /dev/null || echo 0) -ge 3 ]] && break
+    [[ $(cat "$folder/$name/metrics.jsonl" 2> /dev/null | wc -l) -ge 3 ]] && break
     sleep 0.1
   done
   local weft_pid rank start=$SECONDS
