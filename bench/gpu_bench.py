@@ -19,10 +19,12 @@ GIB = 1 << 30
 WORKLOADS = {
     "gpt2-64": dict(config="gpt2_124m.toml", batch=64, length=1024, steps=60, speed=1.05,
                     memory=0.70, modes="whole,block",
-                    overrides=["--training.loss_chunks=2"]),
+                    overrides=["--training.loss_chunks=8", "--activation_checkpoint.mode=memory_budget",
+                               "--activation_checkpoint.memory_budget=0.92"]),
     "gpt2-32": dict(config="gpt2_124m.toml", batch=32, length=1024, steps=60, speed=1.05,
                     memory=0.75, modes="whole,block",
-                    overrides=["--training.loss_chunks=2"]),
+                    overrides=["--training.loss_chunks=8", "--activation_checkpoint.mode=memory_budget",
+                               "--activation_checkpoint.memory_budget=0.96"]),
     "llama-1b": dict(config="llama_1b.toml", batch=2, length=8192, steps=25, speed=1.05,
                      memory=0.80, modes="whole,block",
                      overrides=["--training.loss_chunks=8", "--activation_checkpoint.mode=selective",
@@ -39,7 +41,7 @@ WORKLOADS = {
 
 
 def arguments_of(w):
-    """What weft train and weft plan have in common."""
+    """What weft train, weft plan and weft bench tune have in common."""
     return [os.path.join(HERE, "gpu", w["config"]), f"--ranks={w.get('ranks', 1)}",
             f"--training.local_batch_size={w['batch']}", f"--training.seq_len={w['length']}",
             *w["overrides"]]
@@ -65,19 +67,23 @@ class DeviceMemory(threading.Thread):
         return self.most
 
 
-def run_weft(weft, name, w):
-    folder = tempfile.mkdtemp(prefix="weft-bench-")
-    command = [weft, "train", *arguments_of(w), f"--job.dump_folder={folder}",
-               f"--training.steps={w['steps']}"]
-    ranks = w.get("ranks", 1)
-    if ranks > 1:
-        command.append("--device.share_gpu=true")
-    memory = DeviceMemory()
-    memory.start()
+def run(name, command):
     done = subprocess.run(command, capture_output=True, text=True)
-    used = memory.stop() // ranks
     if done.returncode != 0:
         sys.exit(f"{name}: weft failed with exit code {done.returncode}: {done.stderr.strip()}")
+
+
+def run_weft(weft, name, w):
+    folder = tempfile.mkdtemp(prefix="weft-bench-")
+    tuning = os.path.join(folder, "tuning.toml")
+    run(name, [weft, "bench", "tune", *arguments_of(w), "--output", tuning])
+    memory = DeviceMemory()
+    memory.start()
+    ranks = w.get("ranks", 1)
+    shared = ["--device.share_gpu=true"] if ranks > 1 else []
+    run(name, [weft, "train", *arguments_of(w), f"--job.dump_folder={folder}",
+               f"--device.tuning={tuning}", f"--training.steps={w['steps']}", *shared])
+    used = memory.stop() // ranks
     with open(os.path.join(folder, "metrics.jsonl")) as file:
         rows = [json.loads(line) for line in file]
     shutil.rmtree(folder)

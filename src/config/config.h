@@ -176,6 +176,7 @@ struct DeviceConfig {
   bool cuda_graph = true;
   bool share_gpu = false;
   std::string spec = "auto";
+  std::string tuning;
 };
 
 // One run.

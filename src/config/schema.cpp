@@ -466,6 +466,10 @@ void add_machine(Keys& keys) {
   device.add("spec", &DeviceConfig::spec,
              {.doc = "Machine that the plan is made for: \"auto\" follows the backend, otherwise a "
                      "built-in name or the path of a TOML file."});
+  device.add("tuning", &DeviceConfig::tuning,
+             {.doc = "TOML file of the library algorithms that weft bench tune measured; empty "
+                     "takes the library's first choice. Results depend on it within rounding.",
+              .effective_when = &kOnCuda});
 }
 
 Keys make_keys() {

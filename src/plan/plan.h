@@ -101,6 +101,7 @@ struct Binding {
 struct Plan {
   std::string name;
   std::string backend;
+  std::string tuning;  // a hash of the library algorithms it runs with; empty: their first choices
   Mesh mesh;
   std::vector<std::string> streams;
   int64_t num_events = 0;

@@ -125,6 +125,10 @@ class Parser {
       plan_.backend = scan.rest();
       return;
     }
+    if (key == "tuning") {
+      plan_.tuning = scan.rest();
+      return;
+    }
     if (key == "step") {
       parse_step(scan);
     } else if (key == "buffer") {
@@ -331,6 +335,7 @@ class Parser {
 
 std::string print_plan(const Plan& plan) {
   std::string text = cat("plan ", plan.name, "\nbackend ", plan.backend, "\n");
+  if (!plan.tuning.empty()) text += cat("tuning ", plan.tuning, "\n");
   std::vector<std::string> axes;
   for (const MeshAxis& axis : plan.mesh.axes) axes.push_back(cat(axis.name, "=", axis.size));
   if (!axes.empty()) text += "mesh " + join(axes, ", ") + "\n";

@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/tuning.h"
 #include "plan/kernel.h"
 
 namespace weft {
@@ -49,6 +50,15 @@ class Recording {
 
 class Communicator;
 
+// The algorithm of a library that runs a call best on the device that measured it.
+struct TunedCall {
+  std::string library;  // with its version
+  std::string call;
+  std::string choice;
+  double first_seconds = 0;  // with the library's own first choice
+  double seconds = 0;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -67,6 +77,12 @@ class Device {
   // What the host does now and then while it waits for work that another rank may hold up; throwing
   // ends the wait. Empty: nothing. A device whose kernels wait by themselves needs none.
   virtual void set_watch(const std::function<void()>& watch) { (void)watch; }
+  // Measures which algorithm runs the launch best; nullopt where there is no choice.
+  virtual std::optional<TunedCall> tune(const Kernel& kernel, const Launch& launch) {
+    (void)kernel;
+    (void)launch;
+    return std::nullopt;
+  }
   // Keeps what `queue` puts on these streams instead of running it; nullptr, and `queue` is not
   // called, on a device that does not record.
   virtual std::unique_ptr<Recording> record(std::span<const std::unique_ptr<Stream>> streams,
@@ -82,6 +98,7 @@ struct DeviceOptions {
   bool record = true;   // whether a device that can keep whole programs does so
   int64_t index = 0;    // which of the host's devices it is, where there are several
   int64_t needed = 1;   // how many of them the ranks need
+  Tuning tuning = {};   // algorithms of its libraries; empty: their first choices
 };
 
 // How ranks find each other's devices.

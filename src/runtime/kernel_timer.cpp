@@ -31,11 +31,15 @@ class Block {
   void* memory_;
 };
 
+// A tensor is filled with copies of so many elements.
+constexpr int64_t kMadeUp = 1 << 20;
+
 // Values of either sign below one; integers are indices that any table of a model has.
 std::vector<char> made_up(const TensorType& type) {
-  std::vector<char> bytes(static_cast<size_t>(type.bytes()));
   const int64_t size = dtype_bytes(type.dtype);
-  for (int64_t i = 0; i < type.elements(); ++i) {
+  const int64_t elements = std::min(type.elements(), kMadeUp);
+  std::vector<char> bytes(static_cast<size_t>(elements * size));
+  for (int64_t i = 0; i < elements; ++i) {
     const auto put = [&](auto value) {
       std::memcpy(&bytes[static_cast<size_t>(i * size)], &value, sizeof value);
     };
@@ -94,6 +98,23 @@ KernelTimer::KernelTimer(std::span<const Kernel> kernels, std::string_view backe
       stream_(device.make_stream("compute")) {}
 
 double KernelTimer::seconds(const Call& call) {
+  double best = 0;
+  with_launch(call, [&](const Kernel& kernel, const Launch& launch) {
+    best = best_seconds(*stream_, [&] { stream_->launch(kernel, launch); });
+  });
+  return best;
+}
+
+std::optional<TunedCall> KernelTimer::tune(const Call& call) {
+  std::optional<TunedCall> tuned;
+  with_launch(call, [&](const Kernel& kernel, const Launch& launch) {
+    tuned = device_.tune(kernel, launch);
+  });
+  return tuned;
+}
+
+void KernelTimer::with_launch(const Call& call,
+                              const std::function<void(const Kernel&, const Launch&)>& action) {
   const Kernel& kernel = choose_kernel(kernels_, call, backend_, call.op->name());
   std::vector<std::unique_ptr<Block>> blocks;
   const auto add = [&](int64_t bytes) {
@@ -105,7 +126,11 @@ double KernelTimer::seconds(const Call& call) {
   for (const TensorType& type : call.operands) {
     launch.operands.push_back({add(type.bytes()), type.dtype, type.shape});
     const std::vector<char> bytes = made_up(type);
-    stream_->copy_in(launch.operands.back().data, bytes.data(), type.bytes());
+    const auto block = static_cast<int64_t>(bytes.size());
+    for (int64_t at = 0; at < type.bytes(); at += block) {
+      stream_->copy_in(static_cast<char*>(launch.operands.back().data) + at, bytes.data(),
+                       std::min(block, type.bytes() - at));
+    }
     stream_->synchronize();
   }
   const std::vector<int> over = overwritten_operands(call);
@@ -118,7 +143,7 @@ double KernelTimer::seconds(const Call& call) {
   launch.workspace_bytes = kernel.workspace != nullptr ? kernel.workspace(call) : 0;
   if (launch.workspace_bytes > 0) launch.workspace = add(launch.workspace_bytes);
   prepare(kernel, launch);
-  return best_seconds(*stream_, [&] { stream_->launch(kernel, launch); });
+  action(kernel, launch);
 }
 
 }  // namespace weft

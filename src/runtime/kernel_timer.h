@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,7 +26,14 @@ class KernelTimer {
   // Throws UserError when there is none.
   double seconds(const Call& call);
 
+  // What the device finds best for that launch; nullopt where it has no choice.
+  std::optional<TunedCall> tune(const Call& call);
+
  private:
+  // Calls action(kernel, launch) with operands made up for the call.
+  void with_launch(const Call& call,
+                   const std::function<void(const Kernel&, const Launch&)>& action);
+
   std::span<const Kernel> kernels_;
   std::string backend_;
   Device& device_;

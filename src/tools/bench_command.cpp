@@ -154,6 +154,7 @@ void add_bench_command(CLI::App& app, const Finish& finish) {
   comm->callback([=] { finish(run_comm(*bench)); });
   add_bench_ops(*command, finish);
   add_bench_ranks(*command, finish);
+  add_bench_tune(*command, finish);
 }
 
 }  // namespace weft

@@ -42,6 +42,9 @@ ExitCode run_calibrate(const CalibrateArguments& arguments);
 // Adds `ops` to the subcommands of bench.
 void add_bench_ops(CLI::App& bench, const Finish& finish);
 
+// Adds `tune` to the subcommands of bench.
+void add_bench_tune(CLI::App& bench, const Finish& finish);
+
 // How many ids the config's data has, where the model takes its vocabulary from there; else 0.
 int64_t data_vocabulary(const Config& config);
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/machine.h"
 #include "config/derived.h"
 #include "graph/text.h"
@@ -97,6 +98,13 @@ Compiled compile_for(const DeviceSpec& device, const Config& config, const Model
   return compiled;
 }
 
+// Ranks with other choices would compute other bits: their plans differ too.
+void add_tuning(const Config& config, Compiled& compiled) {
+  compiled.tuning = load_tuning(config);
+  if (compiled.tuning.empty()) return;
+  compiled.plan.tuning = std::to_string(hash_text(tuning_to_toml(compiled.tuning)));
+}
+
 }  // namespace
 
 Mesh data_parallel_mesh(const Config& config, int64_t ranks) {
@@ -136,6 +144,7 @@ Compiled compile(const Config& config, const ModelSpec& spec, int64_t ranks) {
     if (rank_bytes(least.plan) <= device.memory_bytes) compiled = std::move(least);
   }
   compiled.device = device;
+  add_tuning(config, compiled);
   return compiled;
 }
 
@@ -148,6 +157,7 @@ Compiled compile_decode(const Config& config, const ModelSpec& spec, int64_t seq
   compiled.reports = run_passes(model.graph, pipeline(), config, compiled.device,
                                 run_options(config, Goal::Evaluate, {}, "decode"));
   compiled.plan = make_plan({{ProgramKind::Eval, &model.graph}}, config, compiled.device);
+  add_tuning(config, compiled);
   return compiled;
 }
 

@@ -8,6 +8,7 @@
 
 #include "config/config.h"
 #include "config/device_spec.h"
+#include "config/tuning.h"
 #include "model/model.h"
 #include "passes/pass.h"
 #include "plan/plan.h"
@@ -20,6 +21,7 @@ struct Compiled {
   ModelSpec spec;
   std::vector<ParamInfo> params;  // in registration order
   DeviceSpec device;              // what one rank has of it
+  Tuning tuning;                  // algorithms of its libraries
   Plan plan;
   std::vector<PassReport> reports;  // of the training step
   PlanTime estimate;                // of one optimizer step, per rank

@@ -49,7 +49,8 @@ Session::Session(const Config& config, Compiled compiled, Communicator* comm)
   device_ = backend.make_device({.threads = config_.device.threads,
                                  .record = config_.device.cuda_graph,
                                  .index = shares ? 0 : rank(),
-                                 .needed = shares ? 1 : ranks()});
+                                 .needed = shares ? 1 : ranks(),
+                                 .tuning = compiled_.tuning});
   check_free_memory();
   executor_ = std::make_unique<Executor>(compiled_.plan, *device_, backend.kernels(), comm_);
   params_ = std::make_unique<ParamStore>(compiled_, *executor_, *device_, comm_);

@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "runtime/cuda/check.h"
+#include "runtime/cuda/gemm.h"
 #include "runtime/cuda/probe.h"
 #include "runtime/cuda/stream.h"
 
@@ -15,7 +16,7 @@ namespace {
 class CudaDevice : public Device {
  public:
   explicit CudaDevice(const DeviceOptions& options)
-      : index_(static_cast<int>(options.index)), records_(options.record) {
+      : index_(static_cast<int>(options.index)), records_(options.record), tuning_(options.tuning) {
     int devices = 0;
     const cudaError_t error = cudaGetDeviceCount(&devices);
     if (error != cudaSuccess || devices == 0) {
@@ -32,6 +33,9 @@ class CudaDevice : public Device {
     CUDA_CHECK(cudaSetDevice(index_));
     CUDA_CHECK(cudaFree(nullptr));  // makes the context now, so that a broken driver shows here
     check_architecture();
+    USER_CHECK(tuning_.empty() || tuning_.device == description(), "device.tuning: made on \"",
+               tuning_.device, "\", this is \"", description(),
+               "\"; measure this one with weft bench tune");
   }
 
   std::string description() const override { return properties().name; }
@@ -64,12 +68,16 @@ class CudaDevice : public Device {
   void release(void* memory) override { cudaFree(memory); }
 
   std::unique_ptr<Stream> make_stream(std::string_view name) override {
-    return std::make_unique<CudaStream>(name, watch_);
+    return std::make_unique<CudaStream>(name, watch_, tuning_);
   }
 
   std::unique_ptr<Event> make_event() override { return std::make_unique<CudaEvent>(); }
 
   void set_watch(const std::function<void()>& watch) override { *watch_ = watch; }
+
+  std::optional<TunedCall> tune(const Kernel& kernel, const Launch& launch) override {
+    return tune_gemm(kernel, launch);
+  }
 
   std::unique_ptr<Recording> record(std::span<const std::unique_ptr<Stream>> streams,
                                     const std::function<void()>& queue) override {
@@ -95,6 +103,7 @@ class CudaDevice : public Device {
 
   int index_;
   bool records_;
+  Tuning tuning_;
   std::shared_ptr<Watch> watch_ = std::make_shared<Watch>();
 };
 

@@ -1,6 +1,11 @@
 #include "runtime/cuda/gemm.h"
 
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+
 #include "base/error.h"
+#include "runtime/cuda/check.h"
 #include "runtime/cuda/kernels.h"
 #include "runtime/cuda/launches.h"
 #include "runtime/cuda/stream.h"
@@ -48,6 +53,66 @@ GemmShape shape_of(const Launch& launch, size_t first) {
   return shape;
 }
 
+// The shape as a tuning file names it.
+std::string to_text(const GemmShape& shape) {
+  return cat("matmul rows=", shape.rows, " cols=", shape.cols, " depth=", shape.depth,
+             " left=", shape.transpose_left ? "t" : "n",
+             " right=", shape.transpose_right ? "t" : "n", " bias=", shape.bias ? 1 : 0,
+             " in=", dtype_name(shape.in), " out=", dtype_name(shape.out));
+}
+
+// An algorithm is plain data, which the library promises to know again in the same version.
+constexpr size_t kAlgorithmWords = sizeof(cublasLtMatmulAlgo_t) / sizeof(uint64_t);
+constexpr size_t kWordDigits = 16;
+
+std::string to_text(const cublasLtMatmulAlgo_t& algorithm) {
+  std::string text;
+  for (const uint64_t word : algorithm.data) {
+    char digits[kWordDigits + 1];
+    std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(word));
+    text += digits;
+  }
+  return text;
+}
+
+std::optional<cublasLtMatmulAlgo_t> parse_algorithm(const std::string& text) {
+  if (text.size() != kAlgorithmWords * kWordDigits) return std::nullopt;
+  if (text.find_first_not_of("0123456789abcdef") != std::string::npos) return std::nullopt;
+  cublasLtMatmulAlgo_t algorithm = {};
+  for (size_t i = 0; i < kAlgorithmWords; ++i) {
+    algorithm.data[i] = std::stoull(text.substr(i * kWordDigits, kWordDigits), nullptr, 16);
+  }
+  return algorithm;
+}
+
+constexpr int kMostAlgorithms = 32;
+
+// Seconds of one product by the GPU's own clock: the best of some rows of them.
+double row_seconds(cudaStream_t stream, const std::function<void()>& queue) {
+  constexpr int kRows = 4;
+  constexpr float kRowMilliseconds = 3;
+  cudaEvent_t start = nullptr;
+  cudaEvent_t end = nullptr;
+  CUDA_CHECK(cudaEventCreate(&start));
+  CUDA_CHECK(cudaEventCreate(&end));
+  const auto row = [&](int count) {
+    CUDA_CHECK(cudaEventRecord(start, stream));
+    for (int i = 0; i < count; ++i) queue();
+    CUDA_CHECK(cudaEventRecord(end, stream));
+    CUDA_CHECK(cudaEventSynchronize(end));
+    float milliseconds = 0;
+    CUDA_CHECK(cudaEventElapsedTime(&milliseconds, start, end));
+    return milliseconds / static_cast<float>(count);
+  };
+  row(1);  // loads the code
+  float best = row(1);
+  const int count = std::clamp(static_cast<int>(kRowMilliseconds / best), 1, 100);
+  for (int i = 0; i < kRows; ++i) best = std::min(best, row(count));
+  CUDA_CHECK(cudaEventDestroy(start));
+  CUDA_CHECK(cudaEventDestroy(end));
+  return best * 1e-3;
+}
+
 uint64_t u64(int64_t value) {
   return static_cast<uint64_t>(value);
 }
@@ -68,6 +133,8 @@ struct GemmPlans::Functions {
     library.load(destroy_preference, "cublasLtMatmulPreferenceDestroy");
     library.load(set_preference, "cublasLtMatmulPreferenceSetAttribute");
     library.load(choose, "cublasLtMatmulAlgoGetHeuristic");
+    library.load(check_algorithm, "cublasLtMatmulAlgoCheck");
+    library.load(version, "cublasLtGetVersion");
     library.load(multiply, "cublasLtMatmul");
   }
 
@@ -83,6 +150,8 @@ struct GemmPlans::Functions {
   decltype(cublasLtMatmulPreferenceDestroy)* destroy_preference = nullptr;
   decltype(cublasLtMatmulPreferenceSetAttribute)* set_preference = nullptr;
   decltype(cublasLtMatmulAlgoGetHeuristic)* choose = nullptr;
+  decltype(cublasLtMatmulAlgoCheck)* check_algorithm = nullptr;
+  decltype(cublasLtGetVersion)* version = nullptr;
   decltype(cublasLtMatmul)* multiply = nullptr;
 };
 
@@ -105,10 +174,17 @@ struct GemmPlans::GemmPlan {
   cublasLtMatmulAlgo_t algorithm = {};
 };
 
-GemmPlans::GemmPlans()
-    : library_("libcublasLt.so.13", "cuBLAS of CUDA 13"),
+GemmPlans::GemmPlans(const Tuning& tuning)
+    : tuning_(tuning),
+      library_("libcublasLt.so.13", "cuBLAS of CUDA 13"),
       functions_(std::make_unique<Functions>(library_)) {
+  USER_CHECK(tuning_.empty() || tuning_.library == version(), "device.tuning: made with ",
+             tuning_.library, ", this is ", version(), "; measure it again with weft bench tune");
   check(functions_->create(&handle_), "start");
+}
+
+std::string GemmPlans::version() const {
+  return cat("cuBLASLt ", functions_->version());
 }
 
 GemmPlans::~GemmPlans() {
@@ -146,47 +222,99 @@ GemmPlans::GemmPlan& GemmPlans::plan(const GemmShape& shape) {
   layout(made->right, shape.in, shape.transpose_right ? n : k, shape.transpose_right ? k : n);
   layout(made->result, shape.out, m, n);
 
+  made->algorithm = chosen(*made, shape);
+  known = std::move(made);
+  return *known;
+}
+
+cublasLtMatmulAlgo_t GemmPlans::chosen(const GemmPlan& gemm, const GemmShape& shape) const {
+  const auto choice = tuning_.choices.find(to_text(shape));
+  if (choice == tuning_.choices.end()) return offered(gemm, 1).front();
+  if (shape.bias) {  // the check wants an aligned one; each product sets its own
+    const void* aligned = reinterpret_cast<const void*>(uintptr_t{256});
+    check(functions_->set_product(gemm.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &aligned,
+                                  sizeof aligned),
+          "bias");
+  }
+  const std::optional<cublasLtMatmulAlgo_t> algorithm = parse_algorithm(choice->second);
+  cublasLtMatmulHeuristicResult_t found = {};
+  const bool fits =
+      algorithm &&
+      functions_->check_algorithm(handle_, gemm.product, gemm.left, gemm.right, gemm.result,
+                                  gemm.result, &*algorithm, &found) == CUBLAS_STATUS_SUCCESS &&
+      found.workspaceSize <= u64(kGemmWorkspace);
+  USER_CHECK(fits, "device.tuning: the algorithm of \"", choice->first,
+             "\" does not run here; measure it again with weft bench tune");
+  return *algorithm;
+}
+
+std::vector<cublasLtMatmulAlgo_t> GemmPlans::offered(const GemmPlan& gemm, int most) const {
+  const Functions& f = *functions_;
   cublasLtMatmulPreference_t preference = nullptr;
   check(f.create_preference(&preference), "preference");
   const uint64_t workspace = u64(kGemmWorkspace);
   f.set_preference(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
                    sizeof workspace);
-  cublasLtMatmulHeuristicResult_t best = {};
+  std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most));
   int found = 0;
-  const cublasStatus_t status = f.choose(handle_, made->product, made->left, made->right,
-                                         made->result, made->result, preference, 1, &best, &found);
+  const cublasStatus_t status = f.choose(handle_, gemm.product, gemm.left, gemm.right, gemm.result,
+                                         gemm.result, preference, most, results.data(), &found);
   f.destroy_preference(preference);
   check(status, "choice of an algorithm");
-  CHECK(found > 0, "cuBLASLt offers no algorithm");
-  made->algorithm = best.algo;
-  known = std::move(made);
-  return *known;
+  results.resize(static_cast<size_t>(found));
+  std::vector<cublasLtMatmulAlgo_t> algorithms;
+  for (const cublasLtMatmulHeuristicResult_t& result : results) {
+    if (result.state == CUBLAS_STATUS_SUCCESS) algorithms.push_back(result.algo);
+  }
+  CHECK(!algorithms.empty(), "cuBLASLt offers no algorithm");
+  return algorithms;
 }
 
 void GemmPlans::run(const Launch& launch) {
-  const GemmShape shape = shape_of(launch, 0);
-  GemmPlan& gemm = plan(shape);
-  if (shape.bias) {
-    const void* bias = launch.operands.at(2).data;
-    check(functions_->set_product(gemm.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
-                                  sizeof bias),
-          "bias");
-  }
-  multiply(gemm, launch, 0, 0);
+  multiply(plan(shape_of(launch, 0)), launch, 0);
 }
 
 void GemmPlans::run_added(const Launch& launch) {
-  multiply(plan(shape_of(launch, 1)), launch, 1, 1);
+  multiply(plan(shape_of(launch, 1)), launch, 1);
 }
 
-void GemmPlans::multiply(GemmPlan& gemm, const Launch& launch, size_t first, float beta) {
+void GemmPlans::multiply(GemmPlan& gemm, const Launch& launch, size_t first) {
+  const Functions& f = *functions_;
+  if (first == 0 && launch.operands.size() > 2) {
+    const void* bias = launch.operands[2].data;
+    check(f.set_product(gemm.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias),
+          "bias");
+  }
   const float one = 1;
+  const float beta = first == 0 ? 0.0f : 1.0f;
   void* result = launch.results.at(0).data;
-  check(functions_->multiply(handle_, gemm.product, &one, launch.operands.at(first + 1).data,
-                             gemm.left, launch.operands.at(first).data, gemm.right, &beta, result,
-                             gemm.result, result, gemm.result, &gemm.algorithm, launch.workspace,
-                             static_cast<size_t>(launch.workspace_bytes), stream_of(launch)),
+  check(f.multiply(handle_, gemm.product, &one, launch.operands.at(first + 1).data, gemm.left,
+                   launch.operands.at(first).data, gemm.right, &beta, result, gemm.result, result,
+                   gemm.result, &gemm.algorithm, launch.workspace,
+                   static_cast<size_t>(launch.workspace_bytes), stream_of(launch)),
         "product");
+}
+
+TunedCall GemmPlans::tune(const Launch& launch, size_t first) {
+  const GemmShape shape = shape_of(launch, first);
+  GemmPlan& gemm = plan(shape);
+  TunedCall tuned{.library = version(), .call = to_text(shape), .choice = {}};
+  for (const cublasLtMatmulAlgo_t& algorithm : offered(gemm, kMostAlgorithms)) {
+    gemm.algorithm = algorithm;
+    const double seconds = row_seconds(stream_of(launch), [&] { multiply(gemm, launch, first); });
+    if (tuned.choice.empty()) tuned.first_seconds = seconds;
+    if (!tuned.choice.empty() && seconds >= tuned.seconds) continue;
+    tuned.seconds = seconds;
+    tuned.choice = to_text(algorithm);
+  }
+  return tuned;
+}
+
+std::optional<TunedCall> tune_gemm(const Kernel& kernel, const Launch& launch) {
+  const bool added = kernel.launch == launch_cublaslt_matmul_add ||
+                     kernel.launch == launch_cublaslt_matmul_accumulate;
+  if (!added && kernel.launch != launch_cublaslt_matmul) return std::nullopt;
+  return cuda_stream(launch).gemm().tune(launch, added ? 1 : 0);
 }
 
 void launch_cublaslt_matmul(const Launch& launch) {

@@ -1,15 +1,18 @@
-// Matrix products by cuBLASLt. For every shape the first algorithm that its heuristic offers within
-// the declared workspace is kept, so the same call has the same bits on every run. f32 is computed
-// in f32, not in tf32.
+// Matrix products by cuBLASLt. Every shape has one algorithm, so the same call has the same bits on
+// every run: that of the tuning, or else the first that the library's heuristic offers within the
+// declared workspace. f32 is computed in f32, not in tf32.
 #pragma once
 
 #include <cublasLt.h>
 
 #include <map>
 #include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
-#include "plan/kernel.h"
 #include "runtime/cuda/library.h"
+#include "runtime/device.h"
 
 namespace weft::cuda {
 
@@ -29,7 +32,8 @@ struct GemmShape {
 
 class GemmPlans {
  public:
-  GemmPlans();
+  // `tuning` outlives the plans. Throws UserError when it was made with another cuBLASLt.
+  explicit GemmPlans(const Tuning& tuning);
   ~GemmPlans();
   GemmPlans(const GemmPlans&) = delete;
   GemmPlans& operator=(const GemmPlans&) = delete;
@@ -41,18 +45,31 @@ class GemmPlans {
   // of the product alone, so the bits are those of a product and a sum.
   void run_added(const Launch& launch);
 
+  // Measures all algorithms that are offered for the product of operands `first` and the next.
+  TunedCall tune(const Launch& launch, size_t first);
+
  private:
   struct Functions;
   struct GemmPlan;
   GemmPlan& plan(const GemmShape& shape);
-  // result = the product of operands `first` and the next + beta * result.
-  void multiply(GemmPlan& gemm, const Launch& launch, size_t first, float beta);
+  std::string version() const;
+  // The algorithms offered for a product, the library's first choice first; `most` at most.
+  std::vector<cublasLtMatmulAlgo_t> offered(const GemmPlan& gemm, int most) const;
+  // The algorithm that the tuning has for the shape; throws UserError when it does not fit.
+  cublasLtMatmulAlgo_t chosen(const GemmPlan& gemm, const GemmShape& shape) const;
+  // result = the product of operands `first` and the next, with the bias if there is one; where
+  // operand 0 is no factor, added to what lies there.
+  void multiply(GemmPlan& gemm, const Launch& launch, size_t first);
   void check(cublasStatus_t status, const char* what) const;
 
+  const Tuning& tuning_;
   Library library_;
   std::unique_ptr<Functions> functions_;
   cublasLtHandle_t handle_ = nullptr;
   std::map<GemmShape, std::unique_ptr<GemmPlan>> plans_;
 };
+
+// Measures the product of a launch by cuBLASLt; nullopt for other kernels.
+std::optional<TunedCall> tune_gemm(const Kernel& kernel, const Launch& launch);
 
 }  // namespace weft::cuda

@@ -21,10 +21,6 @@ int64_t last_dim(const TensorType& type) {
   return type.shape.empty() ? 1 : type.shape.back();
 }
 
-int64_t rows_of(const TensorType& type) {
-  return type.elements() / std::max<int64_t>(last_dim(type), 1);
-}
-
 // Every row reads and writes f32, bf16 and f16; integers stand where the op asks for them.
 Decision any_call(const Call& call) {
   for (const auto* types : {&call.operands, &call.results}) {
@@ -97,7 +93,7 @@ Decision norm_row_fits(const Call& call) {
 }
 
 int64_t norm_grad_workspace(const Call& call) {
-  return kRowLanes * last_dim(call.type(0)) * kFloatBytes;
+  return row_lanes(last_dim(call.type(0))) * last_dim(call.type(0)) * kFloatBytes;
 }
 
 // Three sums over rows.
@@ -110,7 +106,7 @@ Decision sum_rows_fits(const Call& call) {
 }
 
 int64_t sum_rows_workspace(const Call& call) {
-  return row_lanes(rows_of(call.type(0))) * last_dim(call.type(0)) * kFloatBytes;
+  return norm_grad_workspace(call);
 }
 
 Decision swiglu_grad_fits(const Call& call) {
@@ -355,8 +351,12 @@ constexpr Row kRows[] = {
 
 }  // namespace
 
-int64_t row_lanes(int64_t rows) {
-  return std::clamp<int64_t>(rows, 1, kRowLanes);
+int64_t row_lanes(int64_t n) {
+  constexpr int64_t kProcessors = 132;
+  constexpr int64_t kThreads = 2048;  // of a processor, with a vector of columns each
+  int64_t lanes = 8 * kProcessors;
+  while (lanes > kProcessors && lanes * (n / kVector) > kProcessors * kThreads) lanes /= 2;
+  return lanes;
 }
 
 AttentionPart attention_grad_part(const Call& call) {

@@ -21,16 +21,13 @@ inline constexpr int64_t kVector = 8;
 // Longest row of a norm, which a block keeps in registers.
 inline constexpr int64_t kMaxNormRow = 8192;
 
-// A sum over rows is made in this many lanes at most, of every so many rows; fixed, so that the
-// order of the sums is.
-inline constexpr int64_t kRowLanes = 1056;
-
 // Longest elementwise chain, and its operands, of the vector kernel.
 inline constexpr int kVectorSteps = 8;
 inline constexpr int kVectorOperands = 6;
 
-// How many lanes the sum over so many rows has.
-int64_t row_lanes(int64_t rows);
+// A sum over rows of n elements is made in this many lanes, of every so many rows: as many as keep
+// a large GPU busy at once. It follows from n alone, so that the order of the sums does.
+int64_t row_lanes(int64_t n);
 
 // The heads of the largest part of an attention gradient that runs at once, which bounds its
 // scratch memory: [samples, key-value heads] of the call.

@@ -1,5 +1,5 @@
 // Sums over rows in two stages, in an order that all kernels share: row r belongs to lane
-// r mod kRowLanes, a lane adds up its rows in order, and the lanes are added up by add_partials. So
+// r mod row_lanes, a lane adds up its rows in order, and the lanes are added up by add_partials. So
 // a sum that is made on the way has the bits of one made alone.
 #pragma once
 

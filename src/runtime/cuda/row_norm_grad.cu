@@ -1,7 +1,7 @@
 // Gradients of layer_norm and rms_norm over rows that stay in registers, with what is added to dx
 // and the sums over rows beside it. Column sums are made on the way: lane l walks rows l,
-// l + kRowLanes, ... and a second kernel adds the lanes up in order, as sum_rows does. The next row
-// is fetched while this one is worked on.
+// l + lanes, ... and a second kernel adds the lanes up in order, as sum_rows does. The next row is
+// fetched while this one is worked on.
 #include <vector>
 
 #include "runtime/cuda/launches.h"
@@ -21,8 +21,9 @@ struct RowNormGradArgs {
   const float* mean = nullptr;  // nullptr: rms_norm
   const float* rstd = nullptr;
   void* dx = nullptr;
-  float* partial = nullptr;  // [kRowLanes, n] of dw; with kSums of db and the sum of dx besides
+  float* partial = nullptr;  // [lanes, n] of dw; with kSums of db and the sum of dx besides
   int64_t rows = 0;
+  int64_t lanes = 0;
   int n = 0;
 };
 
@@ -70,9 +71,9 @@ __global__ void __launch_bounds__(32 * kWarps * kBlockRows<kWarps>)
   }
   RowData<kType, kSlots> next;
   next.fetch(args, lane);
-  for (int64_t row = lane; row < args.rows; row += kRowLanes) {
+  for (int64_t row = lane; row < args.rows; row += args.lanes) {
     const RowData<kType, kSlots> data = next;
-    next.fetch(args, row + kRowLanes);
+    next.fetch(args, row + args.lanes);
     float g[kSlots][kLanes];
     float h[kSlots][kLanes];
     float sum = 0;
@@ -124,7 +125,7 @@ __global__ void __launch_bounds__(32 * kWarps * kBlockRows<kWarps>)
     const int64_t at = lane * args.n + i;
     Vector<DType::F32>::store(args.partial, at, dw[s]);
     if constexpr (kSums) {
-      const int64_t lanes = kRowLanes * args.n;
+      const int64_t lanes = args.lanes * args.n;
       Vector<DType::F32>::store(args.partial, lanes + at, db[s]);
       Vector<DType::F32>::store(args.partial, 2 * lanes + at, total[s]);
     }
@@ -141,16 +142,17 @@ void launch(const Launch& launch, RowNormGradArgs args) {
   args.partial = static_cast<float*>(launch.workspace);
   args.rows = row_count(x);
   args.n = static_cast<int>(row_length(x));
+  args.lanes = row_lanes(args.n);
   with_dtype(x.dtype, [&](auto tag) {
     with_row_shape(args.n, [&](auto warps, auto slots) {
       constexpr int kRows = kBlockRows<warps.value>;
       row_norm_grad<tag.kValue, warps.value, slots.value, kSums>
-          <<<blocks_for(kRowLanes, kRows), dim3(32 * warps.value, kRows), 0, stream_of(launch)>>>(
+          <<<blocks_for(args.lanes, kRows), dim3(32 * warps.value, kRows), 0, stream_of(launch)>>>(
               args);
     });
   });
   const std::vector<Tensor> sums(launch.results.begin() + 1, launch.results.end());
-  launch_add_partials(args.partial, kRowLanes, sums, stream_of(launch));
+  launch_add_partials(args.partial, args.lanes, sums, stream_of(launch));
 }
 
 }  // namespace

@@ -16,37 +16,45 @@ constexpr int kNormBlock = static_cast<int>(kFlatBlock);
 constexpr unsigned kMaxGrid = 1056;
 
 constexpr int kWarps = 8;
-constexpr int kPerLane = kNormBlock / 32;
+constexpr int kParts = kNormBlock / (32 * kLanes);  // vectors of a lane
+static_assert(kParts == 4);
 
-// The tree over 32 neighbours, neighbours added first.
-__device__ float lane_tree(float (&value)[kPerLane]) {
+// Squares of a vector in a tree, neighbours added first.
+__device__ float vector_squares(const Elements& g, int64_t n, int64_t i) {
+  float value[kLanes] = {};
+  if (i + kLanes <= n) {
+    load_vector(g, i, value);
+  } else {
+    for (int e = 0; e < kLanes; ++e) value[e] = i + e < n ? g.get(i + e) : 0.0f;
+  }
 #pragma unroll
-  for (int width = kPerLane; width > 1; width /= 2) {
+  for (int e = 0; e < kLanes; ++e) value[e] *= value[e];
+#pragma unroll
+  for (int width = kLanes; width > 1; width /= 2) {
 #pragma unroll
     for (int e = 0; e < width / 2; ++e) value[e] = value[2 * e] + value[2 * e + 1];
   }
   return value[0];
 }
 
-// A warp makes the tree of a block of 1024 elements: lane l adds elements 32 l to 32 l + 31, then
-// the lanes are joined. A short last block is filled up with zeros.
+// A warp makes the tree of a block of 1024 elements, neighbours added first; a short last block is
+// filled up with zeros. Part p of lane l is vector 32 p + l. Neighbouring lanes exchange halves of
+// their parts until each has one, p = 2 (l mod 2) + (l / 2 mod 2); then lanes are joined, then
+// parts.
 __device__ float block_squares(const Elements& g, int64_t n, int64_t block) {
-  const int64_t first = block * kNormBlock + threadIdx.x % 32 * kPerLane;
-  float value[kPerLane];
+  const unsigned lane = threadIdx.x % 32;
+  float part[kParts];
 #pragma unroll
-  for (int v = 0; v < kPerLane / kLanes; ++v) {
-    float part[kLanes] = {};
-    const int64_t i = first + v * kLanes;
-    if (i + kLanes <= n) {
-      load_vector(g, i, part);
-    } else {
-      for (int e = 0; e < kLanes; ++e) part[e] = i + e < n ? g.get(i + e) : 0.0f;
-    }
-#pragma unroll
-    for (int e = 0; e < kLanes; ++e) value[v * kLanes + e] = part[e] * part[e];
+  for (int p = 0; p < kParts; ++p) {
+    part[p] = vector_squares(g, n, block * kNormBlock + (p * 32 + lane) * kLanes);
   }
-  float sum = lane_tree(value);
-  for (int step = 1; step < 32; step *= 2) sum += __shfl_down_sync(0xffffffff, sum, step);
+  const auto other = [](float value, int step) { return __shfl_xor_sync(0xffffffff, value, step); };
+  const bool odd = lane % 2 != 0;
+  const float low = (odd ? part[2] : part[0]) + other(odd ? part[0] : part[2], 1);
+  const float high = (odd ? part[3] : part[1]) + other(odd ? part[1] : part[3], 1);
+  const bool second = lane / 2 % 2 != 0;
+  float sum = (second ? high : low) + other(second ? low : high, 2);
+  for (const int step : {4, 8, 16, 2, 1}) sum += other(sum, step);
   return sum;
 }
 

@@ -34,8 +34,9 @@ CudaEvent::~CudaEvent() {
   cudaEventDestroy(handle_);
 }
 
-CudaStream::CudaStream(std::string_view name, std::shared_ptr<const Watch> watch)
-    : name_(name), watch_(std::move(watch)) {
+CudaStream::CudaStream(std::string_view name, std::shared_ptr<const Watch> watch,
+                       const Tuning& tuning)
+    : name_(name), watch_(std::move(watch)), tuning_(tuning) {
   CUDA_CHECK(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking));
 }
 
@@ -108,7 +109,7 @@ void CudaStream::synchronize() {
 }
 
 GemmPlans& CudaStream::gemm() {
-  if (!gemm_) gemm_ = std::make_unique<GemmPlans>();
+  if (!gemm_) gemm_ = std::make_unique<GemmPlans>(tuning_);
   return *gemm_;
 }
 

@@ -32,7 +32,8 @@ class CudaEvent : public Event {
 
 class CudaStream : public Stream {
  public:
-  CudaStream(std::string_view name, std::shared_ptr<const Watch> watch);
+  // `tuning` outlives the stream.
+  CudaStream(std::string_view name, std::shared_ptr<const Watch> watch, const Tuning& tuning);
   ~CudaStream() override;
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
@@ -61,6 +62,7 @@ class CudaStream : public Stream {
 
   std::string name_;
   std::shared_ptr<const Watch> watch_;
+  const Tuning& tuning_;
   std::string last_work_ = "none";
   std::string kept_error_;  // empty: none
   cudaStream_t handle_ = nullptr;

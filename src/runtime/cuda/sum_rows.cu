@@ -53,7 +53,7 @@ template <class Source>
 __global__ void lane_sums(Source source, float* partial, int64_t rows, int64_t n, int64_t lanes) {
   const int64_t col = (static_cast<int64_t>(blockIdx.x) * kColumnThreads + threadIdx.x) * kLanes;
   const int64_t lane = static_cast<int64_t>(blockIdx.y) * kRowThreads + threadIdx.y;
-  if (col >= n || lane >= lanes) return;
+  if (col >= n) return;
   float sum[kLanes] = {};
   for (int64_t row = lane; row < rows; row += kBatch * lanes) {
     typename Source::Raw raw[kBatch];
@@ -78,9 +78,10 @@ template <class Source>
 void launch_lane_sums(const Launch& launch, const Source& source, const Tensor& sum) {
   const Tensor& x = launch.operands.at(0);
   const int64_t n = row_length(x);
-  const int64_t lanes = row_lanes(row_count(x));
+  const int64_t lanes = row_lanes(n);
   auto* partial = static_cast<float*>(launch.workspace);
-  const dim3 grid(blocks_for(n, kColumnThreads * kVector), blocks_for(lanes, kRowThreads));
+  const dim3 grid(blocks_for(n, kColumnThreads * kVector),
+                  static_cast<unsigned>(lanes / kRowThreads));
   lane_sums<<<grid, dim3(kColumnThreads, kRowThreads), 0, stream_of(launch)>>>(
       source, partial, row_count(x), n, lanes);
   launch_add_partials(partial, lanes, {sum}, stream_of(launch));

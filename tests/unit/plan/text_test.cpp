@@ -17,6 +17,7 @@ TEST(PlanText, KeepsEveryField) {
   Plan plan;
   plan.name = "every field";
   plan.backend = "cuda";
+  plan.tuning = "1234567890";
   plan.mesh.axes = {{"dp", 4}, {"tp", 2}};
   plan.streams = {"compute", "comm"};
   plan.num_events = 3;

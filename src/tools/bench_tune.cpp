@@ -1,0 +1,86 @@
+// weft bench tune CONFIG: measures which algorithms of its libraries a device runs a training step
+// with best, and writes them into a file for device.tuning.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <set>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "config/load.h"
+#include "config/validate.h"
+#include "runtime/kernel_timer.h"
+#include "tools/commands.h"
+#include "train/compile.h"
+
+namespace weft {
+namespace {
+
+struct TuneArguments {
+  std::string config;
+  std::string output = "tuning.toml";
+  int64_t ranks = 1;
+};
+
+// Each call of the plan once, as far as shapes, dtypes and attributes tell them apart.
+std::vector<Call> distinct_calls(const Plan& plan) {
+  std::vector<Call> calls;
+  std::set<std::string> seen;
+  for (const auto& program : plan.programs) {
+    for (const Step& step : program) {
+      Call call = call_of(step);
+      if (call.op->traits.collective) continue;
+      std::string text(call.op->name());
+      for (const auto* types : {&call.operands, &call.results}) {
+        for (const TensorType& type : *types) text += cat(" ", to_string(type));
+      }
+      for (const Attr& attr : call.attrs) text += cat(" ", to_string(attr));
+      if (seen.insert(text).second) calls.push_back(std::move(call));
+    }
+  }
+  return calls;
+}
+
+ExitCode run_tune(const TuneArguments& arguments, const std::vector<std::string>& overrides) {
+  Config config = load_config(arguments.config, overrides);
+  validate(config, arguments.ranks);
+  config.device.tuning.clear();  // what is to be made
+  const Compiled compiled =
+      compile(config, {.data_vocab = data_vocabulary(config), .ranks = arguments.ranks});
+  const Backend& backend = find_backend(config.device.backend);
+  const auto device = backend.make_device({.threads = config.device.threads});
+  KernelTimer timer(backend.kernels(), backend.name, *device);
+  Tuning tuning;
+  tuning.device = device->description();
+  for (const Call& call : distinct_calls(compiled.plan)) {
+    if (!call.op->traits.matmul) continue;  // libraries with a choice multiply
+    const std::optional<TunedCall> tuned = timer.tune(call);
+    if (!tuned || tuning.choices.contains(tuned->call)) continue;
+    tuning.library = tuned->library;
+    tuning.choices[tuned->call] = tuned->choice;
+    std::printf("%9.4f -> %.4f ms  %s\n", tuned->first_seconds * 1e3, tuned->seconds * 1e3,
+                tuned->call.c_str());
+  }
+  USER_CHECK(!tuning.empty(), "device.backend = \"", backend.name,
+             "\" has no choice of algorithms, expected one with libraries, such as cuda");
+  write_text_file(arguments.output, tuning_to_toml(tuning));
+  log_line(cat("wrote ", arguments.output, "; use it with --device.tuning=", arguments.output));
+  return ExitCode::Done;
+}
+
+}  // namespace
+
+void add_bench_tune(CLI::App& bench, const Finish& finish) {
+  auto arguments = std::make_shared<TuneArguments>();
+  CLI::App* command = bench.add_subcommand(
+      "tune", "the library algorithms that run a training step best; --section.key=value");
+  command->add_option("CONFIG", arguments->config, "config file, as for train")->required();
+  command->add_option("--output", arguments->output, "TOML file to write, for device.tuning")
+      ->capture_default_str();
+  command->add_option("--ranks", arguments->ranks, "ranks of the run, of which one is measured")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->allow_extras();
+  command->callback([=] { finish(run_tune(*arguments, config_overrides(*command))); });
+}
+
+}  // namespace weft
