@@ -50,6 +50,9 @@ if command -v compute-sanitizer > /dev/null; then
   check compute-sanitizer --tool racecheck --error-exitcode 9 --print-limit 5 \
     "$build/tests/conformance/conformance_test" --gtest_brief=1 \
     --gtest_filter='Cuda/FastRows*:-*matmul*:*attention*'
+  check compute-sanitizer --tool racecheck --error-exitcode 9 --print-limit 5 \
+    --kernel-regex kns=attention_grad_ "$build/tests/conformance/conformance_test" \
+    --gtest_brief=1 --gtest_filter='Cuda/FastRows*attention_grad'
 else
   echo "no compute-sanitizer here: memory and race checks were not run" >&2
   failed=1

@@ -10,6 +10,7 @@
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/cudnn_attention.h"
 #include "runtime/cuda/gemm.h"
+#include "runtime/cuda/pinned.h"
 
 namespace weft::cuda {
 
@@ -41,6 +42,7 @@ CudaStream::CudaStream(std::string_view name, std::shared_ptr<const Watch> watch
 }
 
 CudaStream::~CudaStream() {
+  pinned_.reset();
   cudaStreamDestroy(handle_);
 }
 
@@ -60,13 +62,11 @@ void CudaStream::launch(const Kernel& kernel, const Launch& launch) {
 }
 
 void CudaStream::copy_in(void* device, const void* host, int64_t bytes) {
-  keep(cudaMemcpyAsync(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, handle_),
-       cat("copy of ", bytes, " bytes to the GPU"));
+  keep(pinned().copy_in(device, host, bytes), cat("copy of ", bytes, " bytes to the GPU"));
 }
 
 void CudaStream::copy_out(void* host, const void* device, int64_t bytes) {
-  keep(cudaMemcpyAsync(host, device, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, handle_),
-       cat("copy of ", bytes, " bytes from the GPU"));
+  keep(pinned().copy_out(host, device, bytes), cat("copy of ", bytes, " bytes from the GPU"));
 }
 
 void CudaStream::zero(void* device, int64_t bytes) {
@@ -116,6 +116,11 @@ GemmPlans& CudaStream::gemm() {
 AttentionPlans& CudaStream::attention() {
   if (!attention_) attention_ = std::make_unique<AttentionPlans>(handle_);
   return *attention_;
+}
+
+PinnedBlocks& CudaStream::pinned() {
+  if (!pinned_) pinned_ = std::make_unique<PinnedBlocks>(handle_);
+  return *pinned_;
 }
 
 void CudaStream::replay(cudaGraphExec_t program, const std::string& description) {

@@ -14,6 +14,7 @@ namespace weft::cuda {
 
 class AttentionPlans;
 class GemmPlans;
+class PinnedBlocks;
 
 // What the host does while it waits; empty: nothing.
 using Watch = std::function<void()>;
@@ -55,6 +56,8 @@ class CudaStream : public Stream {
   void replay(cudaGraphExec_t program, const std::string& description);
 
  private:
+  // Host memory for copies, made on first use.
+  PinnedBlocks& pinned();
   // Keeps the first error of queued work for synchronize.
   void keep(cudaError_t error, const std::string& what);
   // Waits for the end of all work and looks around meanwhile.
@@ -68,6 +71,7 @@ class CudaStream : public Stream {
   cudaStream_t handle_ = nullptr;
   std::unique_ptr<GemmPlans> gemm_;
   std::unique_ptr<AttentionPlans> attention_;
+  std::unique_ptr<PinnedBlocks> pinned_;
 };
 
 // Captures what `queue` puts on the streams as one CUDA graph, which replays on the first of them.

@@ -140,6 +140,21 @@ TEST_F(CudaDeviceTest, CopiesInAndOut) {
   device_->release(memory);
 }
 
+// Three times through each of the two page-locked blocks, and a rest.
+TEST_F(CudaDeviceTest, LargeCopiesComeBackWhole) {
+  const auto stream = device_->make_stream("compute");
+  std::vector<uint32_t> values((int64_t{48} << 20) / 4 + 3);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<uint32_t>(i * 2654435761u);
+  const auto bytes = static_cast<int64_t>(values.size() * 4);
+  void* memory = device_->allocate(bytes);
+  stream->copy_in(memory, values.data(), bytes);
+  std::vector<uint32_t> found(values.size());
+  stream->copy_out(found.data(), memory, bytes);
+  stream->synchronize();
+  EXPECT_EQ(found, values);
+  device_->release(memory);
+}
+
 TEST_F(CudaDeviceTest, AnEventOrdersTwoStreams) {
   constexpr int64_t kBytes = int64_t{256} << 20;  // long enough to lose a race without the event
   const auto first = device_->make_stream("first");

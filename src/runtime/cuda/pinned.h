@@ -1,0 +1,33 @@
+// Page-locked host memory that copies pass through: the GPU reaches it by itself, at the speed of
+// the bus, while the host fills or empties the other of two blocks.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace weft::cuda {
+
+class PinnedBlocks {
+ public:
+  explicit PinnedBlocks(cudaStream_t stream);
+  ~PinnedBlocks();
+  PinnedBlocks(const PinnedBlocks&) = delete;
+  PinnedBlocks& operator=(const PinnedBlocks&) = delete;
+
+  // Queue copies on the stream and return the first error. copy_in returns when `host` has been
+  // read, copy_out when it has been written, after all earlier work of the stream.
+  cudaError_t copy_in(void* device, const void* host, int64_t bytes);
+  cudaError_t copy_out(void* host, const void* device, int64_t bytes);
+
+ private:
+  struct Block {
+    void* memory = nullptr;
+    cudaEvent_t copied = nullptr;  // the last copy to or from it
+  };
+
+  cudaStream_t stream_;
+  Block blocks_[2];
+};
+
+}  // namespace weft::cuda
