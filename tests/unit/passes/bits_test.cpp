@@ -85,8 +85,15 @@ class Interpreter {
     prepare(kernel, launch);
     kernel.launch(launch);
     for (const auto& value : node.results) {
-      if (overwritten[value->index] >= 0) results_[value->name] = *memory_.at(value.get());
+      if (overwritten[value->index] >= 0) results_[plain_name(*value)] = *memory_.at(value.get());
     }
+  }
+
+  // What the value is called where fuse has not joined the op that makes it with others.
+  static std::string plain_name(const Value& value) {
+    constexpr std::string_view kJoined = ".fused";
+    const std::string& name = value.name;
+    return name.ends_with(kJoined) ? name.substr(0, name.size() - kJoined.size()) : name;
   }
 
   Tensor tensor(const Value* value) const {
