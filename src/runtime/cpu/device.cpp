@@ -94,7 +94,8 @@ void HostStream::push(const Item& item) {
   }
   (*ring_)[pushed % kCapacity] = item;
   pushed_.store(pushed + 1);
-  if (asleep_.load() && asleep_.exchange(false)) pushed_.notify_one();
+  // The thread alone takes this back: taken back here, it might be the mark of its next sleep.
+  if (asleep_.load()) pushed_.notify_one();
 }
 
 void HostStream::serve() {
