@@ -157,7 +157,7 @@ Decision half_heads_fit(const Call& call, const TensorType& qkv) {
 }
 
 Decision cudnn_fits(const Call& call, const TensorType& qkv) {
-  const Decision heads = half_heads_fit(call, qkv);
+  Decision heads = half_heads_fit(call, qkv);
   if (!heads.allowed) return heads;
   if (qkv.shape.at(1) % 64 != 0) {
     return Decision::no(cat("length ", qkv.shape.at(1), ", not a multiple of 64"));
