@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "graph/ops/ops.h"
 #include "graph/samples.h"
 #include "runtime/kernel_timer.h"
@@ -33,8 +35,10 @@ TEST(KernelTimer, TimesTheKernelThatAPlanWouldChoose) {
   const Backend& cpu = find_backend("cpu");
   const auto device = cpu.make_device({.threads = 1});
   KernelTimer timer(cpu.kernels(), cpu.name, *device);
+  // The best of three: other programs may take the core for a while.
   const auto seconds = [&](const OpDef& op, const std::string& operands) {
-    return timer.seconds(parse_samples(op, operands).front());
+    const Call call = parse_samples(op, operands).front();
+    return std::min({timer.seconds(call), timer.seconds(call), timer.seconds(call)});
   };
   const double small = seconds(kMatmul, "a: f32[32,32], b: f32[32,32]");
   const double large = seconds(kMatmul, "a: f32[256,256], b: f32[256,256]");
