@@ -130,15 +130,6 @@ TEST_P(BackendTest, AgreesWithTheReference) {
   }
 }
 
-// Backends that compute something other than the reference itself.
-std::vector<const Backend*> compared_backends() {
-  std::vector<const Backend*> backends;
-  for (const Backend& backend : all_backends()) {
-    if (backend.name != "reference" && backend.name != "null") backends.push_back(&backend);
-  }
-  return backends;
-}
-
 INSTANTIATE_TEST_SUITE_P(AllOps, BackendTest,
                          ::testing::Combine(::testing::ValuesIn(compared_backends()),
                                             ::testing::ValuesIn(computed_ops())),

@@ -67,14 +67,6 @@ TEST_P(InPlaceTest, GivesTheSameBits) {
   EXPECT_GT(compared, 0);
 }
 
-std::vector<const Backend*> computing_backends() {
-  std::vector<const Backend*> backends;
-  for (const Backend& backend : all_backends()) {
-    if (backend.name != "null") backends.push_back(&backend);
-  }
-  return backends;
-}
-
 std::vector<const OpDef*> in_place_ops() {
   std::vector<const OpDef*> ops;
   for (const OpDef* op : computed_ops()) {

@@ -1,4 +1,4 @@
-// Names for generated tests, and the ops they run over.
+// Names for generated tests, and the ops and backends they run over.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,6 +9,7 @@
 
 #include "graph/call_text.h"
 #include "graph/samples.h"
+#include "runtime/device.h"
 
 namespace weft {
 
@@ -19,6 +20,22 @@ inline std::vector<const OpDef*> computed_ops() {
     if (!op->traits.source && !op->traits.collective) ops.push_back(op);
   }
   return ops;
+}
+
+// Backends whose kernels compute something.
+inline std::vector<const Backend*> computing_backends() {
+  std::vector<const Backend*> backends;
+  for (const Backend& backend : all_backends()) {
+    if (backend.name != "null") backends.push_back(&backend);
+  }
+  return backends;
+}
+
+// Those of them that are not the reference itself.
+inline std::vector<const Backend*> compared_backends() {
+  std::vector<const Backend*> backends = computing_backends();
+  std::erase_if(backends, [](const Backend* backend) { return backend->name == "reference"; });
+  return backends;
 }
 
 // The samples of an op, those in bf16 a second time in f16, and where `out` names the dtype of a

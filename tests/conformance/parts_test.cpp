@@ -90,15 +90,6 @@ TEST_P(PartsTest, GiveTheSameBits) {
   }
 }
 
-// The reference has no rows of its own for joined ops.
-std::vector<const Backend*> joining_backends() {
-  std::vector<const Backend*> backends;
-  for (const Backend& backend : all_backends()) {
-    if (backend.name != "reference" && backend.name != "null") backends.push_back(&backend);
-  }
-  return backends;
-}
-
 std::vector<const OpDef*> joined_ops() {
   std::vector<const OpDef*> ops;
   for (const OpDef* op : computed_ops()) {
@@ -108,7 +99,7 @@ std::vector<const OpDef*> joined_ops() {
 }
 
 INSTANTIATE_TEST_SUITE_P(JoinedOps, PartsTest,
-                         ::testing::Combine(::testing::ValuesIn(joining_backends()),
+                         ::testing::Combine(::testing::ValuesIn(compared_backends()),
                                             ::testing::ValuesIn(joined_ops())),
                          [](const auto& test) {
                            return cat(std::get<0>(test.param)->name, "_",

@@ -8,6 +8,7 @@
 
 #include "base/exact_sum.h"
 #include "base/philox.h"
+#include "conformance/ops_under_test.h"
 #include "graph/builder.h"
 #include "graph/ops/ops.h"
 #include "runtime/device.h"
@@ -128,14 +129,6 @@ TEST_P(SquareSumTest, AsTheReferenceBitForBit) {
   const auto device = reference.make_device({.threads = 1});
   const auto expected = run_call(reference.kernels(), *device, call, {floats(values)});
   EXPECT_EQ(run(kSquareSum, {floats(values)}).bytes, expected[0].bytes);
-}
-
-std::vector<const Backend*> computing_backends() {
-  std::vector<const Backend*> backends;
-  for (const Backend& backend : all_backends()) {
-    if (backend.name != "null") backends.push_back(&backend);
-  }
-  return backends;
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, SquareSumTest, ::testing::ValuesIn(computing_backends()),

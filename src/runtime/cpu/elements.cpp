@@ -58,6 +58,11 @@ WEFT_CLONES void round_f16(int64_t n, float* values) {
 
 }  // namespace
 
+WEFT_CLONES void add_rows(const float* a, const float* b, int64_t n, float* sum) {
+  WEFT_VECTORIZE
+  for (int64_t i = 0; i < n; ++i) sum[i] = a[i] + b[i];
+}
+
 const float* load(const Tensor& tensor, int64_t offset, int64_t n, float* buffer) {
   switch (tensor.dtype) {
     case DType::F32:

@@ -46,6 +46,14 @@ inline int64_t ceil_div(int64_t n, int64_t d) {
   return (n + d - 1) / d;
 }
 
+// sum = a + b, element by element; sum may be a or b.
+void add_rows(const float* a, const float* b, int64_t n, float* sum);
+
+// sum += x
+inline void add_to_row(const float* x, int64_t n, float* sum) {
+  add_rows(sum, x, n, sum);
+}
+
 // Rows to a tile, so that a tile is some ten thousand elements.
 inline int64_t tile_rows(int64_t length) {
   return std::max<int64_t>(1, 16384 / std::max<int64_t>(1, length));

@@ -14,11 +14,6 @@ namespace {
 
 constexpr int64_t kGradTiles = 64;
 
-WEFT_CLONES void add_row(const float* from, int64_t n, float* to) {
-  WEFT_VECTORIZE
-  for (int64_t i = 0; i < n; ++i) to[i] += from[i];
-}
-
 void launch_embedding(const Launch& launch) {
   const Tensor& w = launch.operands.at(1);
   const Tensor& y = launch.results.at(0);
@@ -51,7 +46,7 @@ void launch_embedding_grad(const Launch& launch) {
     std::fill(sums + first * n, sums + end * n, 0.0f);
     for (int64_t i = 0; i < places; ++i) {
       if (ids[i] < first || ids[i] >= end) continue;
-      add_row(load(dy, i * n, n, scratch), n, sums + ids[i] * n);
+      add_to_row(load(dy, i * n, n, scratch), n, sums + ids[i] * n);
     }
     store(dw, first * n, (end - first) * n, sums + first * n);
   });

@@ -12,11 +12,6 @@ namespace weft {
 
 namespace {
 
-WEFT_CLONES void add_to(const float* x, int64_t n, float* sum) {
-  WEFT_VECTORIZE
-  for (int64_t i = 0; i < n; ++i) sum[i] += x[i];
-}
-
 void launch_gelu_grad_sum(const Launch& launch) {
   const Tensor& dy = launch.operands.at(0);
   const Tensor& x = launch.operands.at(1);
@@ -32,7 +27,7 @@ void launch_gelu_grad_sum(const Launch& launch) {
       gelu_grad_block(dy_row, x_row, n, dx_row);
       store(dx, row * n, n, dx_row);
       round_to(dx.dtype, n, dx_row);
-      add_to(dx_row, n, sum);
+      add_to_row(dx_row, n, sum);
     }
   });
   partials.combine(team(launch), launch.results.at(1));

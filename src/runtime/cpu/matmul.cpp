@@ -78,11 +78,6 @@ struct Blocking {
   int64_t packed_floats() const { return ceil_div(chunk_depth, kGemmDepth) * packed_block(); }
 };
 
-WEFT_CLONES void add_row(const float* from, int64_t n, float* to) {
-  WEFT_VECTORIZE
-  for (int64_t i = 0; i < n; ++i) to[i] += from[i];
-}
-
 // One chunk: columns from `col` on, terms from `depth` on.
 struct Chunk {
   int64_t col, cols, depth, terms;
@@ -163,7 +158,7 @@ class Multiplication {
                                                     : nullptr;
     for (int64_t r = 0; r < shape.rows; ++r) {
       float* c_row = c + r * stride;
-      if (bias != nullptr) add_row(bias, shape.cols, c_row);
+      if (bias != nullptr) add_to_row(bias, shape.cols, c_row);
       store(y, first + r * whole.cols, shape.cols, c_row);
     }
   }
@@ -194,7 +189,7 @@ void launch_sum_rows(const Launch& launch) {
   team(launch).run(partials.chunks(), [&](int64_t chunk, float* scratch) {
     float* sum = partials.start(chunk);
     for (int64_t row = partials.first_row(chunk); row < partials.end_row(chunk); ++row) {
-      add_row(load(x, row * length, length, scratch), length, sum);
+      add_to_row(load(x, row * length, length, scratch), length, sum);
     }
   });
   partials.combine(team(launch), launch.results.at(0));

@@ -87,11 +87,6 @@ RowStats stats_of(const float* x, int64_t n, float eps, Centered centered) {
   return stats;
 }
 
-WEFT_CLONES void add_row(const float* a, const float* b, int64_t n, float* sum) {
-  WEFT_VECTORIZE
-  for (int64_t i = 0; i < n; ++i) sum[i] = a[i] + b[i];
-}
-
 // y = norm(x), or with a residual y = norm(sum), sum = x + r.
 struct Norm {
   const Tensor &x, &w, &y;
@@ -135,7 +130,7 @@ void run_norm(const Launch& launch, const Norm& norm) {
       const float* x_row = load(norm.x, row * n, n, scratch + 2 * n);
       if (norm.residual != nullptr) {
         float* sum_row = place(*norm.sum, row * n, scratch + 2 * n);
-        add_row(x_row, load(*norm.residual, row * n, n, scratch + 4 * n), n, sum_row);
+        add_rows(x_row, load(*norm.residual, row * n, n, scratch + 4 * n), n, sum_row);
         store(*norm.sum, row * n, n, sum_row);
         round_to(norm.sum->dtype, n, sum_row);
         x_row = sum_row;
@@ -184,13 +179,13 @@ void launch_norm_grad(const Launch& launch, Centered centered) {
       norm_grad_row(dy_row, x_row, w, stats, dot, normalized_dot, n, dx_row, dw);
       if (more != nullptr) {
         round_to(dx.dtype, n, dx_row);
-        add_row(dx_row, load(*more, row * n, n, scratch + 4 * n), n, dx_row);
+        add_rows(dx_row, load(*more, row * n, n, scratch + 4 * n), n, dx_row);
       }
       store(dx, row * n, n, dx_row);
       if (!sums) continue;
       round_to(dx.dtype, n, dx_row);
-      add_row(dy_sum, dy_row, n, dy_sum);
-      add_row(dx_sum, dx_row, n, dx_sum);
+      add_to_row(dy_row, n, dy_sum);
+      add_to_row(dx_row, n, dx_sum);
     }
   });
   dw_sums.combine(team(launch), launch.results.at(1));
