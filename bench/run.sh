@@ -14,8 +14,7 @@ python=$environment/bin/python
 if [[ " $* " != *" --python "* ]] && ! "$python" -c 'import torch' 2> /dev/null; then
   echo "installing PyTorch into $environment"
   if ! { python3 -m venv "$environment" &&
-    { "$environment/bin/pip" install -q torch numpy --index-url https://download.pytorch.org/whl/cpu ||
-      "$environment/bin/pip" install -q torch numpy; } && "$python" -c 'import torch'; }; then
+    "$environment/bin/pip" install -q torch numpy && "$python" -c 'import torch'; }; then
     python=""
   fi
 fi

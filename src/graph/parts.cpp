@@ -53,12 +53,21 @@ struct Names {
 
 // Attributes written in the part, else those of the joined op, else the defaults.
 Attrs attrs_of(const OpDef& op, const Call& joined, std::string_view written) {
-  Attrs attrs = parse_call_attrs(op, written);
   const auto& specs = op.parsed().attrs;
+  const auto handed_on = [&](const AttrSpec& spec) {
+    const auto& own = joined.op->parsed().attrs;
+    return std::any_of(own.begin(), own.end(),
+                       [&](const AttrSpec& attr) { return attr.name == spec.name; });
+  };
+  std::string text(written);
+  for (const AttrSpec& spec : specs) {
+    if (!spec.required || !handed_on(spec)) continue;
+    text += cat(text.empty() ? "" : ", ", spec.name, "=", to_string(joined.attr(spec.name)));
+  }
+  Attrs attrs = parse_call_attrs(op, text);
   for (size_t i = 0; i < specs.size(); ++i) {
-    if (attrs[i] != specs[i].default_value) continue;
-    for (const AttrSpec& own : joined.op->parsed().attrs) {
-      if (own.name == specs[i].name) attrs[i] = joined.attr(own.name);
+    if (attrs[i] == specs[i].default_value && handed_on(specs[i])) {
+      attrs[i] = joined.attr(specs[i].name);
     }
   }
   return attrs;

@@ -30,6 +30,7 @@ class Joiner {
   std::string run() {
     each(kAddInPlace, [&](Node* node) { return add_product(node); });
     each(kAccumulate, [&](Node* node) { return add_product(node); });
+    each(kAdd, [&](Node* node) { return add_table(node); });
     each(kLayerNorm, [&](Node* node) { return norm_of_sum(node, kAddLayerNorm); });
     each(kRmsNorm, [&](Node* node) { return norm_of_sum(node, kAddRmsNorm); });
     each(kLayerNormGrad, [&](Node* node) { return layer_norm_grad(node); });
@@ -122,6 +123,26 @@ class Joiner {
     graph_.erase(sum);
     graph_.erase(product);
     return &op;
+  }
+
+  // The two gradients of a table that is also the head: the later one is added to the earlier.
+  const OpDef* add_table(Node* sum) {
+    Value* acc = sum->operands[0];
+    Node* grad = sum->operands[1]->def;
+    if (grad->op != &kEmbeddingGrad) {
+      acc = sum->operands[1];
+      grad = sum->operands[0]->def;
+    }
+    if (grad->op != &kEmbeddingGrad || grad->phase != sum->phase) return nullptr;
+    if (only_reader(grad->result()) != sum || only_reader(acc) != sum) return nullptr;
+    if (grad->result()->type.dtype != DType::F32 || acc->type.dtype != DType::F32) return nullptr;
+    if (acc->def->op->traits.source || !is_before(acc, grad)) return nullptr;
+    Node* made = insert(grad, kEmbeddingGradAdd, {acc, grad->operands[0], grad->operands[1]},
+                        {grad->attr("rows")}, {sum->result()});
+    replace(sum->result(), made->result());
+    graph_.erase(sum);
+    graph_.erase(grad);
+    return &kEmbeddingGradAdd;
   }
 
   // y = norm(x + r), where nothing reads the sum before the norm does.

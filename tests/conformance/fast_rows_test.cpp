@@ -77,6 +77,7 @@ constexpr FastCase kCases[] = {
     {"gelu_grad_sum", "dy: bf16[3000,264], x: bf16[3000,264]; out=\"f32\" | dy: f32[70,1032], x: f32[70,1032]"},
     {"matmul_add", "acc: f32[264,72], a: bf16[2,130,264], b: bf16[2,130,72]; ta=true | acc: f32[130,136], a: f32[130,264], b: f32[264,136]"},
     {"matmul_accumulate", "acc: f32[264,72], a: bf16[2,130,264], b: bf16[2,130,72], micro: i32[]; ta=true"},
+    {"embedding_grad_add", "acc: f32[67,1032], ids: i32[4,300], dy: bf16[4,300,1032]; rows=67"},
     {"add_layer_norm",
      "x: bf16[70,768], r: bf16[70,768], w: bf16[768], b: bf16[768] | x: f32[9,128], r: f32[9,128], w: f32[128] | "
      "x: bf16[5,2048], r: bf16[5,2048], w: bf16[2048], b: bf16[2048]"},

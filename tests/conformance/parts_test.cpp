@@ -47,6 +47,9 @@ std::string_view large_samples(std::string_view op) {
   if (op == "matmul_accumulate") {
     return "acc: f32[768,264], a: bf16[2048,768], b: bf16[2048,264], micro: i32[]; ta=true";
   }
+  if (op == "embedding_grad_add") {
+    return "acc: f32[67,264], ids: i32[4,300], dy: bf16[4,300,264]; rows=67";
+  }
   if (op == "add_layer_norm") {
     return "x: bf16[70,768], r: bf16[70,768], w: bf16[768], b: bf16[768]";
   }

@@ -47,6 +47,7 @@ constexpr const OpDef* kOps[] = {
     &kGeluGradSum,
     &kMatmulAdd,
     &kMatmulAccumulate,
+    &kEmbeddingGradAdd,
     &kAddLayerNorm,
     &kAddRmsNorm,
     &kLayerNormGradSums,

@@ -7,17 +7,27 @@
 namespace weft {
 namespace {
 
+// Names for dims that must be whole on every rank.
+std::string whole_dims(const Call& call, size_t count) {
+  std::string names = "TUVWXYZ";
+  call.require(count <= names.size(), "more dims than a sharding rule can name");
+  names.resize(count);
+  return names;
+}
+
 // The accumulator is whole on every rank, so the contracted dims must be too.
 std::string sharding_of_added_product(const Call& call) {
   const std::string_view more = call.operands.size() > 3 ? ", " : "";
   if (call.bool_attr("ta")) {
-    std::string leading = "TUVWXYZ";
-    call.require(call.type(1).shape.size() <= leading.size(),
-                 "more dims than a sharding rule can name");
-    leading.resize(call.type(1).shape.size() - 1);
+    const std::string leading = whole_dims(call, call.type(1).shape.size() - 1);
     return cat("mn, ", leading, "m, ", leading, "n", more, " -> mn");
   }
   return cat("...n, ...K, ", call.bool_attr("tb") ? "nK" : "Kn", more, " -> ...n");
+}
+
+std::string sharding_of_added_table(const Call& call) {
+  const std::string places = whole_dims(call, call.type(1).shape.size());
+  return cat("vc, ", places, ", ", places, "c -> vc");
 }
 
 }  // namespace
@@ -50,7 +60,8 @@ constinit const OpDef kMatmulAdd{
         "acc: f32[5,7], a: f32[2,3,5], b: f32[2,3,7]; ta=true | "
         "acc: f32[6,3], a: bf16[11,6], b: bf16[11,3]; ta=true | "
         "acc: f32[3,7], a: f32[3,5], b: f32[7,5]; tb=true | "
-        "acc: f32[67,131], a: f32[2,259,67], b: f32[2,259,131]; ta=true",
+        "acc: f32[67,131], a: f32[2,259,67], b: f32[2,259,131]; ta=true | "
+        "acc: f32[5,9], a: f32[1031,5], b: f32[1031,9]; ta=true",
 };
 
 constinit const OpDef kMatmulAccumulate{
@@ -67,7 +78,23 @@ constinit const OpDef kMatmulAccumulate{
     .samples =
         "acc: f32[5,7], a: f32[2,3,5], b: f32[2,3,7], micro: i32[]; ta=true | "
         "acc: f32[6,3], a: bf16[11,6], b: bf16[11,3], micro: i32[]; ta=true | "
-        "acc: f32[67,131], a: f32[2,259,67], b: f32[2,259,131], micro: i32[]; ta=true",
+        "acc: f32[67,131], a: f32[2,259,67], b: f32[2,259,131], micro: i32[]; ta=true | "
+        "acc: f32[5,9], a: f32[1031,5], b: f32[1031,9], micro: i32[]; ta=true",
+};
+
+constinit const OpDef kEmbeddingGradAdd{
+    .signature = "embedding_grad_add(acc, ids, dy; rows: int) -> sum",
+    .doc = "The gradient of a table that is also the head: embedding_grad added to acc in place.",
+    .traits = {.effect = true, .differentiable = false},
+    .overwrites = "sum<-acc",
+    .parts = "dw = embedding_grad(ids, dy; out=\"f32\"); sum = add_in_place(acc, dw)",
+    .infer = infer_parts,
+    .cost = cost_parts,
+    .sharding_of = sharding_of_added_table,
+    .samples =
+        "acc: f32[7,5], ids: i32[2,3], dy: f32[2,3,5]; rows=7 | "
+        "acc: f32[6,3], ids: i32[2,5], dy: bf16[2,5,3]; rows=6 | "
+        "acc: f32[67,68], ids: i32[4,131], dy: f32[4,131,68]; rows=67",
 };
 
 constinit const OpDef kAddLayerNorm{

@@ -1,5 +1,6 @@
 // Table look-up and its gradient. The gradient is cut by ranges of ids, so that each row of the
 // table has one thread, which adds its contributions in order of place.
+#include <algorithm>
 #include <cstring>
 
 #include "base/error.h"
@@ -52,8 +53,40 @@ void launch_embedding_grad(const Launch& launch) {
   });
 }
 
+// As above, but the rows of one id are summed aside, in order, and then added to the accumulator:
+// all places of an id are visited when the first of them is met.
+void launch_embedding_grad_add(const Launch& launch) {
+  const Tensor& dy = launch.operands.at(2);
+  const int32_t* ids = launch.operands.at(1).as<int32_t>();
+  const int64_t places = launch.operands.at(1).elements();
+  const int64_t n = row_length(dy.shape);
+  float* acc = launch.results.at(0).as<float>();
+  const int64_t rows = launch.results.at(0).shape.at(0);
+  const int64_t step = ceil_div(rows, kGradTiles);
+  team(launch).run(ceil_div(rows, step), [&](int64_t tile, float* scratch) {
+    const int64_t first = tile * step;
+    const int64_t end = std::min(rows, first + step);
+    float* sum = scratch;
+    std::fill_n(sum, n, 0.0f);
+    for (int64_t row = first; row < end; ++row) add_to_row(sum, n, acc + row * n);
+    for (int64_t i = 0; i < places; ++i) {
+      const int32_t id = ids[i];
+      if (id < first || id >= end || std::find(ids, ids + i, id) != ids + i) continue;
+      std::fill_n(sum, n, 0.0f);
+      for (int64_t j = i; j < places; ++j) {
+        if (ids[j] == id) add_to_row(load(dy, j * n, n, scratch + n), n, sum);
+      }
+      add_to_row(sum, n, acc + id * n);
+    }
+  });
+}
+
 Decision supports_embedding_grad(const Call& call) {
   return supports_rows(call, call.type(1), 1);
+}
+
+Decision supports_embedding_grad_add(const Call& call) {
+  return supports_rows(call, call.type(2), 2);
 }
 
 int64_t embedding_grad_workspace(const Call& call) {
@@ -68,6 +101,8 @@ std::span<const Kernel> cpu_embedding_kernels() {
       {"embedding", "rows", supports_cpu_dtypes, nullptr, launch_embedding},
       {"embedding_grad", "id_ranges", supports_embedding_grad, embedding_grad_workspace,
        launch_embedding_grad},
+      {"embedding_grad_add", "id_ranges", supports_embedding_grad_add, nullptr,
+       launch_embedding_grad_add},
   };
   return rows;
 }

@@ -64,8 +64,6 @@ std::span<const Kernel> cpu_joined_kernels() {
       {"gelu_grad_sum", "rows", supports_gelu_grad_sum, gelu_grad_sum_workspace,
        launch_gelu_grad_sum},
       {"gelu_grad_sum", "parts", supports, workspace, launch, false, prepare_joined},
-      {"matmul_add", "parts", supports, workspace, launch, false, prepare_joined},
-      {"matmul_accumulate", "parts", supports, workspace, launch, false, prepare_joined},
       {"add_layer_norm", "parts", supports, workspace, launch, false, prepare_joined},
       {"add_rms_norm", "parts", supports, workspace, launch, false, prepare_joined},
       {"layer_norm_grad_sums", "parts", supports, workspace, launch, false, prepare_joined},

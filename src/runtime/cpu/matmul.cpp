@@ -1,6 +1,7 @@
-// Matrix products and the sum over rows. The right factor is packed once, a chunk of columns and
-// depth at a time, by all threads; then the threads take tiles of the result, pack the rows of the
-// left factor that a tile needs and multiply. All sizes follow from the shapes alone.
+// Matrix products, added to an accumulator or not, and the sum over rows. The right factor is
+// packed once, a chunk of columns and depth at a time, by all threads; then the threads take tiles
+// of the result, pack the rows of the left factor that a tile needs and multiply. All sizes follow
+// from the shapes alone.
 #include <utility>
 
 #include "graph/op.h"
@@ -31,17 +32,28 @@ struct Product {
   GemmShape shape;
 };
 
+// Whether the product goes into an accumulator, operand 0, which the result overwrites.
+bool is_added(const Call& call) {
+  return call.op->name() != "matmul";
+}
+
+// Which operand is the left factor; the right one follows.
+size_t left_factor(const Call& call) {
+  return is_added(call) ? 1 : 0;
+}
+
 GemmShape shape_of(const Call& call) {
-  const Shape& a = call.type(0).shape;
-  const Shape& b = call.type(1).shape;
+  const Shape& a = call.type(left_factor(call)).shape;
+  const Shape& b = call.type(left_factor(call) + 1).shape;
   if (call.bool_attr("ta")) return {row_length(a), row_length(b), row_count(a)};
   if (call.bool_attr("tb")) return {row_count(a), b.at(0), row_length(a)};
   return {row_count(a), row_length(b), row_length(a)};
 }
 
 Product product_of(const Launch& launch) {
-  const Tensor& a = launch.operands.at(0);
-  const Tensor& b = launch.operands.at(1);
+  const size_t left = left_factor(*launch.call);
+  const Tensor& a = launch.operands.at(left);
+  const Tensor& b = launch.operands.at(left + 1);
   Product product{matrix(a.data, a.dtype, row_length(a.shape)),
                   matrix(b.data, b.dtype, row_length(b.shape)), shape_of(*launch.call)};
   if (launch.call->bool_attr("ta")) product.a = transposed(product.a);
@@ -52,7 +64,8 @@ Product product_of(const Launch& launch) {
 // How a product is cut.
 struct Blocking {
   int64_t chunk_cols, chunk_depth, tile_rows, tile_cols;
-  bool partial;  // sums of several chunks of depth meet in the workspace, not in the result
+  bool in_result;  // terms are summed where the result lies; else aside, so that it is rounded once
+  bool partial;    // sums of several chunks of depth meet in the workspace
 
   // The left factor is packed again for each chunk of columns, which costs the more the further its
   // terms lie apart: weight gradients have all columns in a chunk and less of the depth.
@@ -68,7 +81,8 @@ struct Blocking {
     // Enough tiles to share out evenly; wide ones pack less.
     if (tiles() < 32) tile_rows = kTileRows / 2;
     if (tiles() < 32) tile_cols = kTileCols / 2;
-    partial = call.results.at(0).dtype != DType::F32 && shape.depth > chunk_depth;
+    in_result = call.results.at(0).dtype == DType::F32 && !is_added(call);
+    partial = !in_result && shape.depth > chunk_depth;
   }
 
   // Floats from one block of the depth to the next in the packed chunk.
@@ -137,7 +151,7 @@ class Multiplication {
                     std::min(blocking_.tile_cols, chunk.cols - col), 0};
     const int64_t first = row * whole.cols + chunk.col + col;
     float* buffer = scratch + kLeftFloats;
-    auto [c, stride] = y.dtype == DType::F32 ? std::pair(y.as<float>() + first, whole.cols)
+    auto [c, stride] = blocking_.in_result ? std::pair(y.as<float>() + first, whole.cols)
                        : blocking_.partial
                            ? std::pair(partial_ + row * chunk.cols + col, chunk.cols)
                            : std::pair(buffer, kTileCols);
@@ -153,14 +167,34 @@ class Multiplication {
       start += kGemmDepth;
     } while (start < chunk.terms);
     if (chunk.depth + chunk.terms < whole.depth) return;
-    const float* bias = launch_.operands.size() > 2 ? load(launch_.operands[2], chunk.col + col,
-                                                           shape.cols, buffer + kTileFloats)
-                                                    : nullptr;
+    const float* bias =
+        has_bias() ? load(launch_.operands[2], chunk.col + col, shape.cols, buffer + kTileFloats)
+                   : nullptr;
     for (int64_t r = 0; r < shape.rows; ++r) {
       float* c_row = c + r * stride;
       if (bias != nullptr) add_to_row(bias, shape.cols, c_row);
-      store(y, first + r * whole.cols, shape.cols, c_row);
+      finish_row(first + r * whole.cols, shape.cols, c_row);
     }
+  }
+
+  bool has_bias() const { return !is_added(*launch_.call) && launch_.operands.size() > 2; }
+
+  // Takes n summed elements from `offset` on into the result.
+  void finish_row(int64_t offset, int64_t n, const float* sum) const {
+    const Tensor& y = launch_.results[0];
+    if (!is_added(*launch_.call)) return store(y, offset, n, sum);
+    float* to = y.as<float>() + offset;
+    if (starts_accumulator()) {
+      std::copy_n(sum, n, to);
+    } else {
+      add_to_row(sum, n, to);
+    }
+  }
+
+  // Whether what the accumulator holds is from another step: an operand after the factors counts
+  // micro-batches.
+  bool starts_accumulator() const {
+    return launch_.operands.size() > 3 && scalar_i32(launch_.operands[3]) == 0;
   }
 
   const Launch& launch_;
@@ -208,6 +242,8 @@ int64_t sum_rows_workspace(const Call& call) {
 std::span<const Kernel> cpu_matmul_kernels() {
   static const Kernel rows[] = {
       {"matmul", "tiled", supports_cpu_dtypes, matmul_workspace, launch_matmul},
+      {"matmul_add", "tiled", supports_cpu_dtypes, matmul_workspace, launch_matmul},
+      {"matmul_accumulate", "tiled", supports_cpu_dtypes, matmul_workspace, launch_matmul},
       {"sum_rows", "chunks", supports_sum_rows, sum_rows_workspace, launch_sum_rows},
   };
   return rows;

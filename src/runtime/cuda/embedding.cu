@@ -77,6 +77,7 @@ struct OrderedGradArgs {
   int64_t tokens = 0;
   int64_t width = 0;
   int64_t rows = 0;
+  bool add = false;  // to what dw holds
 };
 
 // Finds the tokens of its rows among the next kThreads, in order; gives how many there are.
@@ -128,12 +129,35 @@ __global__ void ordered_embedding_grad(OrderedGradArgs args) {
   if (!inside) return;
   for (int row = 0; row < kOwnedRows && owned + row < args.rows; ++row) {
     const int64_t at = (owned + row) * args.width + col;
-    const float4 sum = sums[row * kThreads + threadIdx.x];
+    float4 sum = sums[row * kThreads + threadIdx.x];
+    if (args.add) {
+      sum.x = args.dw.get(at) + sum.x;
+      sum.y = args.dw.get(at + 1) + sum.y;
+      sum.z = args.dw.get(at + 2) + sum.z;
+      sum.w = args.dw.get(at + 3) + sum.w;
+    }
     args.dw.put(at, sum.x);
     args.dw.put(at + 1, sum.y);
     args.dw.put(at + 2, sum.z);
     args.dw.put(at + 3, sum.w);
   }
+}
+
+void launch_ordered(const Tensor& ids, const Tensor& dy, const Tensor& dw, bool add,
+                    const Launch& launch) {
+  OrderedGradArgs args;
+  args.ids = ids.as<int32_t>();
+  args.dy = elements(dy);
+  args.dw = elements(dw);
+  args.tokens = ids.elements();
+  args.width = row_length(dw);
+  args.rows = row_count(dw);
+  args.add = add;
+  const int shared = kOwnedRows * kThreads * static_cast<int>(sizeof(float4));
+  CUDA_CHECK(cudaFuncSetAttribute(ordered_embedding_grad,
+                                  cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+  const dim3 grid(blocks_for(args.rows, kOwnedRows), blocks_for(args.width, kOwnedCols));
+  ordered_embedding_grad<<<grid, kThreads, shared, stream_of(launch)>>>(args);
 }
 
 template <DType kType>
@@ -210,20 +234,11 @@ void launch_vector_embedding(const Launch& launch) {
 }
 
 void launch_ordered_embedding_grad(const Launch& launch) {
-  const Tensor& ids = launch.operands.at(0);
-  const Tensor& dw = launch.results.at(0);
-  OrderedGradArgs args;
-  args.ids = ids.as<int32_t>();
-  args.dy = elements(launch.operands.at(1));
-  args.dw = elements(dw);
-  args.tokens = ids.elements();
-  args.width = row_length(dw);
-  args.rows = row_count(dw);
-  const int shared = kOwnedRows * kThreads * static_cast<int>(sizeof(float4));
-  CUDA_CHECK(cudaFuncSetAttribute(ordered_embedding_grad,
-                                  cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-  const dim3 grid(blocks_for(args.rows, kOwnedRows), blocks_for(args.width, kOwnedCols));
-  ordered_embedding_grad<<<grid, kThreads, shared, stream_of(launch)>>>(args);
+  launch_ordered(launch.operands.at(0), launch.operands.at(1), launch.results.at(0), false, launch);
+}
+
+void launch_ordered_embedding_grad_add(const Launch& launch) {
+  launch_ordered(launch.operands.at(1), launch.operands.at(2), launch.results.at(0), true, launch);
 }
 
 void launch_vector_add_positions(const Launch& launch) {

@@ -216,6 +216,10 @@ Decision embedding_grad_fits(const Call& call) {
   return vector_rows(call, last_dim(call.type(1)));
 }
 
+Decision embedding_grad_add_fits(const Call& call) {
+  return vector_rows(call, last_dim(call.type(2)));
+}
+
 Decision positions_grad_fits(const Call& call) {
   return vector_rows(call, last_dim(call.type(0)));
 }
@@ -331,6 +335,8 @@ constexpr Row kRows[] = {
     {"matmul_add", "plain_matmul_add", joined_fits, joined_workspace},
     {"matmul_accumulate", "cublaslt_matmul_accumulate", added_gemm_fits, gemm_workspace},
     {"matmul_accumulate", "plain_matmul_accumulate", joined_fits, joined_workspace},
+    {"embedding_grad_add", "ordered_embedding_grad_add", embedding_grad_add_fits},
+    {"embedding_grad_add", "plain_embedding_grad_add", joined_fits, joined_workspace},
     {"add_layer_norm", "row_add_layer_norm", norm_row_fits},
     {"add_layer_norm", "plain_add_layer_norm", joined_fits, joined_workspace},
     {"add_rms_norm", "row_add_rms_norm", norm_row_fits},

@@ -76,6 +76,8 @@ constexpr NamedLaunch kLaunches[] = {
     {"plain_matmul_add", launch_joined},
     {"cublaslt_matmul_accumulate", launch_cublaslt_matmul_accumulate},
     {"plain_matmul_accumulate", launch_joined},
+    {"ordered_embedding_grad_add", launch_ordered_embedding_grad_add},
+    {"plain_embedding_grad_add", launch_joined},
     {"row_add_layer_norm", launch_row_add_norm},
     {"plain_add_layer_norm", launch_joined},
     {"row_add_rms_norm", launch_row_add_norm},

@@ -52,6 +52,7 @@ void launch_embedding(const Launch& launch);
 void launch_embedding_grad(const Launch& launch);
 void launch_vector_embedding(const Launch& launch);
 void launch_ordered_embedding_grad(const Launch& launch);
+void launch_ordered_embedding_grad_add(const Launch& launch);
 void launch_add_positions(const Launch& launch);
 void launch_add_positions_grad(const Launch& launch);
 void launch_vector_add_positions(const Launch& launch);

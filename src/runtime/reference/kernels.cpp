@@ -60,6 +60,7 @@ constexpr Kernel kKernels[] = {
     joined("gelu_grad_sum"),
     joined("matmul_add"),
     joined("matmul_accumulate"),
+    joined("embedding_grad_add"),
     joined("add_layer_norm"),
     joined("add_rms_norm"),
     joined("layer_norm_grad_sums"),
