@@ -27,8 +27,8 @@ WORKLOADS = {
                                "--activation_checkpoint.memory_budget=0.96"]),
     "llama-1b": dict(config="llama_1b.toml", batch=2, length=8192, steps=25, speed=1.05,
                      memory=0.80, modes="whole,block",
-                     overrides=["--training.loss_chunks=8", "--activation_checkpoint.mode=selective",
-                                "--activation_checkpoint.selective_ac_option=op"]),
+                     overrides=["--training.loss_chunks=8", "--activation_checkpoint.mode=memory_budget",
+                                "--activation_checkpoint.memory_budget=0.75"]),
     "llama-3b": dict(config="llama_3b.toml", batch=1, length=8192, steps=15, speed=1.05,
                      memory=1.0, modes="block",
                      overrides=["--training.loss_chunks=8", "--activation_checkpoint.mode=full"]),
@@ -94,15 +94,21 @@ def run_weft(weft, name, w):
 
 def predict(weft, w, spec):
     """What `weft plan` says of the workload: seconds of a step, of its computation and of what
-    collectives add to that, and bytes of the arena."""
+    collectives add to that, and bytes of the arena and of all device memory."""
     done = subprocess.run([weft, "plan", *arguments_of(w), f"--device.spec={spec}"],
                           capture_output=True, text=True, check=True)
     def seconds(key):
         found = re.search(rf"^{key} +([0-9.]+) (us|ms|s)\b", done.stdout, re.M)
         return float(found[1]) * {"us": 1e-6, "ms": 1e-3, "s": 1.0}[found[2]] if found else 0
 
-    arena = re.search(r"^arena .*\((\d+) bytes\)", done.stdout, re.M).group(1)
-    return seconds("step time"), seconds("computing"), seconds("exposed comm"), int(arena)
+    def found_bytes(text, pattern):
+        return int(re.search(pattern, text, re.M).group(1))
+
+    arena = found_bytes(done.stdout, r"^arena .*\((\d+) bytes\)")
+    with open(spec) as file:
+        context = found_bytes(file.read(), r"^context_bytes = (\d+)")
+    return (seconds("step time"), seconds("computing"), seconds("exposed comm"), arena,
+            arena + context)
 
 
 def run_peer(name, modes, steps, ranks):
@@ -168,11 +174,11 @@ def main():
               f"{flops * speed / 1e12:8.1f} {floor:9.2f} {tokens / speed * 1e3:8.2f}  "
               f"{peer['mode'] if peer else '-'}", flush=True)
         if arguments.spec:
-            seconds, computing, exposed, arena = predict(arguments.weft, w, arguments.spec)
+            seconds, computing, exposed, arena, total = predict(arguments.weft, w, arguments.spec)
             print(f"{name:10} predicted {seconds * 1e3:.2f} ms ({seconds * speed / tokens:.3f} of "
                   f"the time taken), arena {arena / GIB:.2f} GiB ({arena / ours['bytes']:.4f} of "
-                  f"what was allocated, {arena / ours['used']:.3f} of the driver's "
-                  f"{ours['used'] / GIB:.2f} GiB)", flush=True)
+                  f"what was allocated), device memory {total / GIB:.2f} GiB ({total / ours['used']:.3f} "
+                  f"of the driver's {ours['used'] / GIB:.2f} GiB)", flush=True)
             if "ranks" in w:
                 measured = tokens / speed - computing
                 print(f"{name:10} exposed communication {measured * 1e3:.1f} ms, predicted "

@@ -55,6 +55,10 @@ bool log_fits(const Compiled& compiled) {
   const auto bytes = [](int64_t count) { return human_bytes(static_cast<double>(count)); };
   log_line(cat("fits          ", need <= have ? "yes" : "no", ": ", bytes(need), " of ",
                bytes(have), " (", compiled.device.name, ")"));
+  if (compiled.device.context_bytes > 0) {
+    log_line(cat("device memory ", bytes(need + compiled.device.context_bytes), " with ",
+                 bytes(compiled.device.context_bytes), " of driver and libraries"));
+  }
   return need <= have;
 }
 

@@ -179,7 +179,10 @@ class Calibration {
 }  // namespace
 
 DeviceSpec calibrate(const Backend& backend, Device& device, DeviceSpec known) {
-  return Calibration(backend, device, std::move(known)).run();
+  DeviceSpec spec = Calibration(backend, device, std::move(known)).run();
+  // All libraries have been used by now, and nothing is allocated any more.
+  if (const auto free = device.free_bytes()) spec.context_bytes = device.memory_bytes() - *free;
+  return spec;
 }
 
 LatencyBandwidth fit_link(const std::vector<Timed>& measured) {
