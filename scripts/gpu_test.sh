@@ -43,6 +43,7 @@ check cmp "$folder/first.txt" "$folder/without_graph.txt"
 
 # Two and four ranks on the one GPU.
 check scripts/gpu_ranks.sh "$build/weft"
+check scripts/gpu_failures.sh "$build/weft"
 
 if command -v compute-sanitizer > /dev/null; then
   check compute-sanitizer --tool memcheck --error-exitcode 9 --print-limit 5 \
