@@ -24,13 +24,13 @@ gcc -shared -fPIC -o "$folder/hide.so" "$folder/hide.c" -ldl || exit 1
 # refused NAME CODE TEXT ARGUMENTS...: weft train ends with the code and one line that has the text.
 refused() {
   local name=$1 expected=$2 text=$3 code=0
-  timeout 60 "$weft" train configs/gpt2_tiny.toml --device.backend=cuda --model.dim=256 \
+  timeout 60 "$weft" train configs/gpt2_tiny.toml --device.backend=cuda --model.dim=256 --model.n_heads=4 \
     --training.mixed_precision_param=bfloat16 --training.steps=2 --checkpoint.enable=false \
     --job.dump_folder="$folder/$name" "${@:4}" > "$folder/$name.out" 2> "$folder/$name.err" || code=$?
   echo "$name: exit code $code: $(grep '^weft:' "$folder/$name.err" | head -1)"
   if [[ $code != "$expected" ]] || ! grep -q "^weft: .*$text" "$folder/$name.err"; then
     echo "FAILED: $name: expected exit code $expected and \"$text\"; it wrote:"
-    tail -5 "$folder/$name.out" "$folder/$name.err"
+    tail -n 5 "$folder/$name.out" "$folder/$name.err"
     failed=1
   fi
 }
@@ -44,5 +44,5 @@ hidden libcublasLt
 hidden libcudnn
 hidden libnccl --ranks=2 --device.share_gpu=true
 refused too_few_gpus 64 "use --ranks=" --ranks=16
-refused too_large 71 "the plan needs" --training.local_batch_size=200000 --training.seq_len=256
+refused too_large 71 "the plan needs" --training.local_batch_size=200000 --model.max_seq_len=4096 --training.seq_len=4096
 exit "$failed"
