@@ -78,6 +78,7 @@ struct TrainingConfig {
   int64_t steps = 1000;
   Precision mixed_precision_param = Precision::Float32;
   Precision mixed_precision_reduce = Precision::Float32;
+  bool keep_low_precision = false;
   int64_t loss_chunks = 1;
   bool document_mask = false;
   bool reduce_every_micro_batch = true;

@@ -31,6 +31,10 @@ const Condition kSkips{"training.nonfinite = \"skip\"", [](const Config& c, int6
                        }};
 const Condition kScales{"training.mixed_precision_param = \"float16\"",
                         [](const Config& c, int64_t) { return scales_loss(c); }};
+const Condition kRoundsParams{"training.mixed_precision_param other than \"float32\"",
+                              [](const Config& c, int64_t) {
+                                return c.training.mixed_precision_param != Precision::Float32;
+                              }};
 const Condition kDecays{
     "lr_scheduler.decay_type other than \"constant\"",
     [](const Config& c, int64_t) { return c.lr_scheduler.decay_type != DecayType::Constant; }};
@@ -204,6 +208,12 @@ void add_training(Keys& keys) {
                 "micro-batches are float32 either way. float16 is no choice: its range is too "
                 "short for sums, and its bytes are those of bfloat16.",
          .choices = {"float32", "bfloat16"}});
+  s.add("keep_low_precision", &C::keep_low_precision,
+        {.doc = "Whether parameters in the type of mixed_precision_param are kept from step to "
+                "step, written by the update along with the master weights, or cast from these "
+                "wherever they are used or sent: less computation, more memory. The bits are the "
+                "same.",
+         .effective_when = &kRoundsParams});
   s.add("loss_chunks", &C::loss_chunks,
         {.doc = "Pieces of the tokens, along the sequence, in which the head and the loss are "
                 "computed: the logits of one piece exist at a time. Changes the order of sums.",

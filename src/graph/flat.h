@@ -4,6 +4,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "graph/type.h"
@@ -19,5 +20,9 @@ std::vector<int64_t> flat_offsets(std::span<const Shape> shapes);
 // How states of a bucket are named ("m." before it): its one member, or the first one and how many
 // follow it: "layers.0.attention_norm.weight+5".
 std::string bucket_name(std::span<const std::string> members);
+
+// Before the name of a parameter or bucket: the state that holds it in the compute type, with the
+// same layout, and is derived from it.
+inline constexpr std::string_view kLowPrefix = "low.";
 
 }  // namespace weft

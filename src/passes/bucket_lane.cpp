@@ -143,7 +143,7 @@ Lane whole_lane(Node* source, const Node& update) {
 
 const Node* update_of(const Node& param) {
   for (const Node* user : param.result()->users) {
-    if (user->op == &kAdamw && user->operands.at(0) == param.result()) return user;
+    if (is_adamw(*user->op) && user->operands.at(0) == param.result()) return user;
   }
   return nullptr;
 }

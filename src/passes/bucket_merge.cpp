@@ -142,9 +142,8 @@ class Merger {
             lanes[0]->item.name);
       attr = name.substr(0, name.size() - lanes[0]->item.name.size()) + bucket_name(members);
     }
-    Node* place = &op == &kBucket ? first(nodes) : last(nodes);
-    Node* merged =
-        graph_.insert_source(place, op, std::move(attr), std::move(type), options_of(*nodes[0]));
+    Node* merged = graph_.insert_source(first(nodes), op, std::move(attr), std::move(type),
+                                        options_of(*nodes[0]));
     replace(nodes, merged);
   }
 
@@ -161,7 +160,7 @@ class Merger {
       }
     }
     Attrs attrs = nodes[0]->attrs;
-    if (nodes[0]->op == &kAdamw) join_decay(nodes, lanes, operands, attrs);
+    if (is_adamw(*nodes[0]->op)) join_decay(nodes, lanes, operands, attrs);
     Node* merged = graph_.insert(last(nodes), *nodes[0]->op, std::move(operands), std::move(attrs),
                                  options_of(*nodes[0]));
     for (size_t i = 0; i < merged->results.size(); ++i) {
@@ -175,7 +174,6 @@ class Merger {
   // Ranges are of the whole bucket, so a rank has to know where its cut begins.
   void join_decay(const std::vector<Node*>& nodes, const Lanes& lanes,
                   std::vector<Value*>& operands, Attrs& attrs) {
-    constexpr size_t kCoordinate = 7;
     Decay decay;
     for (size_t i = 0; i < nodes.size(); ++i) {
       decay.add(std::get<double>(nodes[i]->attr("decay")),
@@ -184,7 +182,8 @@ class Merger {
     const Signature& signature = nodes[0]->op->parsed();
     attrs.at(signature.attr_index("decay")) = decay.rate;
     attrs.at(signature.attr_index("decayed")) = decay.decayed();
-    if (!decay.decayed().empty() && operands.size() == kCoordinate) {
+    // The coordinate is the last operand, and optional.
+    if (!decay.decayed().empty() && operands.size() + 1 == signature.operands.size()) {
       operands.push_back(coordinate(operands[0]->type));
     }
   }

@@ -11,6 +11,11 @@
 //   %clip, %clip.count2 = clip(%grad_norm, %adam.count; max_norm=1) : f32[], i32[]  # opt
 //   %w.new, %w.new.m2, %w.new.v2 = adamw(%w, %grad.w.sum, %m.w, %v.w, %lr, %clip, %clip.count2) ...
 //   return loss=%loss, grad_norm=%grad_norm
+// With training.keep_low_precision the cast of a parameter becomes a state that the update writes:
+//   %w.bf16 = cast(%w; dtype=bf16, grad="f32") : bf16[8,8]
+// becomes
+//   %low.w = state "low.w" : bf16[8,8]
+//   %w.new, ..., %w.new.low2 = adamw_cast(%w, %grad.w.sum, %m.w, %v.w, ..., %low.w) ...
 // Where bits must not depend on the number of ranks (debug.deterministic = "elastic"), gradients
 // and loss are added up in a binary tree instead, with a state for each level:
 //   %grad.level0.w.sum = accumulate(%grad.level0.w, %d.w, %micro; level=0) : f32[8,8]  # bwd
@@ -21,6 +26,7 @@
 #include "base/error.h"
 #include "config/derived.h"
 #include "graph/builder.h"
+#include "graph/flat.h"
 #include "graph/ops/ops.h"
 #include "passes/pass.h"
 
@@ -143,6 +149,9 @@ class Updater {
     graph_.add_output("grad_norm", norm);
   }
 
+  // Parameters that are kept in the compute type as well.
+  size_t kept() const { return kept_; }
+
  private:
   Value* source(const OpDef& op, const std::string& name, const TensorType& type) {
     const NodeOptions options{.name = name, .path = builder_.path(), .phase = Phase::Optimizer};
@@ -173,14 +182,34 @@ class Updater {
   void adamw(const Trained& trained) {
     const OptimizerConfig& adam = config_.optimizer;
     Value* w = trained.param->result();
+    Value* low = config_.training.keep_low_precision ? keep_cast(trained) : nullptr;
     builder_.set_path(trained.param->path);
     Value* m = source(kState, "m." + trained.name, w->type);
     Value* v = source(kState, "v." + trained.name, w->type);
     const double decay = w->type.shape.size() >= 2 ? adam.weight_decay : 0.0;
+    std::vector<Value*> operands = {w, trained.grad, m, v, lr_, clip_->result(0), clip_->result(1)};
+    if (low != nullptr) operands.push_back(low);
     builder_.add(
-        kAdamw, {w, trained.grad, m, v, lr_, clip_->result(0), clip_->result(1)},
+        low != nullptr ? kAdamwCast : kAdamw, std::move(operands),
         {{"beta1", adam.beta1}, {"beta2", adam.beta2}, {"eps", adam.eps}, {"decay", decay}},
         w->name + ".new");
+  }
+
+  // A state in place of the parameter's cast, for all that read it; nullptr if it is not cast.
+  Value* keep_cast(const Trained& trained) {
+    const std::vector<Node*> users = trained.param->result()->users;
+    const auto found = std::find_if(users.begin(), users.end(), [](const Node* user) {
+      return user->op == &kCast && user->operands[0]->type.dtype != user->result()->type.dtype;
+    });
+    if (found == users.end()) return nullptr;
+    Node* cast = *found;
+    const std::string name = cat(kLowPrefix, trained.name);
+    const NodeOptions options{.name = name, .path = cast->path, .phase = cast->phase};
+    Value* low = graph_.insert_source(cast, kState, name, cast->result()->type, options)->result();
+    graph_.replace_uses(cast->result(), low);
+    graph_.erase(cast);
+    ++kept_;
+    return low;
   }
 
   Graph& graph_;
@@ -188,6 +217,7 @@ class Updater {
   Builder builder_;
   Node* clip_ = nullptr;
   Value* lr_ = nullptr;
+  size_t kept_ = 0;
 };
 
 bool run(Graph& graph, PassContext& context) {
@@ -206,9 +236,11 @@ bool run(Graph& graph, PassContext& context) {
     accumulation.add_gradients(params);
     accumulation.add_loss();
   }
-  Updater(graph, context.config).update(params);
+  Updater updater(graph, context.config);
+  updater.update(params);
   context.note = cat(params.size(), " parameters, ", micro_batches,
                      micro_batches == 1 ? " micro-batch" : " micro-batches");
+  if (updater.kept() > 0) context.note += cat("; ", updater.kept(), " kept as cast");
   return true;
 }
 
@@ -224,7 +256,8 @@ constexpr Pass optimizer{
         "clipping and one AdamW update per parameter. Weight decay is for parameters of rank 2 "
         "and more. With debug.deterministic = \"elastic\" gradients and loss are added up in a "
         "binary tree. Where autodiff seeded the backward with a state, norm and clip take that "
-        "scale out again, and the scale is updated by the norm.",
+        "scale out again, and the scale is updated by the norm. With training.keep_low_precision "
+        "the casts of parameters become states, which their updates write.",
     .needs = kNeeds,
     .gives = kGives,
     .run = run,

@@ -74,15 +74,22 @@ struct Request {
 std::vector<std::string> members_of(const Node& start) {
   const Node* node = &start;
   if (is_gather(*start.op)) {
-    node = start.operands[0]->def;
-    if (node->op == &kAdamw) node = node->operands.at(0)->def;
+    const Value* sent = start.operands[0];
+    node = sent->def;
+    if (node->op == &kState) {
+      // A copy that the update writes.
+      const auto update = std::find_if(sent->users.begin(), sent->users.end(),
+                                       [](const Node* user) { return is_adamw(*user->op); });
+      if (update != sent->users.end()) node = *update;
+    }
+    if (is_adamw(*node->op)) node = node->operands.at(0)->def;
   } else {
     // Forward through what only passes the value on, to the update.
-    while (node != nullptr && node->op != &kAdamw) {
+    while (node != nullptr && !is_adamw(*node->op)) {
       const Node* next = nullptr;
       for (const auto& result : node->results) {
         for (const Node* user : result->users) {
-          if (user->op == &kAdamw || user->op->traits.collective || user->op == &kAccumulate) {
+          if (is_adamw(*user->op) || user->op->traits.collective || user->op == &kAccumulate) {
             next = user;
           }
         }

@@ -3,6 +3,7 @@
 // first use, in the type of the cast that stood there, its gradient reduced into the same cut,
 // inside before across. Without, parameters stay whole and gradients are reduced everywhere. With
 // parallelism.zero_stage = 1 the whole weights persist and are gathered again after the update.
+// Where the update keeps a parameter in the compute type as well, that copy is cut and gathered.
 // Gradients are sent in the type that they have, or in training.mixed_precision_reduce.
 //
 //   %w = param "output.weight" : f32[8,16]
@@ -49,6 +50,7 @@ struct Weight {
   std::string path;            // of the first reader: its collectives belong to that module
   std::vector<Node*> readers;  // in order, the update aside
   Node* update = nullptr;      // nullptr: the graph does not train it
+  Value* low = nullptr;        // the state that is read instead; nullptr: there is none
   Value* grad = nullptr;       // of one micro-batch; nullptr: there is none
   std::vector<Node*> sums;     // where micro-batches are added up, in order; empty: there is one
 };
@@ -85,10 +87,14 @@ class Sharder {
                   .readers = {},
                   .sums = {}};
     for (Node* user : param->result()->users) {
-      if (user->phase == Phase::Optimizer) {
-        weight.update = user;
-      } else if (std::find(weight.readers.begin(), weight.readers.end(), user) ==
-                 weight.readers.end()) {
+      if (user->phase == Phase::Optimizer) weight.update = user;
+    }
+    if (weight.update != nullptr && weight.update->op == &kAdamwCast) {
+      weight.low = weight.update->operands.at(kLowOperand);
+    }
+    for (Node* user : read_value(weight)->users) {
+      if (user->phase != Phase::Optimizer &&
+          std::find(weight.readers.begin(), weight.readers.end(), user) == weight.readers.end()) {
         weight.readers.push_back(user);
       }
     }
@@ -99,12 +105,17 @@ class Sharder {
       if (output.name == "grad." + weight.name) weight.grad = output.value;
     }
     if (weight.update != nullptr) {
-      CHECK(weight.update->op == &kAdamw, print_name(param), " is updated by ",
+      CHECK(is_adamw(*weight.update->op), print_name(param), " is updated by ",
             weight.update->op->name());
       weight.grad = weight.update->operands.at(1);
       weight.sums = take_sums(weight.grad);
     }
     return weight;
+  }
+
+  // What the forward and the backward read.
+  static Value* read_value(const Weight& weight) {
+    return weight.low != nullptr ? weight.low : weight.param->result();
   }
 
   // The nodes that add `value` up over micro-batches; `value` becomes that of one micro-batch.
@@ -223,14 +234,20 @@ class Sharder {
     Value* w = param->result();
     const bool stored = weight.update != nullptr || !mode_.keep_whole;
     Value* shard = stored ? add_bucket(weight) : nullptr;
-    Value* whole = weight.readers.empty() ? nullptr : add_whole(weight, shard);
+    if (weight.low != nullptr) {
+      graph_.set_type(weight.low,
+                      {weight.low->type.dtype, shard->type.shape, shard->type.placement});
+    }
+    Value* sent = weight.low != nullptr ? weight.low : shard;
+    Value* whole = weight.readers.empty() ? nullptr : add_whole(weight, sent);
     if (weight.update != nullptr) {
       Node* update = weight.update;
       graph_.replace_operand(update, 0, shard);
       for (size_t moment : {2, 3}) graph_.set_type(update->operands.at(moment), shard->type);
       graph_.retype(update);
       if (mode_.keep_whole && whole != nullptr) {
-        add_gather(graph_.next(update), {update->result(), whole}, whole->type,
+        Value* updated = update->result(weight.low != nullptr ? kLowResult : 0);
+        add_gather(graph_.next(update), {updated, whole}, whole->type,
                    {.name = whole->name + ".new", .path = weight.path, .phase = update->phase});
       }
     }
@@ -251,11 +268,13 @@ class Sharder {
   }
 
   // The weight that the step reads, in the type that it is read in.
-  Value* add_whole(const Weight& weight, Value* shard) {
-    Value* w = weight.param->result();
+  Value* add_whole(const Weight& weight, Value* sent) {
+    const Value* w = weight.param->result();
+    Value* read = read_value(weight);
     Node* first = weight.readers.front();
     const bool cast = are_equal_casts(weight.readers);
-    const TensorType type{cast ? first->result()->type.dtype : w->type.dtype, w->type.shape, {}};
+    const DType dtype = cast ? first->result()->type.dtype : read->type.dtype;
+    const TensorType type{dtype, w->type.shape, {}};
     const NodeOptions options{
         .name = w->name + ".full", .path = first->path, .phase = first->phase};
     Value* whole = nullptr;
@@ -263,14 +282,14 @@ class Sharder {
       whole = graph_.insert_source(weight.param, kState, "full." + weight.name, type, options)
                   ->result();
     } else {
-      whole = add_gather(first, {shard}, type, options)->result();
+      whole = add_gather(first, {sent}, type, options)->result();
     }
     for (Node* reader : weight.readers) {
       if (cast) {
         graph_.replace_uses(reader->result(), whole);
         graph_.erase(reader);
       } else {
-        use_again(reader, w, whole);
+        use_again(reader, read, whole);
       }
     }
     return whole;

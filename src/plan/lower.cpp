@@ -84,7 +84,9 @@ class Bindings {
       } else if (&op == &kParam) {
         bind(plan_.params, source_name(*node), value, BufferKind::Param, program);
       } else if (&op == &kState) {
-        bind(plan_.states, source_name(*node), value, BufferKind::Optimizer, program);
+        const bool copies = source_name(*node).starts_with(kLowPrefix);
+        bind(plan_.states, source_name(*node), value,
+             copies ? BufferKind::Copy : BufferKind::Optimizer, program);
       } else {
         bind(plan_.inputs, source_name(*node), value, BufferKind::Input, program);
       }
@@ -123,24 +125,32 @@ class Bindings {
     }
   }
 
-  // Shapes of the members, from the gather of the storage or of what overwrites it.
+  // Shapes of the members, from the gather of the storage, of what is written along with it, or of
+  // what is written over them.
   static std::vector<Shape> gathered_shapes(const Value& flat) {
     std::vector<Shape> shapes;
-    for (const Node* user : flat.users) {
-      if (is_all_gather(*user)) {
+    for (const Value* held : written_with(flat)) {
+      for (const Node* user : held->users) {
+        if (!is_all_gather(*user)) continue;
         for (const auto& result : user->results) shapes.push_back(result->type.shape);
         return shapes;
       }
     }
+    return shapes;
+  }
+
+  // The value, all that its update overwrites, and what that gives.
+  static std::vector<const Value*> written_with(const Value& flat) {
+    std::vector<const Value*> values = {&flat};
     for (const Node* user : flat.users) {
       const std::vector<int> overwritten = overwritten_operands(user->call());
-      for (size_t i = 0; i < overwritten.size() && shapes.empty(); ++i) {
-        const bool is_it =
-            overwritten[i] >= 0 && user->operands.at(static_cast<size_t>(overwritten[i])) == &flat;
-        if (is_it) shapes = gathered_shapes(*user->result(i));
+      for (size_t i = 0; i < overwritten.size(); ++i) {
+        if (overwritten[i] < 0) continue;
+        values.push_back(user->operands.at(static_cast<size_t>(overwritten[i])));
+        values.push_back(user->result(i));
       }
     }
-    return shapes;
+    return values;
   }
 
   // Binds a name to its value's home; the buffer is that of the name in another program, that of

@@ -7,6 +7,8 @@ std::string_view buffer_kind_name(BufferKind kind) {
   switch (kind) {
     case BufferKind::Param:
       return "param";
+    case BufferKind::Copy:
+      return "copy";
     case BufferKind::Gradient:
       return "gradient";
     case BufferKind::Optimizer:

@@ -17,6 +17,7 @@ namespace weft {
 
 enum class BufferKind {
   Param,
+  Copy,  // of parameters, in the compute type
   Gradient,
   Optimizer,
   Activation,
@@ -25,7 +26,7 @@ enum class BufferKind {
   Output,
   Workspace
 };
-inline constexpr int kBufferKinds = 8;
+inline constexpr int kBufferKinds = 9;
 std::string_view buffer_kind_name(BufferKind kind);  // "param", "gradient", ...
 
 enum class ProgramKind { Micro, Last, Eval };

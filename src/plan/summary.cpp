@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/text.h"
+#include "graph/flat.h"
 #include "plan/comm_volume.h"
 #include "plan/timing.h"
 
@@ -115,6 +117,32 @@ std::string time_line(const Plan& plan, ProgramKind program) {
     text += cat("  ", list[i].first, " ", percent(list[i].second, time.seconds));
   }
   return text + "\n";
+}
+
+// What the weights are read as where that is not what the update works on: kept from step to step,
+// or cast for every use.
+std::string weights_line(const Plan& plan) {
+  int64_t kept = 0;
+  std::string_view dtype;
+  for (const Binding& state : plan.states) {
+    if (!state.name.starts_with(kLowPrefix)) continue;
+    kept += tensor_bytes(state.tensor);
+    dtype = dtype_name(state.tensor.dtype);
+  }
+  if (kept > 0) {
+    return cat(padded("weights"), "kept in ", dtype, " too, ",
+               human_bytes(static_cast<double>(kept)), ", written by the update\n");
+  }
+  std::set<int64_t> params;
+  for (const Binding& param : plan.params) params.insert(param.tensor.buffer);
+  for (const Step& step : plan.program(ProgramKind::Last)) {
+    if (step.op != "cast" && step.op != "all_gather") continue;
+    const TensorRef& from = step.operands.at(0);
+    const DType to = step.results.at(0).dtype;
+    if (!params.contains(from.buffer) || dtype_bytes(to) >= dtype_bytes(from.dtype)) continue;
+    return cat(padded("weights"), "cast to ", dtype_name(to), " for every use\n");
+  }
+  return "";
 }
 
 // Buckets of one size and place in the model share a line.
@@ -240,7 +268,7 @@ std::string summarize(const Plan& plan) {
                 " bytes)  gathered weights, once per host for ", space.axis, "=",
                 plan.mesh.axis_size(space.axis), "\n");
   }
-  text += bucket_lines(plan);
+  text += weights_line(plan) + bucket_lines(plan);
   Peak highest;
   ProgramKind highest_program = ProgramKind::Last;
   for (int i = 0; i < kPrograms; ++i) {

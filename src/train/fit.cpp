@@ -28,6 +28,11 @@ std::vector<Candidate> candidates(Config config, int64_t ranks) {
   config.compile.dump_folder.clear();
   config.compile.dump_passes.clear();
   std::vector<Candidate> list;
+  if (config.training.keep_low_precision) {
+    config.training.keep_low_precision = false;
+    list.push_back({"--training.keep_low_precision=false", config, ranks});
+    config.training.keep_low_precision = true;
+  }
   if (config.activation_checkpoint.mode != RecomputeMode::Full) {
     list.push_back({"--activation_checkpoint.mode=full", recompute_all(config), ranks});
   }

@@ -16,6 +16,12 @@ namespace {
 
 constexpr int64_t kFloat = sizeof(float);
 
+const Binding* find_state(const Plan& plan, const std::string& name) {
+  const auto found = std::find_if(plan.states.begin(), plan.states.end(),
+                                  [&](const Binding& state) { return state.name == name; });
+  return found == plan.states.end() ? nullptr : &*found;
+}
+
 std::vector<Shape> shapes_of(const Binding& binding) {
   std::vector<Shape> shapes;
   for (const FlatMember& member : binding.members) shapes.push_back(member.shape);
@@ -29,22 +35,20 @@ ParamStore::ParamStore(const Compiled& compiled, Executor& executor, Device& dev
     : compiled_(compiled), executor_(executor), device_(device), comm_(comm) {
   std::map<std::string, Location> by_name;
   for (const Binding& binding : compiled.plan.params) {
+    const Binding* low = find_state(compiled.plan, cat(kLowPrefix, binding.name));
     if (binding.axis.empty()) {
-      by_name[binding.name] = {&binding, 0, 0};
+      by_name[binding.name] = {&binding, low, 0, 0};
       continue;
     }
     const std::vector<int64_t> offsets = flat_offsets(shapes_of(binding));
     for (size_t i = 0; i < binding.members.size(); ++i) {
-      by_name[binding.members[i].name] = {&binding, i, offsets[i]};
+      by_name[binding.members[i].name] = {&binding, low, i, offsets[i]};
     }
   }
   for (const ParamInfo& param : compiled.params) {
     CHECK(by_name.contains(param.name), "the plan has no parameter ", param.name);
     locations_.push_back(by_name.at(param.name));
-    const auto copy =
-        std::find_if(compiled.plan.states.begin(), compiled.plan.states.end(),
-                     [&](const Binding& state) { return state.name == "full." + param.name; });
-    copies_.push_back(copy == compiled.plan.states.end() ? nullptr : &*copy);
+    copies_.push_back(find_state(compiled.plan, "full." + param.name));
   }
 }
 
@@ -71,24 +75,23 @@ void ParamStore::initialize(uint64_t seed) {
     if (part.elements == 0) continue;
     values.resize(static_cast<size_t>(part.elements));
     init_param(param, seed, part.from, values);
-    executor_.write_part(locations_[i].binding->name, part.at * kFloat, values.data(),
-                         part.elements * kFloat);
+    write_own(locations_[i], part, values);
   }
   for (size_t i = 0; i < copies_.size(); ++i) {
     if (copies_[i] == nullptr) continue;
     values.resize(static_cast<size_t>(count(compiled_.params[i].shape)));
     init_param(compiled_.params[i], seed, 0, values);
-    write_copy(*copies_[i], values);
+    write_rounded(*copies_[i], 0, values);
   }
 }
 
 void ParamStore::write(size_t param, std::span<const float> values) {
   const Location& location = locations_.at(param);
-  if (copies_.at(param) != nullptr) write_copy(*copies_[param], values);
+  if (copies_.at(param) != nullptr) write_rounded(*copies_[param], 0, values);
   const Part part = own_part(location, static_cast<int64_t>(values.size()));
   if (part.elements == 0) return;
-  executor_.write_part(location.binding->name, part.at * kFloat, values.data() + part.from,
-                       part.elements * kFloat);
+  write_own(location, part,
+            values.subspan(static_cast<size_t>(part.from), static_cast<size_t>(part.elements)));
 }
 
 void ParamStore::read(size_t param, std::span<float> values) {
@@ -105,17 +108,30 @@ void ParamStore::read(size_t param, std::span<float> values) {
   stream->synchronize();
 }
 
-void ParamStore::write_copy(const Binding& copy, std::span<const float> values) {
-  if (copy.tensor.dtype == DType::F32) {
-    executor_.write(copy.name, values.data(), static_cast<int64_t>(values.size_bytes()));
+// Writes this rank's part of a parameter, and its copy where there is one.
+void ParamStore::write_own(const Location& location, const Part& part,
+                           std::span<const float> values) {
+  write_rounded(*location.binding, part.at, values);
+  if (location.low != nullptr) write_rounded(*location.low, part.at, values);
+}
+
+// Writes elements from `first` on, in the type of the binding, as a cast would round them.
+void ParamStore::write_rounded(const Binding& binding, int64_t first,
+                               std::span<const float> values) {
+  const DType dtype = binding.tensor.dtype;
+  const int64_t at = first * dtype_bytes(dtype);
+  if (dtype == DType::F32) {
+    executor_.write_part(binding.name, at, values.data(),
+                         static_cast<int64_t>(values.size_bytes()));
     return;
   }
-  const bool bf16 = copy.tensor.dtype == DType::BF16;
-  CHECK(bf16 || copy.tensor.dtype == DType::F16, copy.name, " is ", dtype_name(copy.tensor.dtype));
+  const bool bf16 = dtype == DType::BF16;
+  CHECK(bf16 || dtype == DType::F16, binding.name, " is ", dtype_name(dtype));
   std::vector<uint16_t> rounded;
   rounded.reserve(values.size());
   for (float value : values) rounded.push_back(bf16 ? bf16_from_f32(value) : f16_from_f32(value));
-  executor_.write(copy.name, rounded.data(), static_cast<int64_t>(rounded.size() * 2));
+  executor_.write_part(binding.name, at, rounded.data(),
+                       static_cast<int64_t>(rounded.size() * sizeof(uint16_t)));
 }
 
 void ParamStore::gather(const Binding& binding) {

@@ -21,7 +21,8 @@ class ParamStore {
   ParamStore(const ParamStore&) = delete;
   ParamStore& operator=(const ParamStore&) = delete;
 
-  // Sets this rank's part of every parameter to its initial values; makes nothing else.
+  // Sets this rank's part of every parameter to its initial values; makes nothing else. Copies in
+  // the compute type follow whatever is written.
   void initialize(uint64_t seed);
   // Takes this rank's part of whole values.
   void write(size_t param, std::span<const float> values);
@@ -32,6 +33,7 @@ class ParamStore {
   // Where a parameter lies: in which binding and, if flat, from which element of the whole flat on.
   struct Location {
     const Binding* binding = nullptr;
+    const Binding* low = nullptr;  // the same in the compute type, where the plan keeps that
     size_t member = 0;
     int64_t first = 0;
   };
@@ -43,7 +45,8 @@ class ParamStore {
   };
 
   Part own_part(const Location& location, int64_t elements) const;
-  void write_copy(const Binding& copy, std::span<const float> values);
+  void write_own(const Location& location, const Part& part, std::span<const float> values);
+  void write_rounded(const Binding& binding, int64_t first, std::span<const float> values);
   void gather(const Binding& binding);
   void release_gathered();
 

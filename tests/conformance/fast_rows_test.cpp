@@ -94,6 +94,9 @@ constexpr FastCase kCases[] = {
     {"adamw",
      "w: f32[33,1032], g: f32[33,1032], m: f32[33,1032], v: f32[33,1032], lr: f32[], coefficient: f32[], count: i32[]; decay=0.1 | "
      "w: f32[4096], g: bf16[4096], m: f32[4096], v: f32[4096], lr: f32[], coefficient: f32[], count: i32[]; decay=0.1, decayed=[0,1024,3072,4096]"},
+    {"adamw_cast",
+     "w: f32[33,1032], g: f32[33,1032], m: f32[33,1032], v: f32[33,1032], lr: f32[], coefficient: f32[], count: i32[], low: bf16[33,1032]; decay=0.1 | "
+     "w: f32[4096], g: bf16[4096], m: f32[4096], v: f32[4096], lr: f32[], coefficient: f32[], count: i32[], low: f16[4096]; decay=0.1, decayed=[0,1024,3072,4096]"},
 };
 // clang-format on
 

@@ -55,6 +55,7 @@ constexpr LargeCase kCases[] = {
      "dloss: f32[], logits: bf16[5,1100], targets: i32[5], lse: f32[5], count: f32[]"},
     {"square_sum", "g: f32[40000], g: f32[3,1025], g: bf16[20001]"},
     {"adamw", "w: f32[33,1029], g: f32[33,1029], m: f32[33,1029], v: f32[33,1029], lr: f32[], coefficient: f32[], count: i32[]; decay=0.1"},
+    {"adamw_cast", "w: f32[33,1029], g: f32[33,1029], m: f32[33,1029], v: f32[33,1029], lr: f32[], coefficient: f32[], count: i32[], low: bf16[33,1029]; decay=0.1"},
 };
 // clang-format on
 

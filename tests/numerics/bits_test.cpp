@@ -142,6 +142,31 @@ TEST(LossChunks, SaveTheMemoryOfTheLogits) {
   EXPECT_LT(short_run(cut, 1).arena_bytes, short_run(large, 1).arena_bytes - logits / 2);
 }
 
+// Weights kept in the compute type are what casting them again would give.
+TEST(KeptLowPrecision, HasTheBitsOfCasting) {
+  for (const Setting& setting : settings()) {
+    const bool low = std::any_of(setting.overrides.begin(), setting.overrides.end(),
+                                 [](const std::string& option) {
+                                   return option.starts_with("--training.mixed_precision_param=");
+                                 });
+    if (!low) continue;
+    SCOPED_TRACE(setting.name);
+    const Overrides variants[] = {{},
+                                  {"--compile.disable_passes=fuse"},
+                                  {"--activation_checkpoint.mode=full"},
+                                  {"--device.threads=1", "--training.global_batch_size=8"}};
+    for (Overrides variant : variants) {
+      const ShortRun expected = run(setting, variant);
+      variant.emplace_back("--training.keep_low_precision=true");
+      SCOPED_TRACE(variant.front());
+      EXPECT_EQ(run(setting, variant), expected);
+    }
+    const ShortRun reference = run(setting, {"--device.backend=reference"});
+    EXPECT_EQ(run(setting, {"--device.backend=reference", "--training.keep_low_precision=true"}),
+              reference);
+  }
+}
+
 // bf16 rounds weights and activations to 8 bits of mantissa: losses agree to about one per cent.
 TEST(MixedPrecision, FollowsFloat32) {
   ShortRun f32 = short_run({"--training.seq_len=16"}, 5);

@@ -126,14 +126,17 @@ std::vector<Outcome> run_two(const Overrides& overrides, int64_t first) {
   return outcomes;
 }
 
-class Overflow : public testing::TestWithParam<std::string> {};
+// The mode, and whether weights are kept in float16.
+class Overflow : public testing::TestWithParam<std::tuple<std::string, bool>> {};
 
 TEST_P(Overflow, OnOneRankIsSkippedByAll) {
-  const Overrides options = with(with(kTiny, kFloat16), mode(GetParam(), 2));
+  const auto& [name, keep] = GetParam();
+  const Overrides options = with(with(kTiny, kFloat16), mode(name, 2));
   // 2^34 overflows, 2^10 does not.
   const std::vector<Outcome> found =
       run_two(with(options, {"--grad_scaler.init_scale=17179869184",
-                             "--grad_scaler.backoff_factor=5.9604644775390625e-08"}),
+                             "--grad_scaler.backoff_factor=5.9604644775390625e-08",
+                             cat("--training.keep_low_precision=", keep ? "true" : "false")}),
               0);
   // The same without the step that overflows.
   const std::vector<Outcome> expected =
@@ -152,8 +155,12 @@ TEST_P(Overflow, OnOneRankIsSkippedByAll) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, Overflow, testing::Values("ddp", "zero1", "fsdp"),
-                         [](const auto& test) { return test.param; });
+INSTANTIATE_TEST_SUITE_P(Modes, Overflow,
+                         testing::Combine(testing::Values("ddp", "zero1", "fsdp"), testing::Bool()),
+                         [](const auto& test) {
+                           return std::get<0>(test.param) +
+                                  (std::get<1>(test.param) ? "_kept" : "");
+                         });
 
 }  // namespace
 }  // namespace weft

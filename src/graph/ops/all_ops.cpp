@@ -44,6 +44,7 @@ constexpr const OpDef* kOps[] = {
     &kClip,
     &kUpdateScale,
     &kAdamw,
+    &kAdamwCast,
     &kGeluGradSum,
     &kMatmulAdd,
     &kMatmulAccumulate,

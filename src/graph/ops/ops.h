@@ -28,7 +28,16 @@ extern const OpDef kGeluGradSum, kMatmulAdd, kMatmulAccumulate, kEmbeddingGradAd
 // ops/training.cpp: embedding, loss, gradient norm, update.
 extern const OpDef kEmbedding, kEmbeddingGrad, kAddPositions, kAddPositionsGrad, kCrossEntropy,
     kCrossEntropyGrad, kCrossEntropyBoth, kAccumulate, kSquareSum, kNorm, kClip, kUpdateScale,
-    kAdamw;
+    kAdamw, kAdamwCast;
+
+// Whether the op updates a parameter: adamw, or adamw_cast.
+inline bool is_adamw(const OpDef& op) {
+  return &op == &kAdamw || &op == &kAdamwCast;
+}
+
+// Where adamw_cast has the copy that it writes along: operand and result.
+inline constexpr size_t kLowOperand = 7;
+inline constexpr size_t kLowResult = 3;
 
 // ops/collective.cpp
 extern const OpDef kAllGather, kReduceScatter, kAllReduce, kAllGatherStart, kReduceScatterStart,

@@ -92,7 +92,16 @@ std::vector<TensorType> infer_adamw(const Call& call) {
   require_type(call, 4, DType::F32, {});
   require_type(call, 5, DType::F32, {});
   require_type(call, 6, DType::I32, {});
-  if (call.operands.size() > 7) require_type(call, 7, DType::I32, {});
+  std::vector<TensorType> results = {w, w, w};
+  size_t coordinate = kLowOperand;
+  if (call.op == &kAdamwCast) {
+    const TensorType& low = call.type(kLowOperand);
+    call.require((low.dtype == DType::BF16 || low.dtype == DType::F16) && low.shape == w.shape,
+                 "low is ", to_string(low), ", expected bf16 or f16 ", to_string(w.shape));
+    results.push_back(low);
+    ++coordinate;
+  }
+  if (call.operands.size() > coordinate) require_type(call, coordinate, DType::I32, {});
   const std::vector<int64_t>& decayed = call.ints_attr("decayed");
   bool in_order = decayed.size() % 2 == 0;
   int64_t last = -1;
@@ -102,7 +111,7 @@ std::vector<TensorType> infer_adamw(const Call& call) {
   }
   call.require(in_order, "decayed is ", to_string(decayed),
                ", expected pairs begin,end of rising multiples of ", kFlatBlock);
-  return {w, w, w};
+  return results;
 }
 
 }  // namespace
@@ -384,6 +393,37 @@ constinit const OpDef kAdamw{
         "decayed=[0,1024,3072,4096] | w: f32[3072], g: bf16[3072], m: f32[3072], v: f32[3072], "
         "lr: f32[], coefficient: f32[], count: i32[], coordinate: i32[]; decay=0.1, "
         "decayed=[1024,2048,4096,5120]",
+};
+
+constinit const OpDef kAdamwCast{
+    .signature =
+        "adamw_cast(w, g, m, v, lr, coefficient, count, low, coordinate?; beta1 = 0.9, "
+        "beta2 = 0.95, eps = 1e-8, decay = 0.0, decayed = []) -> w2, m2, v2, low2",
+    .doc =
+        "adamw that also writes w2 over low, rounded as cast does; coefficient 0 leaves low as it "
+        "is too.",
+    .traits = {.effect = true, .differentiable = false},
+    .overwrites = "w2<-w m2<-m v2<-v low2<-low",
+    .infer = infer_adamw,
+    // The old copy is not read.
+    .cost =
+        [](const Call& call) {
+          Cost cost = per_element(call, 15);
+          cost.bytes = -static_cast<double>(call.type(kLowOperand).bytes());
+          for (const auto* types : {&call.operands, &call.results}) {
+            for (const TensorType& type : *types) cost.bytes += static_cast<double>(type.bytes());
+          }
+          return cost;
+        },
+    .sharding = "..., ..., ..., ..., , , , ..., -> ..., ..., ..., ...",
+    .samples =
+        "w: f32[3,7], g: f32[3,7], m: f32[3,7], v: f32[3,7], lr: f32[], coefficient: f32[], "
+        "count: i32[], low: bf16[3,7]; decay=0.1 | w: f32[1029], g: bf16[1029], m: f32[1029], "
+        "v: f32[1029], lr: f32[], coefficient: f32[], count: i32[], low: bf16[1029]; beta2=0.99, "
+        "eps=1e-6 | w: f32[41,1031], g: f32[41,1031], m: f32[41,1031], v: f32[41,1031], lr: f32[], "
+        "coefficient: f32[], count: i32[], low: bf16[41,1031]; decay=0.1 | w: f32[3072], "
+        "g: bf16[3072], m: f32[3072], v: f32[3072], lr: f32[], coefficient: f32[], count: i32[], "
+        "low: bf16[3072], coordinate: i32[]; decay=0.1, decayed=[1024,2048,4096,5120]",
 };
 
 }  // namespace weft

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "base/exact_sum.h"
@@ -182,11 +183,14 @@ bool decays(const std::vector<int64_t>& ranges, int64_t element) {
 void launch_adamw(const Launch& launch) {
   const Tensor& g = launch.operands.at(1);
   const int64_t total = g.elements();
-  for (size_t i = 0; i < 3; ++i) {
-    // Results are written over w, m and v; elsewhere only when the launch is made by hand.
-    const Tensor& from = launch.operands.at(i == 0 ? 0 : i + 1);
-    float* to = launch.results.at(i).as<float>();
-    if (from.data != to) std::copy(from.as<float>(), from.as<float>() + total, to);
+  const bool keeps_low = launch.results.size() > 3;  // adamw_cast
+  constexpr size_t kOverwritten[] = {0, 2, 3, 7};    // w, m, v and low
+  for (size_t i = 0; i < launch.results.size(); ++i) {
+    // Elsewhere only when the launch is made by hand.
+    const Tensor& from = launch.operands.at(kOverwritten[i]);
+    const Tensor& to = launch.results[i];
+    const auto bytes = static_cast<size_t>(total * dtype_bytes(to.dtype));
+    if (from.data != to.data) std::memcpy(to.data, from.data, bytes);
   }
   const Update update = update_of(launch);
   if (update.coefficient == 0) return;
@@ -196,12 +200,13 @@ void launch_adamw(const Launch& launch) {
   Update without_decay = update;
   without_decay.keep = 1;
   const std::vector<int64_t>& ranges = launch.call->ints_attr("decayed");
-  const int64_t first = launch.operands.size() > 7
-                            ? scalar_i32(launch.operands[7]) * launch.operands[0].elements()
-                            : 0;
+  const size_t coordinate = keeps_low ? 8 : 7;
+  const int64_t first =
+      launch.operands.size() > coordinate ? scalar_i32(launch.operands[coordinate]) * total : 0;
   for_blocks(team(launch), total, [&](int64_t offset, int64_t n, float* scratch) {
     const Update& own = decays(ranges, first + offset) ? update : without_decay;
     adamw_block(own, load(g, offset, n, scratch), n, w + offset, m + offset, v + offset);
+    if (keeps_low) store(launch.results[3], offset, n, w + offset);
   });
 }
 
@@ -215,6 +220,7 @@ std::span<const Kernel> cpu_optimizer_kernels() {
       {"clip", "scalar", supports_cpu_dtypes, nullptr, launch_clip},
       {"update_scale", "scalar", supports_cpu_dtypes, nullptr, launch_update_scale},
       {"adamw", "blocks", supports_cpu_dtypes, nullptr, launch_adamw},
+      {"adamw_cast", "blocks", supports_cpu_dtypes, nullptr, launch_adamw},
   };
   return rows;
 }

@@ -353,6 +353,8 @@ constexpr Row kRows[] = {
     {"update_scale", "plain_update_scale", any_call},
     {"adamw", "vector_adamw", vector_elements, adamw_workspace},
     {"adamw", "plain_adamw", any_call, adamw_workspace},
+    {"adamw_cast", "vector_adamw_cast", vector_elements, adamw_workspace},
+    {"adamw_cast", "plain_adamw_cast", any_call, adamw_workspace},
 };
 
 }  // namespace

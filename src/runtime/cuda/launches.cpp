@@ -94,6 +94,8 @@ constexpr NamedLaunch kLaunches[] = {
     {"plain_update_scale", launch_update_scale},
     {"vector_adamw", launch_vector_adamw},
     {"plain_adamw", launch_adamw},
+    {"vector_adamw_cast", launch_vector_adamw},
+    {"plain_adamw_cast", launch_adamw},
 };
 
 }  // namespace

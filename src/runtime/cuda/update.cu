@@ -78,6 +78,7 @@ struct Moments {
 struct AdamwArgs {
   Moments updated;  // in place
   Elements g;
+  Elements low;  // the weights rounded, where they are kept
   const float* lr = nullptr;
   const float* coefficient = nullptr;
   const int32_t* updates = nullptr;
@@ -155,6 +156,21 @@ __global__ void adamw(AdamwArgs args) {
   const int64_t i = first + threadIdx.x;
   if (i >= args.n || by.coefficient == 0) return;
   update(args, by, args.g.get(i), args.updated.w[i], args.updated.m[i], args.updated.v[i]);
+  if (args.low.data != nullptr) args.low.put(i, args.updated.w[i]);
+}
+
+// Rounds four neighbours into one store.
+__device__ void put_four(const Elements& to, int64_t i, float4 value) {
+  const auto pair = [&](float low, float high) {
+    if (to.dtype == DType::BF16) {
+      const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+      return *reinterpret_cast<const uint32_t*>(&both);
+    }
+    const __half2 both = __floats2half2_rn(low, high);
+    return *reinterpret_cast<const uint32_t*>(&both);
+  };
+  *reinterpret_cast<uint2*>(static_cast<uint16_t*>(to.data) + i) =
+      make_uint2(pair(value.x, value.y), pair(value.z, value.w));
 }
 
 // Four elements a thread.
@@ -182,6 +198,7 @@ __global__ void vector_adamw(AdamwArgs args) {
   *w_at = w;
   *m_at = m;
   *v_at = v;
+  if (args.low.data != nullptr) put_four(args.low, i, w);
 }
 
 Moments moments(const Tensor& w, const Tensor& m, const Tensor& v) {
@@ -227,7 +244,12 @@ AdamwArgs adamw_args(const Launch& launch) {
   launch_store_ranges(launch, ranges);
   args.ranges = static_cast<const int64_t*>(launch.workspace);
   args.bounds = static_cast<int64_t>(ranges.size());
-  if (launch.operands.size() > 7) args.coordinate = launch.operands[7].as<int32_t>();
+  const bool keeps_low = launch.results.size() > 3;  // adamw_cast
+  if (keeps_low) args.low = elements(launch.results[3]);
+  const size_t coordinate = keeps_low ? 8 : 7;
+  if (launch.operands.size() > coordinate) {
+    args.coordinate = launch.operands[coordinate].as<int32_t>();
+  }
   return args;
 }
 

@@ -71,6 +71,7 @@ constexpr Kernel kKernels[] = {
     row("clip", "reference_clip", reference::clip),
     row("update_scale", "reference_update_scale", reference::update_scale),
     row("adamw", "reference_adamw", reference::adamw),
+    row("adamw_cast", "reference_adamw_cast", reference::adamw),
 };
 
 }  // namespace

@@ -114,9 +114,12 @@ void adamw(const Launch& launch) {
   const Call& call = *launch.call;
   const double beta1 = call.double_attr("beta1");
   const double beta2 = call.double_attr("beta2");
-  const int64_t first = launch.operands.size() > 7
-                            ? read_ints(launch.operands[7])[0] * launch.operands[0].elements()
-                            : 0;
+  const bool keeps_low = launch.results.size() > 3;  // adamw_cast
+  const size_t coordinate = keeps_low ? 8 : 7;
+  const int64_t first =
+      launch.operands.size() > coordinate
+          ? read_ints(launch.operands[coordinate])[0] * launch.operands[0].elements()
+          : 0;
   const double correction1 = 1.0 - std::pow(beta1, count);
   const double correction2 = 1.0 - std::pow(beta2, count);
   for (size_t i = 0; i < w.size() && coefficient != 0; ++i) {
@@ -132,6 +135,11 @@ void adamw(const Launch& launch) {
   write(launch.results[0], w);
   write(launch.results[1], m);
   write(launch.results[2], v);
+  // Rounded from what the master weights are rounded to, as a cast would.
+  if (keeps_low) {
+    const Tensor& from = coefficient != 0 ? launch.results[0] : launch.operands[7];
+    write(launch.results[3], read(from));
+  }
 }
 
 }  // namespace weft::reference

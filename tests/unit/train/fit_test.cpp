@@ -35,6 +35,17 @@ TEST(Fit, NamesTheFirstThatFits) {
   EXPECT_EQ(alternative(full)->change, "--ranks 2");
 }
 
+TEST(Fit, DropsTheCopiesOfWeightsFirst) {
+  const TempFolder folder;
+  const std::vector<std::string> bf16 = {"--training.mixed_precision_param=bfloat16"};
+  std::vector<std::string> kept = bf16;
+  kept.emplace_back("--training.keep_low_precision=true");
+  const auto found = alternative(on_device(folder, int64_t{1} << 40, kept));
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->change, "--training.keep_low_precision=false");
+  EXPECT_EQ(found->rank_bytes, rank_bytes(compile(on_device(folder, int64_t{1} << 40, bf16)).plan));
+}
+
 TEST(Fit, NamesTheSmallestWhenNoneFits) {
   const TempFolder folder;
   const auto found = alternative(on_device(folder, 1, {}));
