@@ -27,7 +27,7 @@ std::string sharding_of_added_product(const Call& call) {
 
 std::string sharding_of_added_table(const Call& call) {
   const std::string places = whole_dims(call, call.type(1).shape.size());
-  return cat("vc, ", places, ", ", places, "c -> vc");
+  return cat("Rc, ", places, ", ", places, "c -> Rc");
 }
 
 }  // namespace
