@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Training on ranks with a GPU each, on a machine that may have only one: 2 and 4 ranks share it
 # (device.share_gpu). Runs that must have the same bits are compared to the last digit: bucketings,
-# overlap, recompute, CUDA graphs, and all modes of sharding with ordered sums. gpu_test.sh calls it
-# with the built binary.
+# overlap, recompute, CUDA graphs, weights kept in the compute type, and all modes of sharding with
+# ordered sums. gpu_test.sh calls it with the built binary.
 set -uo pipefail
 weft=$1
 folder=$(mktemp -d)
@@ -40,6 +40,7 @@ same() {
 }
 
 ordered=--comm.reduction=ordered
+keep=--training.keep_low_precision=true
 replicate=--parallelism.data_parallel_replicate_degree
 first=fsdp2
 run fsdp2 2 $ordered
@@ -52,17 +53,22 @@ same recompute2 2 $ordered --activation_checkpoint.mode=full
 same zero2 2 $ordered --parallelism.fsdp_reshard_after_forward=never
 same zero1 2 $ordered --parallelism.zero_stage=1
 same ddp2 2 $ordered $replicate=2
+same kept2 2 $ordered $keep
+same kept_zero1 2 $ordered $keep --parallelism.zero_stage=1
+same kept_ddp2 2 $ordered $keep $replicate=2
 
 first=fsdp4
 run fsdp4 4 $ordered
 same ddp4 4 $ordered $replicate=4
 same hsdp4 4 $ordered $replicate=2
+same kept_hsdp4 4 $ordered $keep $replicate=2
 
 batches=--training.global_batch_size=8
 first=accumulate2
 run accumulate2 2 $ordered $batches
 same accumulate_ddp2 2 $ordered $batches $replicate=2
 same accumulate_no_graph2 2 $ordered $batches --device.cuda_graph=false
+same accumulate_kept2 2 $ordered $batches $keep
 first=once2
 run once2 2 $ordered $batches --training.reduce_every_micro_batch=false
 same zero1_once2 2 $ordered $batches --parallelism.zero_stage=1
@@ -71,6 +77,7 @@ half=--training.mixed_precision_param=float16
 first=half2
 run half2 2 $ordered $half
 same half_ddp2 2 $ordered $half $replicate=2
+same half_kept2 2 $ordered $half $keep
 run sent_half2 2 --training.mixed_precision_reduce=bfloat16
 
 # The library's own order: the same twice, with and without graphs, and close to the ordered sums.

@@ -25,21 +25,24 @@ for trace in tests/numerics/gpt2 tests/numerics/llama3; do
     --loss-tolerance 1e-2 --gradient-tolerance 3e-2 --weight-tolerance 1
 done
 
-# 200 steps twice and without CUDA graphs: the same metrics to the last digit.
+# 200 steps twice, without CUDA graphs and with weights kept in bf16: the same metrics to the last
+# digit.
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 run() {
   "$build/weft" train configs/gpt2_tiny.toml --device.backend=cuda --training.steps=200 \
     --model.dim=256 --training.seq_len=64 --training.mixed_precision_param=bfloat16 --checkpoint.enable=false \
     --metrics.log_freq=1 --job.dump_folder="$folder/$1" "${@:2}" > "$folder/$1.log" 2>&1
-  sed -E 's/"(tokens_per_second|mfu|eta_seconds|time|seconds)":[^,}]*//g' "$folder/$1/metrics.jsonl" \
+  sed -E 's/"(tokens_per_second|mfu|eta_seconds|time|seconds|memory_bytes)":[^,}]*//g' "$folder/$1/metrics.jsonl" \
     > "$folder/$1.txt"
 }
 check run first
 check run second
 check run without_graph --device.cuda_graph=false
+check run kept --training.keep_low_precision=true
 check cmp "$folder/first.txt" "$folder/second.txt"
 check cmp "$folder/first.txt" "$folder/without_graph.txt"
+check cmp "$folder/first.txt" "$folder/kept.txt"
 
 # Two and four ranks on the one GPU.
 check scripts/gpu_ranks.sh "$build/weft"
