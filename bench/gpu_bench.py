@@ -15,20 +15,22 @@ import threading
 HERE = os.path.dirname(os.path.abspath(__file__))
 GIB = 1 << 30
 
+KEPT = ["--training.keep_low_precision=true"]  # bf16 weights, written by AdamW
+
 # Bars are ratios to the peer: at least this speed, at most this memory.
 WORKLOADS = {
     "gpt2-64": dict(config="gpt2_124m.toml", batch=64, length=1024, steps=60, speed=1.05,
                     memory=0.70, modes="whole,block",
-                    overrides=["--training.loss_chunks=8", "--activation_checkpoint.mode=memory_budget",
+                    overrides=[*KEPT, "--training.loss_chunks=8", "--activation_checkpoint.mode=memory_budget",
                                "--activation_checkpoint.memory_budget=0.92"]),
     "gpt2-32": dict(config="gpt2_124m.toml", batch=32, length=1024, steps=60, speed=1.05,
                     memory=0.75, modes="whole,block",
-                    overrides=["--training.loss_chunks=8", "--activation_checkpoint.mode=memory_budget",
+                    overrides=[*KEPT, "--training.loss_chunks=8", "--activation_checkpoint.mode=memory_budget",
                                "--activation_checkpoint.memory_budget=0.96"]),
     "llama-1b": dict(config="llama_1b.toml", batch=2, length=8192, steps=25, speed=1.05,
                      memory=0.80, modes="whole,block",
-                     overrides=["--training.loss_chunks=8", "--activation_checkpoint.mode=memory_budget",
-                                "--activation_checkpoint.memory_budget=0.75"]),
+                     overrides=[*KEPT, "--training.loss_chunks=8", "--activation_checkpoint.mode=memory_budget",
+                                "--activation_checkpoint.memory_budget=0.7"]),
     "llama-3b": dict(config="llama_3b.toml", batch=1, length=8192, steps=15, speed=1.05,
                      memory=1.0, modes="block",
                      overrides=["--training.loss_chunks=8", "--activation_checkpoint.mode=full"]),
@@ -111,6 +113,13 @@ def predict(weft, w, spec):
             arena + context)
 
 
+def traffic(weft, w):
+    """Bytes that the kernels of a step read and write, from `weft plan`."""
+    done = subprocess.run([weft, "plan", *arguments_of(w)], capture_output=True, text=True, check=True)
+    amount, unit = re.search(r"memory traffic ([0-9.]+) (GiB|TiB)", done.stdout).groups()
+    return float(amount) * {"GiB": 1 << 30, "TiB": 1 << 40}[unit]
+
+
 def run_peer(name, modes, steps, ranks):
     command = [sys.executable, os.path.join(HERE, "gpu_peer.py"), name, "--modes", modes,
                "--steps", str(steps)]
@@ -154,7 +163,7 @@ def main():
         sys.exit("no GPU found (there is no nvidia-smi); gpu-bench needs one")
     missed = False
     print(f"{'workload':10} {'tok/s':>9} {'peer':>9} {'ratio':>6} {'GiB':>6} {'peer':>6} {'ratio':>6} "
-          f"{'TFLOP/s':>8} {'floor ms':>9} {'step ms':>8}  peer mode")
+          f"{'TFLOP/s':>8} {'FLOPs ms':>9} {'bytes ms':>9} {'step ms':>8}  peer mode")
     for name in arguments.only.split(","):
         w = WORKLOADS[name]
         parameters, layers, dim = model_size(name)
@@ -167,11 +176,11 @@ def main():
         speed = ours["tokens_per_second"]
         ratio = speed / peer["tokens_per_second"] if peer else float("nan")
         memory = ours["bytes"] / peer["bytes"] if peer else float("nan")
-        floor = flops * tokens / 790e12 * 1e3
+        floors = flops * tokens / 790e12 * 1e3, traffic(arguments.weft, w) / 4.3e12 * 1e3
         missed |= bool(peer) and (ratio < w["speed"] or memory > w["memory"])
         print(f"{name:10} {speed:9.0f} {peer['tokens_per_second'] if peer else 0:9.0f} {ratio:6.3f} "
               f"{ours['bytes'] / GIB:6.2f} {peer['bytes'] / GIB if peer else 0:6.2f} {memory:6.3f} "
-              f"{flops * speed / 1e12:8.1f} {floor:9.2f} {tokens / speed * 1e3:8.2f}  "
+              f"{flops * speed / 1e12:8.1f} {floors[0]:9.2f} {floors[1]:9.2f} {tokens / speed * 1e3:8.2f}  "
               f"{peer['mode'] if peer else '-'}", flush=True)
         if arguments.spec:
             seconds, computing, exposed, arena, total = predict(arguments.weft, w, arguments.spec)

@@ -190,7 +190,8 @@ std::string program_lines(const Plan& plan, ProgramKind program) {
   const std::vector<Step>& steps = plan.program(program);
   std::string text = cat(padded(cat("program ", program_name(program))), steps.size(), " steps",
                          phase_counts(steps), "\n");
-  text += cat(padded("  flops"), human_count(program_flops(plan, program)), "\n");
+  text += cat(padded("  flops"), human_count(program_flops(plan, program)), "  memory traffic ",
+              human_bytes(program_traffic(plan, program)), "\n");
   text += time_line(plan, program) + collective_lines(plan, program);
   const Peak peak = peak_memory(plan, program);
   text += cat(padded("  peak"), human_bytes(static_cast<double>(peak.total)), " at ",
@@ -238,6 +239,12 @@ Peak peak_memory(const Plan& plan, ProgramKind program) {
 double program_flops(const Plan& plan, ProgramKind program) {
   double sum = 0;
   for (const Step& step : plan.program(program)) sum += step.flops;
+  return sum;
+}
+
+double program_traffic(const Plan& plan, ProgramKind program) {
+  double sum = 0;
+  for (const Step& step : plan.program(program)) sum += cost_of(call_of(step)).bytes;
   return sum;
 }
 

@@ -18,6 +18,8 @@ struct Peak {
 Peak peak_memory(const Plan& plan, ProgramKind program);
 
 double program_flops(const Plan& plan, ProgramKind program);
+// What its kernels read and write.
+double program_traffic(const Plan& plan, ProgramKind program);
 
 // "950 us": seconds at three digits in the unit that suits them.
 std::string short_time(double seconds);
