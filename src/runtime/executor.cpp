@@ -2,7 +2,6 @@
 #include "runtime/executor.h"
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 
 #include "base/error.h"
@@ -216,13 +215,12 @@ void Executor::run(ProgramKind program) {
 }
 
 std::vector<double> Executor::time_steps(ProgramKind program) {
-  using Clock = std::chrono::steady_clock;
   std::vector<double> seconds;
   for (const auto& step : programs_[static_cast<size_t>(program)]) {
-    const Clock::time_point start = Clock::now();
-    queue(*step);
-    step->launch.stream->synchronize();
-    seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+    Stream& stream = *step->launch.stream;
+    for (Event* event : step->waits) stream.wait(*event);
+    seconds.push_back(stream.time(step->kernel, step->launch));
+    if (step->signal != nullptr) stream.signal(*step->signal);
   }
   return seconds;
 }

@@ -10,6 +10,7 @@
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/cudnn_attention.h"
 #include "runtime/cuda/gemm.h"
+#include "runtime/cuda/pause.h"
 #include "runtime/cuda/pinned.h"
 
 namespace weft::cuda {
@@ -27,8 +28,8 @@ void throw_cuda_error(cudaError_t error, const char* what) {
   throw DeviceError(error_text(error, what));
 }
 
-CudaEvent::CudaEvent() {
-  CUDA_CHECK(cudaEventCreateWithFlags(&handle_, cudaEventDisableTiming));
+CudaEvent::CudaEvent(unsigned flags) {
+  CUDA_CHECK(cudaEventCreateWithFlags(&handle_, flags));
 }
 
 CudaEvent::~CudaEvent() {
@@ -106,6 +107,20 @@ void CudaStream::synchronize() {
        cat("work on stream ", name_, " (last queued: ", last_work_, ")"));
   if (kept_error_.empty()) return;
   throw DeviceError(std::exchange(kept_error_, {}));
+}
+
+// The GPU pauses until the kernel is queued, so that it is not the host that is timed.
+double CudaStream::time(const Kernel& kernel, const Launch& launch) {
+  CudaEvent start(cudaEventDefault);
+  CudaEvent end(cudaEventDefault);
+  launch_pause(handle_);
+  signal(start);
+  this->launch(kernel, launch);
+  signal(end);
+  synchronize();
+  float milliseconds = 0;
+  CUDA_CHECK(cudaEventElapsedTime(&milliseconds, start.handle(), end.handle()));
+  return milliseconds * 1e-3;
 }
 
 GemmPlans& CudaStream::gemm() {

@@ -21,7 +21,7 @@ using Watch = std::function<void()>;
 
 class CudaEvent : public Event {
  public:
-  CudaEvent();
+  explicit CudaEvent(unsigned flags = cudaEventDisableTiming);
   ~CudaEvent() override;
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
@@ -47,6 +47,7 @@ class CudaStream : public Stream {
   void signal(Event& event) override;
   void wait(Event& event) override;
   void synchronize() override;
+  double time(const Kernel& kernel, const Launch& launch) override;
 
   // What the libraries keep for this stream; made, and the library loaded, on first use.
   GemmPlans& gemm();

@@ -177,6 +177,20 @@ TEST(Executor, StreamsWithoutEventsRunSideBySide) {
   EXPECT_NO_THROW(executor.run(ProgramKind::Last));
 }
 
+// The first step takes 50 ms, as nothing follows it before it is timed.
+TEST(Executor, TimesEachStepAlone) {
+  lead_begun = follow_begun = false;
+  const Plan plan = two_streams("lead", "follow");
+  const std::vector<Kernel> kernels = test_kernels();
+  HostDevice device(1);
+  Executor executor(plan, device, kernels);
+  const std::vector<double> seconds = executor.time_steps(ProgramKind::Last);
+  ASSERT_EQ(seconds.size(), 4u);
+  EXPECT_GE(seconds[0], 0.05);
+  for (const double step : seconds) EXPECT_GT(step, 0);
+  EXPECT_TRUE(follow_begun);
+}
+
 TEST(Executor, AllocatesTheArenaAndNothingElse) {
   const Plan plan = two_streams();
   const std::vector<Kernel> kernels = test_kernels();
