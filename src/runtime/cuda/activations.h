@@ -1,16 +1,17 @@
 // The activation functions of the models and their slopes. Half types use the fast exponential and
-// division, whose error is far below their rounding; every kernel of an op uses the same function,
-// so that chains, single ops, vector and plain rows have the same bits.
+// reciprocal, whose error is far below their rounding; every kernel of an op uses the same
+// function, so that chains, single ops, vector and plain rows have the same bits.
 #pragma once
 
 #include "graph/type.h"
+#include "runtime/cuda/fast_math.h"
 
 namespace weft::cuda {
 
 // 1 / (1 + exp(-x)), as exact as `dtype` needs.
 __device__ inline float sigmoid(DType dtype, float x) {
   if (dtype == DType::F32) return 1.0f / (1.0f + expf(-x));
-  return __fdividef(1.0f, 1.0f + __expf(-x));
+  return fast_reciprocal(1.0f + fast_exp2(x * -kLog2E));
 }
 
 // gelu(x) = x sigmoid(2 u) with u = sqrt(2 / pi) (x + 0.044715 x^3): the tanh form without its
@@ -19,7 +20,9 @@ inline constexpr float kGeluScale = 1.5957691216057308f;  // 2 sqrt(2 / pi)
 inline constexpr float kGeluCubic = 0.044715f;
 
 __device__ inline float gelu_gate(DType dtype, float x) {
-  return sigmoid(dtype, kGeluScale * (x + kGeluCubic * (x * x * x)));
+  if (dtype == DType::F32) return sigmoid(dtype, kGeluScale * (x + kGeluCubic * (x * x * x)));
+  constexpr float kLinear = -kGeluScale * kLog2E;
+  return fast_reciprocal(1.0f + fast_exp2(x * fmaf(x * x, kGeluCubic * kLinear, kLinear)));
 }
 
 __device__ inline float gelu_value(DType dtype, float x) {
@@ -28,8 +31,8 @@ __device__ inline float gelu_value(DType dtype, float x) {
 
 __device__ inline float gelu_grad_value(DType dtype, float dy, float x) {
   const float s = gelu_gate(dtype, x);
-  const float slope = kGeluScale * (1.0f + 3.0f * kGeluCubic * (x * x));
-  return dy * (s + x * (s * (1.0f - s)) * slope);
+  const float slope = fmaf(x * x, 3.0f * kGeluCubic * kGeluScale, kGeluScale);
+  return dy * (s * fmaf(x * slope, 1.0f - s, 1.0f));
 }
 
 }  // namespace weft::cuda

@@ -123,13 +123,10 @@ Decision rope_fits(const Call& call) {
 }
 
 Decision table_rope_fits(const Call& call) {
+  Decision head = rope_fits(call);
+  if (!head.allowed) return head;
   if (last_dim(call.type(0)) % kVector != 0) return vector_results(call);
   return vector_rows(call, call.int_attr("head_dim") / 2);
-}
-
-// Cosine and sine of every position and frequency.
-int64_t table_rope_workspace(const Call& call) {
-  return call.type(0).shape.at(1) * call.int_attr("head_dim") * kFloatBytes;
 }
 
 int64_t attention_head_dim(const Call& call, const TensorType& qkv) {
@@ -302,7 +299,7 @@ constexpr Row kRows[] = {
     {"swiglu", "plain_swiglu", any_call},
     {"swiglu_grad", "vector_swiglu_grad", swiglu_grad_fits},
     {"swiglu_grad", "plain_swiglu_grad", any_call},
-    {"rope", "table_rope", table_rope_fits, table_rope_workspace},
+    {"rope", "table_rope", table_rope_fits},
     {"rope", "plain_rope", rope_fits},
     {"attention", "cudnn_attention", cudnn_attention_fits, cudnn_attention_workspace},
     {"attention", "plain_attention", attention_fits},
@@ -361,10 +358,10 @@ constexpr Row kRows[] = {
 
 int64_t row_lanes(int64_t n) {
   constexpr int64_t kProcessors = 132;
-  constexpr int64_t kThreads = 2048;  // of a processor, with a vector of columns each
-  int64_t lanes = 8 * kProcessors;
-  while (lanes > kProcessors && lanes * (n / kVector) > kProcessors * kThreads) lanes /= 2;
-  return lanes;
+  // Of the rows that row_norm_grad works on at once a processor holds 8, 3, 2 or 1: one round of
+  // the shortest, two of the others.
+  const int64_t at_once = n <= 1024 ? 8 : n <= 2048 ? 6 : n <= 4096 ? 4 : 2;
+  return at_once * kProcessors;
 }
 
 AttentionPart attention_grad_part(const Call& call) {

@@ -25,8 +25,8 @@ inline constexpr int64_t kMaxNormRow = 8192;
 inline constexpr int kVectorSteps = 8;
 inline constexpr int kVectorOperands = 6;
 
-// A sum over rows of n elements is made in this many lanes, of every so many rows: as many as keep
-// a large GPU busy at once. It follows from n alone, so that the order of the sums does.
+// A sum over rows of n elements is made in this many lanes, of every so many rows: enough for a
+// large GPU, in whole rounds of it. It follows from n alone, so that the order of the sums does.
 int64_t row_lanes(int64_t n);
 
 // The heads of the largest part of an attention gradient that runs at once, which bounds its

@@ -1,6 +1,7 @@
 // rope. The frequencies are made on the host in double and passed by value; angles are double,
 // cosine and sine are rounded to f32. The plain kernel makes them for every element, the other one
-// once per position and frequency, into a table that stays in the cache.
+// once per row and frequency, into a table of the block while the row is on its way.
+#include <algorithm>
 #include <cmath>
 
 #include "runtime/cuda/launches.h"
@@ -53,65 +54,57 @@ __global__ void rope(RopeArgs args) {
   args.y.put(i, x * by.cosine + (lower ? -partner : partner) * by.sine);
 }
 
-// table [positions, cosine or sine, head_dim / 2]
-__global__ void rope_table(RopeArgs args, float* table) {
-  const int64_t half = args.head_dim / 2;
-  const int64_t i = global_thread();
-  if (i >= args.positions * half) return;
-  const int64_t position = i / half;
-  const Turn by = turn(position, args.frequency[i % half], args.sign);
-  table[position * args.head_dim + i % half] = by.cosine;
-  table[position * args.head_dim + half + i % half] = by.sine;
-}
+constexpr int kRopeThreads = 256;
 
-struct TableRopeArgs {
-  const void* x = nullptr;
-  void* y = nullptr;
-  const float* table = nullptr;
-  const int32_t* given = nullptr;
-  int64_t units = 0;  // threads: eight pairs of a head, or eight elements that are copied
-  int positions = 0;
-  int width = 0;
-  int rotated = 0;
-  int head_dim = 0;
-};
-
+// A block per row: a thread turns eight pairs of a head, or copies eight elements.
 template <DType kType>
-__global__ void table_rope(TableRopeArgs args) {
-  const int64_t unit = global_thread();
-  if (unit >= args.units) return;
-  const int half = args.head_dim / 2;
-  const int rotating = args.rotated / 2 / kLanes;
-  const int per_row = rotating + (args.width - args.rotated + kLanes - 1) / kLanes;
-  const int64_t row = unit / per_row;
-  const int within = static_cast<int>(unit % per_row);
-  const int64_t first = row * args.width;
-  float low[kLanes];
-  if (within >= rotating) {
-    const int64_t at = first + args.rotated + (within - rotating) * kLanes;
-    Vector<kType>::load(args.x, at, low);
-    Vector<kType>::store(args.y, at, low);
-    return;
+__global__ void __launch_bounds__(kRopeThreads) table_rope(RopeArgs args) {
+  using V = Vector<kType>;
+  __shared__ __align__(16) float cosines[kMaxHeadDim / 2];
+  __shared__ __align__(16) float sines[kMaxHeadDim / 2];
+  const int64_t row = blockIdx.x;
+  const int half = static_cast<int>(args.head_dim) / 2;
+  const int rotated = static_cast<int>(args.rotated);
+  const int turning = rotated / 2 / kLanes;
+  const int units = turning + (static_cast<int>(args.width) - rotated) / kLanes;
+  for (int first = 0; first < units; first += blockDim.x) {
+    const int unit = first + static_cast<int>(threadIdx.x);
+    const bool turns = unit < turning;
+    const int pair = unit * kLanes;  // counts pairs of the row
+    const int64_t at = row * args.width + (turns ? pair / half * args.head_dim + pair % half
+                                                 : rotated + (unit - turning) * kLanes);
+    typename V::Raw raw[2];
+    if (unit < units) raw[0] = V::fetch(args.x.data, at);
+    if (turns) raw[1] = V::fetch(args.x.data, at + half);
+    if (first == 0) {
+      const int64_t position = args.given != nullptr ? args.given[row] : row % args.positions;
+      for (int i = threadIdx.x; i < half; i += blockDim.x) {
+        const Turn by = turn(position, args.frequency[i], args.sign);
+        cosines[i] = by.cosine;
+        sines[i] = by.sine;
+      }
+      __syncthreads();
+    }
+    if (unit >= units) return;
+    float low[kLanes];
+    V::unpack(raw[0], low);
+    if (turns) {
+      float high[kLanes];
+      float cosine[kLanes];
+      float sine[kLanes];
+      V::unpack(raw[1], high);
+      Vector<DType::F32>::load(cosines, pair % half, cosine);
+      Vector<DType::F32>::load(sines, pair % half, sine);
+      for (int e = 0; e < kLanes; ++e) {
+        const float a = low[e];
+        const float b = high[e];
+        low[e] = a * cosine[e] + -b * sine[e];
+        high[e] = b * cosine[e] + a * sine[e];
+      }
+      V::store(args.y.data, at + half, high);
+    }
+    V::store(args.y.data, at, low);
   }
-  const int pair = within * kLanes;  // counts pairs of a row
-  const int64_t at = first + pair / half * args.head_dim + pair % half;
-  const int64_t position = args.given != nullptr ? args.given[row] : row % args.positions;
-  const float* table = args.table + position * args.head_dim + pair % half;
-  float high[kLanes];
-  float cosine[kLanes];
-  float sine[kLanes];
-  Vector<kType>::load(args.x, at, low);
-  Vector<kType>::load(args.x, at + half, high);
-  Vector<DType::F32>::load(table, 0, cosine);
-  Vector<DType::F32>::load(table, half, sine);
-  for (int e = 0; e < kLanes; ++e) {
-    const float a = low[e];
-    const float b = high[e];
-    low[e] = a * cosine[e] + -b * sine[e];
-    high[e] = b * cosine[e] + a * sine[e];
-  }
-  Vector<kType>::store(args.y, at, low);
-  Vector<kType>::store(args.y, at + half, high);
 }
 
 // Llama 3.1: wavelengths beyond the original context are stretched by `factor`, short ones kept,
@@ -158,25 +151,14 @@ void launch_rope(const Launch& launch) {
 }
 
 void launch_table_rope(const Launch& launch) {
-  const RopeArgs plain = rope_args(launch);
-  auto* table = static_cast<float*>(launch.workspace);
-  rope_table<<<blocks_for(plain.positions * plain.head_dim / 2, kThreads), kThreads, 0,
-               stream_of(launch)>>>(plain, table);
+  const RopeArgs args = rope_args(launch);
+  const int64_t units = (args.rotated / 2 + args.width - args.rotated) / kVector;
+  const int64_t threads = std::min<int64_t>((units + 31) / 32 * 32, kRopeThreads);
   const Tensor& x = launch.operands.at(0);
-  TableRopeArgs args;
-  args.x = x.data;
-  args.y = launch.results.at(0).data;
-  args.table = table;
-  args.given = plain.given;
-  args.positions = static_cast<int>(plain.positions);
-  args.width = static_cast<int>(plain.width);
-  args.rotated = static_cast<int>(plain.rotated);
-  args.head_dim = static_cast<int>(plain.head_dim);
-  const int64_t copied = (plain.width - plain.rotated) / kVector;
-  args.units = row_count(x) * (plain.rotated / 2 / kVector + copied);
   with_dtype(x.dtype, [&](auto tag) {
     table_rope<tag.kValue>
-        <<<blocks_for(args.units, kThreads), kThreads, 0, stream_of(launch)>>>(args);
+        <<<blocks_for(row_count(x), 1), static_cast<unsigned>(threads), 0, stream_of(launch)>>>(
+            args);
   });
 }
 

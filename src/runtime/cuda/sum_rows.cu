@@ -50,7 +50,8 @@ struct GeluGradRows {
 // Block (strip of columns, kRowThreads lanes). Rows are fetched before any is stored: the result
 // may lie on an operand.
 template <class Source>
-__global__ void lane_sums(Source source, float* partial, int64_t rows, int64_t n, int64_t lanes) {
+__global__ void __launch_bounds__(kColumnThreads* kRowThreads)
+    lane_sums(Source source, float* partial, int64_t rows, int64_t n, int64_t lanes) {
   const int64_t col = (static_cast<int64_t>(blockIdx.x) * kColumnThreads + threadIdx.x) * kLanes;
   const int64_t lane = static_cast<int64_t>(blockIdx.y) * kRowThreads + threadIdx.y;
   if (col >= n) return;

@@ -120,7 +120,7 @@ __device__ bool decays(const AdamwArgs& args, int64_t element) {
   return below % 2 == 1;
 }
 
-// What all elements of a block of threads share.
+// What all elements of a block of threads share. Powers take long: a warp makes each.
 struct AdamwScalars {
   float coefficient;
   float rate;
@@ -130,11 +130,13 @@ struct AdamwScalars {
 
 __device__ AdamwScalars adamw_scalars(const AdamwArgs& args, int64_t first) {
   __shared__ AdamwScalars shared;
+  const double updates = *args.updates;
   if (threadIdx.x == 0) {
-    const double updates = *args.updates;
-    shared.coefficient = *args.coefficient;
     shared.rate = static_cast<float>(*args.lr / (1.0 - pow(args.beta1, updates)));
+  } else if (threadIdx.x == 32) {
     shared.scale2 = static_cast<float>(1.0 / (1.0 - pow(args.beta2, updates)));
+  } else if (threadIdx.x == 64) {
+    shared.coefficient = *args.coefficient;
     shared.keep = decays(args, first) ? static_cast<float>(1.0 - *args.lr * args.decay) : 1.0f;
   }
   __syncthreads();
