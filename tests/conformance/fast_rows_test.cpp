@@ -68,11 +68,17 @@ constexpr FastCase kCases[] = {
      "ids: i32[4,300], dy: bf16[4,300,1032]; rows=67, out=\"f32\" | ids: i32[700], dy: f32[700,8]; rows=3"},
     {"add_positions", "x: bf16[3,9,64], w: bf16[12,64]"},
     {"add_positions_grad", "dy: bf16[9,5,64]; rows=8, out=\"f32\""},
-    {"cross_entropy", "logits: bf16[70,5008], targets: i32[70], count: f32[] | logits: f32[9,264], targets: i32[9], count: f32[]"},
+    {"cross_entropy",
+     "logits: bf16[70,5008], targets: i32[70], count: f32[] | logits: f32[9,264], targets: i32[9], count: f32[] | "
+     "logits: bf16[5,50304], targets: i32[5], count: f32[]"},
     {"cross_entropy_grad",
      "dloss: f32[], logits: bf16[70,5008], targets: i32[70], lse: f32[70], count: f32[] | "
      "dloss: f32[], logits: f32[9,264], targets: i32[9], lse: f32[9], count: f32[]"},
-    {"cross_entropy_both", "dloss: f32[], logits: bf16[70,5008], targets: i32[70], count: f32[] | dloss: f32[], logits: f32[9,264], targets: i32[9], count: f32[]"},
+    {"cross_entropy_both",
+     "dloss: f32[], logits: bf16[70,5008], targets: i32[70], count: f32[] | dloss: f32[], logits: f32[9,264], targets: i32[9], count: f32[] | "
+     "dloss: f32[], logits: bf16[300,16400], targets: i32[300], count: f32[] | dloss: f32[], logits: f16[3,49152], targets: i32[3], count: f32[] | "
+     "dloss: f32[], logits: bf16[2,50304], targets: i32[2], count: f32[] | dloss: f32[], logits: bf16[2,128256], targets: i32[2], count: f32[] | "
+     "dloss: f32[], logits: bf16[1,300000], targets: i32[1], count: f32[]"},
     {"accumulate", "acc: f32[5,1032], g: bf16[5,1032], micro: i32[] | acc: f32[264], g: f32[264], micro: i32[]"},
     {"gelu_grad_sum", "dy: bf16[3000,264], x: bf16[3000,264]; out=\"f32\" | dy: f32[70,1032], x: f32[70,1032]"},
     {"matmul_add", "acc: f32[264,72], a: bf16[2,130,264], b: bf16[2,130,72]; ta=true | acc: f32[130,136], a: f32[130,264], b: f32[264,136]"},

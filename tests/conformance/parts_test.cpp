@@ -93,6 +93,42 @@ TEST_P(PartsTest, GiveTheSameBits) {
   }
 }
 
+// The loss with its gradient, which is no row of parts: lse stays inside.
+class LossTest : public ::testing::TestWithParam<const Backend*> {};
+
+TEST_P(LossTest, WithItsGradientHasTheBitsOfTheTwo) {
+  std::unique_ptr<Device> device;
+  try {
+    device = GetParam()->make_device({.threads = 2});
+  } catch (const std::runtime_error& error) {
+    GTEST_SKIP() << "no " << GetParam()->name << " device: " << error.what();
+  }
+  const auto run = [&](std::string_view op, const std::string& sample,
+                       const std::vector<HostTensor>& inputs) {
+    const Call call = parse_samples(*find_op(op), sample).at(0);
+    return run_call(GetParam()->kernels(), *device, call, inputs);
+  };
+  for (const auto& [type, rows, length] :
+       {std::tuple("f32", 9, 264), {"bf16", 70, 5008}, {"bf16", 3, 50304}, {"f16", 3, 32000}}) {
+    const std::string logits =
+        cat("logits: ", type, "[", rows, ",", length, "], targets: i32[", rows, "]");
+    const std::string both = cat("dloss: f32[], ", logits, ", count: f32[]");
+    SCOPED_TRACE(both);
+    const std::vector<HostTensor> in =
+        make_inputs(parse_samples(*find_op("cross_entropy_both"), both).at(0), 0);
+    const auto found = run("cross_entropy_both", both, in);
+    const auto loss = run("cross_entropy", cat(logits, ", count: f32[]"), {in[1], in[2], in[3]});
+    const auto grad = run("cross_entropy_grad",
+                          cat("dloss: f32[], ", logits, ", lse: f32[", rows, "], count: f32[]"),
+                          {in[0], in[1], in[2], loss[1], in[3]});
+    EXPECT_EQ(found[0].bytes, grad[0].bytes);
+    EXPECT_EQ(found[1].bytes, loss[0].bytes);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Losses, LossTest, ::testing::ValuesIn(compared_backends()),
+                         [](const auto& test) { return std::string(test.param->name); });
+
 std::vector<const OpDef*> joined_ops() {
   std::vector<const OpDef*> ops;
   for (const OpDef* op : computed_ops()) {

@@ -4,8 +4,24 @@
 
 namespace weft::cuda {
 
-void launch_hopper_attention_grad(const Launch&) {
+namespace {
+
+void refuse() {
   CHECK(false, "a kernel for Hopper in a build for other GPUs");
+}
+
+}  // namespace
+
+void launch_hopper_attention_grad(const Launch&) {
+  refuse();
+}
+
+void launch_cluster_cross_entropy(const Launch&) {
+  refuse();
+}
+
+void launch_cluster_cross_entropy_both(const Launch&) {
+  refuse();
 }
 
 }  // namespace weft::cuda

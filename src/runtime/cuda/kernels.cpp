@@ -229,6 +229,28 @@ Decision logits_grad_fit(const Call& call) {
   return vector_rows(call, last_dim(call.type(1)));
 }
 
+// A cluster of blocks keeps a row of these types in registers.
+Decision cluster_logits_fit(const Call& call, const TensorType& logits) {
+  if (!WEFT_HOPPER) return Decision::no("not built for Hopper alone");
+  if (logits.dtype != DType::BF16 && logits.dtype != DType::F16) {
+    return Decision::no(cat(dtype_name(logits.dtype), ", expected bf16 or f16"));
+  }
+  const int64_t length = last_dim(logits);
+  if (length <= kMinClusterRow || length > kMaxClusterRow) {
+    return Decision::no(
+        cat("rows of ", length, ", expected ", kMinClusterRow + 1, " to ", kMaxClusterRow));
+  }
+  return vector_rows(call, length);
+}
+
+Decision cluster_loss_fits(const Call& call) {
+  return cluster_logits_fit(call, call.type(0));
+}
+
+Decision cluster_loss_both_fits(const Call& call) {
+  return cluster_logits_fit(call, call.type(1));
+}
+
 int64_t cross_entropy_workspace(const Call& call) {
   return count(call.type(1).shape) * kFloatBytes;
 }
@@ -319,10 +341,13 @@ constexpr Row kRows[] = {
     {"add_positions", "plain_add_positions", any_call},
     {"add_positions_grad", "vector_add_positions_grad", positions_grad_fits},
     {"add_positions_grad", "plain_add_positions_grad", any_call},
+    {"cross_entropy", "cluster_cross_entropy", cluster_loss_fits, cross_entropy_workspace},
     {"cross_entropy", "online_cross_entropy", logits_fit, cross_entropy_workspace},
     {"cross_entropy", "plain_cross_entropy", any_call, cross_entropy_workspace},
     {"cross_entropy_grad", "vector_cross_entropy_grad", logits_grad_fit},
     {"cross_entropy_grad", "plain_cross_entropy_grad", any_call},
+    {"cross_entropy_both", "cluster_cross_entropy_both", cluster_loss_both_fits,
+     cross_entropy_both_workspace},
     {"cross_entropy_both", "online_cross_entropy_both", logits_grad_fit,
      cross_entropy_both_workspace},
     {"cross_entropy_both", "plain_cross_entropy_both", any_call, cross_entropy_both_workspace},

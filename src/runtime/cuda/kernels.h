@@ -21,6 +21,10 @@ inline constexpr int64_t kVector = 8;
 // Longest row of a norm, which a block keeps in registers.
 inline constexpr int64_t kMaxNormRow = 8192;
 
+// Rows of logits that clusters of blocks keep: longer than one, to at most the other.
+inline constexpr int64_t kMinClusterRow = 16384;
+inline constexpr int64_t kMaxClusterRow = 524288;
+
 // Longest elementwise chain, and its operands, of the vector kernel.
 inline constexpr int kVectorSteps = 8;
 inline constexpr int kVectorOperands = 6;

@@ -61,6 +61,8 @@ void launch_cross_entropy(const Launch& launch);
 void launch_cross_entropy_grad(const Launch& launch);
 void launch_online_cross_entropy(const Launch& launch);
 void launch_vector_cross_entropy_grad(const Launch& launch);
+void launch_cluster_cross_entropy(const Launch& launch);
+void launch_cluster_cross_entropy_both(const Launch& launch);
 void launch_cross_entropy_both(const Launch& launch);
 void launch_online_cross_entropy_both(const Launch& launch);
 // Zeroes an accumulator in micro-batch 0.

@@ -1,11 +1,12 @@
 // cross_entropy and its gradient. One block per row makes lse and the row's loss, the fast one in
 // one pass with a running maximum; one block then adds the rows in a fixed tree. A target beyond
-// the vocabulary stops the kernel.
+// the vocabulary stops the kernel. Long rows on Hopper: cluster_loss.cu.
+#include "runtime/cuda/loss.h"
+
 #include <cmath>
 
 #include "runtime/cuda/launches.h"
 #include "runtime/cuda/reduce.h"
-#include "runtime/cuda/vector.h"
 
 namespace weft::cuda {
 
@@ -121,40 +122,9 @@ __device__ float target_logit(const void* logits, int64_t first, int64_t target,
   return target < 0 ? 0.0f : all.get(first + target);
 }
 
-template <DType kType>
-__global__ void online_row_loss(const void* logits, const int32_t* targets, float* lse,
-                                float* losses, int64_t n) {
-  const int64_t row = blockIdx.x;
-  const ExpSum total = row_exp_sum<kType>(logits, row * n, n);
-  if (threadIdx.x != 0) return;
-  const int64_t target = targets[row];
-  const float logit = target_logit<kType>(logits, row * n, target, n);
-  lse[row] = total.maximum + logf(total.sum);
-  losses[row] = target < 0 ? 0.0f : lse[row] - logit;
-}
-
-// Gradients of eight logits, of which the first is number `first` of its row.
-__device__ void logit_grads(float (&value)[kLanes], float lse, int64_t first, int64_t target,
-                            float scale) {
-  for (int e = 0; e < kLanes; ++e) {
-    const float p = __expf(value[e] - lse);
-    value[e] = (p - (first + e == target ? 1.0f : 0.0f)) * scale;
-  }
-}
-
-struct LossBothArgs {
-  const float* dloss = nullptr;
-  const void* logits = nullptr;
-  const int32_t* targets = nullptr;
-  const float* valid = nullptr;
-  void* dlogits = nullptr;  // may lie on the logits
-  float* losses = nullptr;
-  int64_t n = 0;
-};
-
-// The row is read from memory once: when it is read again it is still in the cache.
-template <DType kType>
-__global__ void online_row_both(LossBothArgs args) {
+// With kGrad a row is read again, if it is short from the cache.
+template <DType kType, bool kGrad>
+__global__ void online_row_loss(LossArgs args) {
   const int64_t row = blockIdx.x;
   const int64_t start = row * args.n;
   const int64_t target = args.targets[row];
@@ -162,14 +132,18 @@ __global__ void online_row_both(LossBothArgs args) {
       threadIdx.x == 0 ? target_logit<kType>(args.logits, start, target, args.n) : 0.0f;
   const ExpSum total = row_exp_sum<kType>(args.logits, start, args.n);
   const float lse = total.maximum + logf(total.sum);
-  if (threadIdx.x == 0) args.losses[row] = target < 0 ? 0.0f : lse - logit;
+  if (threadIdx.x == 0) {
+    args.losses[row] = target < 0 ? 0.0f : lse - logit;
+    if (args.lse != nullptr) args.lse[row] = lse;
+  }
+  if constexpr (!kGrad) return;
   const float scale = *args.dloss / *args.valid;
 #pragma unroll 2
   for (int64_t i = threadIdx.x * kLanes; i < args.n; i += kLossThreads * kLanes) {
     float value[kLanes] = {};
     if (target >= 0) {
       Vector<kType>::load(args.logits, start + i, value);
-      logit_grads(value, lse, i, target, scale);
+      logit_grads<kType>(value, lse, static_cast<int>(target - i), scale);
     }
     Vector<kType>::store(args.dlogits, start + i, value);
   }
@@ -187,7 +161,7 @@ __global__ void vector_loss_grad(LossGradArgs args) {
     const float lse = args.lse[row];
     const float scale = *args.dloss / *args.valid;
     Vector<kType>::load(args.logits.data, i, value);
-    logit_grads(value, lse, first, target, scale);
+    logit_grads<kType>(value, lse, static_cast<int>(target - first), scale);
   }
   Vector<kType>::store(args.dlogits.data, i, value);
 }
@@ -208,28 +182,61 @@ LossGradArgs loss_grad_args(const Launch& launch) {
 
 }  // namespace
 
-void launch_cross_entropy(const Launch& launch) {
+LossArgs loss_args(const Launch& launch) {
   const Tensor& logits = launch.operands.at(0);
-  const int64_t rows = row_count(logits);
-  auto* losses = static_cast<float*>(launch.workspace);
-  row_loss<<<blocks_for(rows, 1), kThreads, 0, stream_of(launch)>>>(
-      elements(logits), launch.operands.at(1).as<int32_t>(), launch.results.at(1).as<float>(),
-      losses, row_length(logits));
-  total_loss<<<1, 1024, 0, stream_of(launch)>>>(losses, launch.operands.at(2).as<float>(),
-                                                launch.results.at(0).as<float>(), rows);
+  LossArgs args;
+  args.logits = logits.data;
+  args.targets = launch.operands.at(1).as<int32_t>();
+  args.valid = launch.operands.at(2).as<float>();
+  args.lse = launch.results.at(1).as<float>();
+  args.losses = static_cast<float*>(launch.workspace);
+  args.rows = row_count(logits);
+  args.n = row_length(logits);
+  return args;
+}
+
+LossArgs loss_both_args(const Launch& launch) {
+  const Tensor& logits = launch.operands.at(1);
+  LossArgs args;
+  args.dloss = launch.operands.at(0).as<float>();
+  args.logits = logits.data;
+  args.targets = launch.operands.at(2).as<int32_t>();
+  args.valid = launch.operands.at(3).as<float>();
+  args.dlogits = launch.results.at(0).data;
+  args.losses = static_cast<float*>(launch.workspace);
+  args.rows = row_count(logits);
+  args.n = row_length(logits);
+  return args;
+}
+
+void launch_total_loss(const LossArgs& args, const Tensor& loss, const Launch& launch) {
+  total_loss<<<1, 1024, 0, stream_of(launch)>>>(args.losses, args.valid, loss.as<float>(),
+                                                args.rows);
+}
+
+void launch_cross_entropy(const Launch& launch) {
+  const LossArgs args = loss_args(launch);
+  row_loss<<<blocks_for(args.rows, 1), kThreads, 0, stream_of(launch)>>>(
+      elements(launch.operands[0]), args.targets, args.lse, args.losses, args.n);
+  launch_total_loss(args, launch.results.at(0), launch);
 }
 
 void launch_online_cross_entropy(const Launch& launch) {
-  const Tensor& logits = launch.operands.at(0);
-  const int64_t rows = row_count(logits);
-  auto* losses = static_cast<float*>(launch.workspace);
-  with_dtype(logits.dtype, [&](auto tag) {
-    online_row_loss<tag.kValue><<<blocks_for(rows, 1), kLossThreads, 0, stream_of(launch)>>>(
-        logits.data, launch.operands.at(1).as<int32_t>(), launch.results.at(1).as<float>(), losses,
-        row_length(logits));
+  const LossArgs args = loss_args(launch);
+  with_dtype(launch.operands[0].dtype, [&](auto tag) {
+    online_row_loss<tag.kValue, false>
+        <<<blocks_for(args.rows, 1), kLossThreads, 0, stream_of(launch)>>>(args);
   });
-  total_loss<<<1, 1024, 0, stream_of(launch)>>>(losses, launch.operands.at(2).as<float>(),
-                                                launch.results.at(0).as<float>(), rows);
+  launch_total_loss(args, launch.results.at(0), launch);
+}
+
+void launch_online_cross_entropy_both(const Launch& launch) {
+  const LossArgs args = loss_both_args(launch);
+  with_dtype(launch.operands[1].dtype, [&](auto tag) {
+    online_row_loss<tag.kValue, true>
+        <<<blocks_for(args.rows, 1), kLossThreads, 0, stream_of(launch)>>>(args);
+  });
+  launch_total_loss(args, launch.results.at(1), launch);
 }
 
 void launch_cross_entropy_grad(const Launch& launch) {
@@ -258,24 +265,6 @@ void launch_cross_entropy_both(const Launch& launch) {
   grad.operands = {x.at(0), x.at(1), x.at(2), lse, x.at(3)};
   grad.results = {launch.results.at(0)};
   launch_cross_entropy_grad(grad);
-}
-
-void launch_online_cross_entropy_both(const Launch& launch) {
-  const Tensor& logits = launch.operands.at(1);
-  const int64_t rows = row_count(logits);
-  LossBothArgs args;
-  args.dloss = launch.operands.at(0).as<float>();
-  args.logits = logits.data;
-  args.targets = launch.operands.at(2).as<int32_t>();
-  args.valid = launch.operands.at(3).as<float>();
-  args.dlogits = launch.results.at(0).data;
-  args.losses = static_cast<float*>(launch.workspace);
-  args.n = row_length(logits);
-  with_dtype(logits.dtype, [&](auto tag) {
-    online_row_both<tag.kValue><<<blocks_for(rows, 1), kLossThreads, 0, stream_of(launch)>>>(args);
-  });
-  total_loss<<<1, 1024, 0, stream_of(launch)>>>(args.losses, args.valid,
-                                                launch.results.at(1).as<float>(), rows);
 }
 
 }  // namespace weft::cuda
