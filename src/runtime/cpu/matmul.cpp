@@ -24,8 +24,7 @@ constexpr int64_t kShortDepth = 2 * kGemmDepth;  // the same where the left fact
 constexpr int64_t kChunkFloats = 2 << 20;        // fits a shared cache
 constexpr int64_t kLeftFloats = (kTileRows + kGemmPadding) * kGemmDepth;
 constexpr int64_t kTileFloats = kTileRows * kTileCols;
-constexpr int64_t kLeftBlocks = 2;  // of the depth that a thread keeps packed for several tiles
-static_assert(kLeftBlocks * kLeftFloats + kTileFloats + kTileCols <= ThreadTeam::kScratchFloats);
+static_assert(kLeftFloats + kTileFloats + kTileCols <= ThreadTeam::kScratchFloats);
 
 // The product as a plain one: rows x depth times depth x cols.
 struct Product {
@@ -65,7 +64,6 @@ Product product_of(const Launch& launch) {
 // How a product is cut.
 struct Blocking {
   int64_t chunk_cols, chunk_depth, tile_rows, tile_cols;
-  int64_t strip_tiles;  // side by side, for which a thread packs the left factor once
   bool in_result;  // terms are summed where the result lies; else aside, so that it is rounded once
   bool partial;    // sums of several chunks of depth meet in the workspace
 
@@ -83,13 +81,6 @@ struct Blocking {
     // Enough tiles to share out evenly; wide ones pack less.
     if (tiles() < 32) tile_rows = kTileRows / 2;
     if (tiles() < 32) tile_cols = kTileCols / 2;
-    // Strips as long as leaves enough of them.
-    strip_tiles = 1;
-    if (ceil_div(chunk_depth, kGemmDepth) <= kLeftBlocks) {
-      const int64_t across = ceil_div(chunk_cols, tile_cols);
-      while (strip_tiles < across && tiles() / (strip_tiles + 1) >= 32) ++strip_tiles;
-      while (across % strip_tiles != 0) --strip_tiles;
-    }
     in_result = call.results.at(0).dtype == DType::F32 && !is_added(call);
     partial = !in_result && shape.depth > chunk_depth;
   }
@@ -144,28 +135,22 @@ class Multiplication {
   }
 
   void multiply(const Chunk& chunk) const {
-    const int64_t strip_cols = blocking_.strip_tiles * blocking_.tile_cols;
-    const int64_t across = ceil_div(chunk.cols, strip_cols);
+    const int64_t across = ceil_div(chunk.cols, blocking_.tile_cols);
     const int64_t down = ceil_div(product_.shape.rows, blocking_.tile_rows);
-    team(launch_).run(down * across, [&](int64_t strip, float* scratch) {
-      const int64_t first = strip % across * strip_cols;
-      const int64_t end = std::min(chunk.cols, first + strip_cols);
-      for (int64_t col = first; col < end; col += blocking_.tile_cols) {
-        multiply_tile(chunk, strip / across * blocking_.tile_rows, col, col > first, scratch);
-      }
+    team(launch_).run(down * across, [&](int64_t tile, float* scratch) {
+      multiply_tile(chunk, tile / across * blocking_.tile_rows, tile % across * blocking_.tile_cols,
+                    scratch);
     });
   }
 
-  // The tile from `row` and the chunk's column `col` on; the rows of the left factor may lie packed
-  // in the scratch memory already.
-  void multiply_tile(const Chunk& chunk, int64_t row, int64_t col, bool left_packed,
-                     float* scratch) const {
+  // The tile from `row` and the chunk's column `col` on.
+  void multiply_tile(const Chunk& chunk, int64_t row, int64_t col, float* scratch) const {
     const Tensor& y = launch_.results[0];
     const GemmShape& whole = product_.shape;
     GemmShape shape{std::min(blocking_.tile_rows, whole.rows - row),
                     std::min(blocking_.tile_cols, chunk.cols - col), 0};
     const int64_t first = row * whole.cols + chunk.col + col;
-    float* buffer = scratch + kLeftBlocks * kLeftFloats;
+    float* buffer = scratch + kLeftFloats;
     auto [c, stride] = blocking_.in_result ? std::pair(y.as<float>() + first, whole.cols)
                        : blocking_.partial
                            ? std::pair(partial_ + row * chunk.cols + col, chunk.cols)
@@ -173,15 +158,11 @@ class Multiplication {
     int64_t start = 0;
     do {
       shape.depth = std::min(kGemmDepth, chunk.terms - start);
-      float* left =
-          blocking_.strip_tiles > 1 ? scratch + start / kGemmDepth * kLeftFloats : scratch;
-      if (!left_packed) {
-        pack_left(variant_, from(product_.a, row, chunk.depth + start), shape.rows, shape.depth,
-                  left);
-      }
+      pack_left(variant_, from(product_.a, row, chunk.depth + start), shape.rows, shape.depth,
+                scratch);
       const int64_t lane = packed_depth(variant_, shape.depth);
       const float* block = packed_ + start / kGemmDepth * blocking_.packed_block();
-      multiply_packed(variant_, shape, {left, lane}, {block + col * lane, lane}, c, stride,
+      multiply_packed(variant_, shape, {scratch, lane}, {block + col * lane, lane}, c, stride,
                       chunk.depth + start == 0 ? GemmMode::Store : GemmMode::Add);
       start += kGemmDepth;
     } while (start < chunk.terms);
