@@ -24,7 +24,8 @@ gcc -shared -fPIC -o "$folder/hide.so" "$folder/hide.c" -ldl || exit 1
 # refused NAME CODE TEXT ARGUMENTS...: weft train ends with the code and one line that has the text.
 refused() {
   local name=$1 expected=$2 text=$3 code=0
-  timeout 60 "$weft" train configs/gpt2_tiny.toml --device.backend=cuda --model.dim=256 --model.n_heads=4 \
+  timeout 60 "$weft" train configs/gpt2_tiny.toml --device.backend=cuda --model.dim=256 \
+    --model.n_heads=4 --training.seq_len=64 \
     --training.mixed_precision_param=bfloat16 --training.steps=2 --checkpoint.enable=false \
     --job.dump_folder="$folder/$name" "${@:4}" > "$folder/$name.out" 2> "$folder/$name.err" || code=$?
   echo "$name: exit code $code: $(grep '^weft:' "$folder/$name.err" | head -1)"
@@ -44,5 +45,5 @@ hidden libcublasLt
 hidden libcudnn
 hidden libnccl --ranks=2 --device.share_gpu=true
 refused too_few_gpus 64 "use --ranks=" --ranks=16
-refused too_large 71 "the plan needs" --training.local_batch_size=200000 --model.max_seq_len=4096 --training.seq_len=4096
+refused too_large 71 "the plan needs" --training.local_batch_size=10000000
 exit "$failed"

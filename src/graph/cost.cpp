@@ -9,13 +9,16 @@ namespace weft {
 
 namespace {
 
-// Of the first floating operand, or f32; of a joined op as of its first part.
+// Of the floating operand with the most elements, the first of them, or f32; of a joined op as of
+// its first part.
 DType dtype_of(const Call& call) {
   if (!call.op->parts.empty()) return dtype_of(parts_of(call).front().call);
+  const TensorType* largest = nullptr;
   for (const TensorType& type : call.operands) {
-    if (is_floating(type.dtype)) return type.dtype;
+    if (!is_floating(type.dtype)) continue;
+    if (largest == nullptr || type.elements() > largest->elements()) largest = &type;
   }
-  return DType::F32;
+  return largest != nullptr ? largest->dtype : DType::F32;
 }
 
 // What bounds a call, each alone.

@@ -272,6 +272,7 @@ class KeyGradient {
       await_products<1>();
       pin(dv_);
       pin(dk_);
+      __syncwarp();  // the one that arrives does so after the reads of all lanes
       if (lane_ == 0) arrive(&shared_.empty[stage]);
       await_products<0>();
       pin(dq);

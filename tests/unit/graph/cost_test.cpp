@@ -47,9 +47,14 @@ TEST(Cost, AMeasuredShareReplacesTheGeneralOne) {
   EXPECT_DOUBLE_EQ(seconds(kAdd, "a: f32[100], b: f32[100]", device), 6 + 3);
 }
 
-TEST(Cost, TheTypeIsThatOfTheFirstFloatingOperand) {
+TEST(Cost, TheTypeIsThatOfTheLargestFloatingOperand) {
   const Call call = parse_samples(kEmbedding, "ids: i32[3], w: bf16[10,4]").front();
   EXPECT_EQ(kernel_key(call), (std::pair<std::string, std::string>{"embedding", "bf16"}));
+  const Call loss = parse_samples(kCrossEntropyBoth,
+                                  "dloss: f32[], logits: bf16[70,50], targets: i32[70], "
+                                  "count: f32[]")
+                        .front();
+  EXPECT_EQ(kernel_key(loss), (std::pair<std::string, std::string>{"cross_entropy_both", "bf16"}));
 }
 
 }  // namespace
