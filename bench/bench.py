@@ -33,7 +33,7 @@ def workload(model, flavor, batch, seq_len, bar, aim, ranks=1, turns=(3, 5), mem
 FEW = (2, 2)
 # Logits in four pieces, and what is cheap to compute again is not kept.
 LITTLE = ("--training.loss_chunks=4", "--activation_checkpoint.mode=memory_budget",
-          "--activation_checkpoint.memory_budget=0.55")
+          "--activation_checkpoint.memory_budget=0.5")
 WORKLOADS = {
     "baby-12x256": workload(GPT2_BABY, "baby", 12, 256, 1.25, 1.5),
     "llama-8x256": workload(LLAMA, "debug", 8, 256, 1.5, 2.5),

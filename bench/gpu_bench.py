@@ -107,10 +107,8 @@ def predict(weft, w, spec):
         return int(re.search(pattern, text, re.M).group(1))
 
     arena = found_bytes(done.stdout, r"^arena .*\((\d+) bytes\)")
-    with open(spec) as file:
-        context = found_bytes(file.read(), r"^context_bytes = (\d+)")
-    return (seconds("step time"), seconds("computing"), seconds("exposed comm"), arena,
-            arena + context)
+    total = found_bytes(done.stdout, r"^device memory .*\((\d+) bytes\)")
+    return seconds("step time"), seconds("computing"), seconds("exposed comm"), arena, total
 
 
 def traffic(weft, w):

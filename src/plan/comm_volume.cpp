@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -15,10 +16,6 @@ namespace {
 constexpr std::string_view kGather = "all_gather";
 constexpr std::string_view kScatter = "reduce_scatter";
 constexpr std::string_view kSum = "all_reduce";
-
-std::string axis_of(const Step& step) {
-  return call_of(step).text_attr("axis");
-}
 
 std::vector<Shape> shapes_of(std::span<const TensorRef> refs) {
   std::vector<Shape> shapes;
@@ -82,6 +79,22 @@ int64_t packing_bytes(const Step& step) {
 
 bool is_collective(const Step& step) {
   return step.op == kGather || step.op == kScatter || step.op == kSum;
+}
+
+std::string axis_of(const Step& step) {
+  return call_of(step).text_attr("axis");
+}
+
+int64_t communicators(const Plan& plan) {
+  std::set<std::pair<std::string, int64_t>> found;
+  for (const std::vector<Step>& steps : plan.programs) {
+    for (const Step& step : steps) {
+      if (!is_collective(step)) continue;
+      const std::string axis = axis_of(step);
+      if (plan.mesh.axis_size(axis) > 1) found.emplace(axis, step.stream);
+    }
+  }
+  return static_cast<int64_t>(found.size());
 }
 
 std::vector<CollectiveVolume> collective_volumes(const Plan& plan, ProgramKind program) {

@@ -12,6 +12,8 @@ namespace weft {
 
 // Whether the step exchanges data with other ranks.
 bool is_collective(const Step& step);
+// The mesh axis of one that does.
+std::string axis_of(const Step& step);
 
 // The collectives of one kind over one axis. Sizes are those of the whole flat buffer, padding
 // included, in the dtype that travels.
@@ -29,6 +31,10 @@ struct CollectiveVolume {
 // In order of kind and axis; empty for a program without collectives. A gather or scatter sends
 // (n-1)/n of the buffer, a sum twice that.
 std::vector<CollectiveVolume> collective_volumes(const Plan& plan, ProgramKind program);
+
+// Communicators that a rank is in: one for each axis of several ranks and stream that exchanges
+// data over it.
+int64_t communicators(const Plan& plan);
 
 // Bytes of members that do not lie in the one buffer of their collective at their flat offsets, so
 // that a copy would have to bring them there.

@@ -1,7 +1,8 @@
-// One walk over the steps with a clock for each stream and the time of each event.
+// One walk over the steps with a clock for each stream and each link and the time of each event.
 #include "plan/timing.h"
 
 #include <algorithm>
+#include <map>
 
 #include "plan/comm_volume.h"
 
@@ -11,10 +12,16 @@ PlanTime program_time(const Plan& plan, ProgramKind program) {
   PlanTime time;
   std::vector<double> free(plan.streams.size(), 0.0);
   std::vector<double> signalled(static_cast<size_t>(plan.num_events), 0.0);
+  std::map<std::string, double> link_free;  // by axis
   for (const Step& step : plan.program(program)) {
     double& now = free.at(static_cast<size_t>(step.stream));
     for (const int64_t event : step.waits) {
       now = std::max(now, signalled.at(static_cast<size_t>(event)));
+    }
+    if (is_collective(step)) {
+      double& link = link_free[axis_of(step)];
+      now = std::max(now, link);
+      link = now + step.seconds;
     }
     now += step.seconds;
     if (step.signal >= 0) signalled.at(static_cast<size_t>(step.signal)) = now;

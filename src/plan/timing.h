@@ -1,5 +1,6 @@
 // How long a plan would take on its device, read off its steps: each stream runs its own one after
-// the other, each after the events it waits for.
+// the other, each after the events it waits for. Collectives over one axis share its link: beside
+// each other they would take as long as one after the other.
 #pragma once
 
 #include <cstdint>

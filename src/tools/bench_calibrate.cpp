@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <optional>
 #include <thread>
 
 #include "base/file.h"
@@ -27,6 +28,7 @@ constexpr int kRows = 4;
 // What rank 0 measures, in memory that its parent sees too.
 struct Measured {
   double seconds[kCollectives][std::size(kSizes)];
+  int64_t communicator_bytes;  // 0: it takes no device memory
 };
 
 class SharedMeasured {
@@ -130,7 +132,12 @@ LatencyBandwidth fit(const Measured& measured, size_t collective) {
   return fit_link(times);
 }
 
-Link measure_link(const Backend& backend, int64_t ranks, bool share_gpu) {
+struct MeasuredLink {
+  Link link;
+  int64_t communicator_bytes = 0;
+};
+
+MeasuredLink measure_link(const Backend& backend, int64_t ranks, bool share_gpu) {
   const SharedMeasured shared;
   const auto threads = static_cast<int64_t>(std::thread::hardware_concurrency()) / ranks;
   const int code = launch_ranks({.ranks = ranks, .report = {}}, [&](int64_t rank, ShmJob& job) {
@@ -143,9 +150,17 @@ Link measure_link(const Backend& backend, int64_t ranks, bool share_gpu) {
     const auto device = backend.make_device({.threads = std::max<int64_t>(1, threads),
                                              .index = share_gpu ? 0 : rank,
                                              .needed = share_gpu ? 1 : ranks});
+    comm->barrier();
+    const std::optional<int64_t> free = device->free_bytes();
+    comm->barrier();
     for (size_t i = 0; i < std::size(kSizes); ++i) {
       measure_size(backend, *device, *comm, i, *shared);
     }
+    comm->barrier();
+    if (rank == 0 && free) {
+      (*shared).communicator_bytes = (*free - *device->free_bytes()) / (share_gpu ? ranks : 1);
+    }
+    comm->barrier();
     return 0;
   });
   if (code != 0) {
@@ -153,14 +168,15 @@ Link measure_link(const Backend& backend, int64_t ranks, bool share_gpu) {
                       static_cast<ExitCode>(code));
   }
   const LatencyBandwidth gather = fit(*shared, 0), scatter = fit(*shared, 1), sum = fit(*shared, 2);
-  return {.hosts = 1,
-          .ranks = ranks,
-          .gather_latency = gather.latency,
-          .gather_bandwidth = gather.bandwidth,
-          .scatter_latency = scatter.latency,
-          .scatter_bandwidth = scatter.bandwidth,
-          .sum_latency = sum.latency,
-          .sum_bandwidth = sum.bandwidth};
+  return {.link = {.hosts = 1,
+                   .ranks = ranks,
+                   .gather_latency = gather.latency,
+                   .gather_bandwidth = gather.bandwidth,
+                   .scatter_latency = scatter.latency,
+                   .scatter_bandwidth = scatter.bandwidth,
+                   .sum_latency = sum.latency,
+                   .sum_bandwidth = sum.bandwidth},
+          .communicator_bytes = (*shared).communicator_bytes};
 }
 
 }  // namespace
@@ -175,7 +191,9 @@ ExitCode run_calibrate(const CalibrateArguments& arguments) {
   if (has_collectives(backend) && most > 1) {
     spec.links.clear();
     for (int64_t ranks = 2; ranks <= most; ranks *= 2) {
-      spec.links.push_back(measure_link(backend, ranks, arguments.share_gpu));
+      const MeasuredLink measured = measure_link(backend, ranks, arguments.share_gpu);
+      spec.links.push_back(measured.link);
+      spec.communicator_bytes = measured.communicator_bytes;
       if (!arguments.output.empty()) log_line(cat("link: ", to_string(spec.links.back())));
     }
   }

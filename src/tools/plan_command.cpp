@@ -10,6 +10,7 @@
 #include "config/load.h"
 #include "config/validate.h"
 #include "data/token_file.h"
+#include "plan/comm_volume.h"
 #include "plan/summary.h"
 #include "plan/text.h"
 #include "tools/commands.h"
@@ -55,9 +56,11 @@ bool log_fits(const Compiled& compiled) {
   const auto bytes = [](int64_t count) { return human_bytes(static_cast<double>(count)); };
   log_line(cat("fits          ", need <= have ? "yes" : "no", ": ", bytes(need), " of ",
                bytes(have), " (", compiled.device.name, ")"));
-  if (compiled.device.context_bytes > 0) {
-    log_line(cat("device memory ", bytes(need + compiled.device.context_bytes), " with ",
-                 bytes(compiled.device.context_bytes), " of driver and libraries"));
+  const int64_t beside = compiled.device.context_bytes +
+                         communicators(compiled.plan) * compiled.device.communicator_bytes;
+  if (beside > 0) {
+    log_line(cat("device memory ", bytes(need + beside), " with ", bytes(beside),
+                 " of driver and libraries (", need + beside, " bytes)"));
   }
   return need <= have;
 }

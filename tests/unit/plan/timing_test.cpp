@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "plan/comm_volume.h"
+
 namespace weft {
 namespace {
 
@@ -12,6 +14,7 @@ struct StepOn {
   int64_t stream = 0;
   std::vector<int64_t> waits = {};
   int64_t signal = -1;
+  std::string axis = "shard";  // of a collective
 };
 
 void set_program(Plan& plan, ProgramKind program, const std::vector<StepOn>& list) {
@@ -23,13 +26,14 @@ void set_program(Plan& plan, ProgramKind program, const std::vector<StepOn>& lis
     step.stream = on.stream;
     step.waits = on.waits;
     step.signal = on.signal;
+    if (is_collective(step)) step.attrs = {on.axis};
     steps.push_back(step);
   }
 }
 
 Plan plan_of(const std::vector<StepOn>& list) {
   Plan plan;
-  plan.streams = {"compute", "gather"};
+  plan.streams = {"compute", "gather", "reduce"};
   plan.num_events = 4;
   set_program(plan, ProgramKind::Last, list);
   return plan;
@@ -60,6 +64,14 @@ TEST(PlanTime, ACollectiveAmongTheComputationIsExposed) {
 TEST(PlanTime, TheStepEndsWithItsLastStream) {
   const Plan plan = plan_of({{"gelu", 1, 0, {}, 0}, {"all_gather", 5, 1, {0}}});
   EXPECT_EQ(program_time(plan, ProgramKind::Last).seconds, 6);
+}
+
+TEST(PlanTime, CollectivesOfOneAxisShareItsLink) {
+  const std::vector<StepOn> same = {{"all_gather", 5, 1}, {"reduce_scatter", 3, 2}};
+  EXPECT_EQ(program_time(plan_of(same), ProgramKind::Last).seconds, 8);
+  std::vector<StepOn> apart = same;
+  apart[1].axis = "copies";
+  EXPECT_EQ(program_time(plan_of(apart), ProgramKind::Last).seconds, 5);
 }
 
 TEST(PlanTime, AStepIsAllItsMicroBatches) {
