@@ -46,7 +46,7 @@ struct DeviceSpec {
   double launch_latency = 0;              // fixed cost of one kernel
   int64_t memory_bytes = 0;               // what an arena may use; 0: the memory of this machine
   int64_t context_bytes = 0;              // what driver, libraries and code take beside it
-  int64_t communicator_bytes = 0;         // and each communicator of ranks
+  int64_t collectives_bytes = 0;          // and, among ranks, the library of collectives
   double matmul_efficiency = 1.0;         // share of the matmul rate that ops with matmuls reach
   std::vector<KernelShare> kernels = {};  // measured shares of single ops, instead of that
   int64_t gemm_workspace_bytes = 0;       // per stream

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <span>
 #include <utility>
 
@@ -83,18 +82,6 @@ bool is_collective(const Step& step) {
 
 std::string axis_of(const Step& step) {
   return call_of(step).text_attr("axis");
-}
-
-int64_t communicators(const Plan& plan) {
-  std::set<std::pair<std::string, int64_t>> found;
-  for (const std::vector<Step>& steps : plan.programs) {
-    for (const Step& step : steps) {
-      if (!is_collective(step)) continue;
-      const std::string axis = axis_of(step);
-      if (plan.mesh.axis_size(axis) > 1) found.emplace(axis, step.stream);
-    }
-  }
-  return static_cast<int64_t>(found.size());
 }
 
 std::vector<CollectiveVolume> collective_volumes(const Plan& plan, ProgramKind program) {

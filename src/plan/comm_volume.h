@@ -32,10 +32,6 @@ struct CollectiveVolume {
 // (n-1)/n of the buffer, a sum twice that.
 std::vector<CollectiveVolume> collective_volumes(const Plan& plan, ProgramKind program);
 
-// Communicators that a rank is in: one for each axis of several ranks and stream that exchanges
-// data over it.
-int64_t communicators(const Plan& plan);
-
 // Bytes of members that do not lie in the one buffer of their collective at their flat offsets, so
 // that a copy would have to bring them there.
 int64_t packing_bytes(const Plan& plan, ProgramKind program);

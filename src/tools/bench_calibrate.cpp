@@ -28,7 +28,7 @@ constexpr int kRows = 4;
 // What rank 0 measures, in memory that its parent sees too.
 struct Measured {
   double seconds[kCollectives][std::size(kSizes)];
-  int64_t communicator_bytes;  // 0: it takes no device memory
+  int64_t collectives_bytes;  // 0: it takes no device memory
 };
 
 class SharedMeasured {
@@ -134,7 +134,7 @@ LatencyBandwidth fit(const Measured& measured, size_t collective) {
 
 struct MeasuredLink {
   Link link;
-  int64_t communicator_bytes = 0;
+  int64_t collectives_bytes = 0;
 };
 
 MeasuredLink measure_link(const Backend& backend, int64_t ranks, bool share_gpu) {
@@ -158,7 +158,7 @@ MeasuredLink measure_link(const Backend& backend, int64_t ranks, bool share_gpu)
     }
     comm->barrier();
     if (rank == 0 && free) {
-      (*shared).communicator_bytes = (*free - *device->free_bytes()) / (share_gpu ? ranks : 1);
+      (*shared).collectives_bytes = (*free - *device->free_bytes()) / (share_gpu ? ranks : 1);
     }
     comm->barrier();
     return 0;
@@ -176,7 +176,7 @@ MeasuredLink measure_link(const Backend& backend, int64_t ranks, bool share_gpu)
                    .scatter_bandwidth = scatter.bandwidth,
                    .sum_latency = sum.latency,
                    .sum_bandwidth = sum.bandwidth},
-          .communicator_bytes = (*shared).communicator_bytes};
+          .collectives_bytes = (*shared).collectives_bytes};
 }
 
 }  // namespace
@@ -193,7 +193,7 @@ ExitCode run_calibrate(const CalibrateArguments& arguments) {
     for (int64_t ranks = 2; ranks <= most; ranks *= 2) {
       const MeasuredLink measured = measure_link(backend, ranks, arguments.share_gpu);
       spec.links.push_back(measured.link);
-      spec.communicator_bytes = measured.communicator_bytes;
+      spec.collectives_bytes = measured.collectives_bytes;
       if (!arguments.output.empty()) log_line(cat("link: ", to_string(spec.links.back())));
     }
   }

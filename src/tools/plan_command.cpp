@@ -10,7 +10,6 @@
 #include "config/load.h"
 #include "config/validate.h"
 #include "data/token_file.h"
-#include "plan/comm_volume.h"
 #include "plan/summary.h"
 #include "plan/text.h"
 #include "tools/commands.h"
@@ -56,8 +55,9 @@ bool log_fits(const Compiled& compiled) {
   const auto bytes = [](int64_t count) { return human_bytes(static_cast<double>(count)); };
   log_line(cat("fits          ", need <= have ? "yes" : "no", ": ", bytes(need), " of ",
                bytes(have), " (", compiled.device.name, ")"));
-  const int64_t beside = compiled.device.context_bytes +
-                         communicators(compiled.plan) * compiled.device.communicator_bytes;
+  const DeviceSpec& device = compiled.device;
+  const bool alone = compiled.plan.mesh.ranks() == 1;
+  const int64_t beside = device.context_bytes + (alone ? 0 : device.collectives_bytes);
   if (beside > 0) {
     log_line(cat("device memory ", bytes(need + beside), " with ", bytes(beside),
                  " of driver and libraries (", need + beside, " bytes)"));

@@ -84,15 +84,6 @@ TEST(CommVolume, KindsAndAxesAreCountedApart) {
   EXPECT_TRUE(collective_volumes(plan, ProgramKind::Micro).empty());
 }
 
-TEST(CommVolume, EachAxisAndStreamHasACommunicator) {
-  Step on_another = scatter();
-  on_another.stream = 1;
-  Plan plan = plan_of({gather(), gather(), on_another, sum({ref(4, DType::F32, {})})});
-  EXPECT_EQ(communicators(plan), 3);
-  plan.mesh.axes = {{"copies", 1}, {"shard", 2}};
-  EXPECT_EQ(communicators(plan), 2);
-}
-
 TEST(CommVolume, MembersInOneBufferAreNotCopied) {
   const Plan plan = plan_of({gather(), scatter(), sum(scatter().operands)});
   EXPECT_EQ(packing_bytes(plan, ProgramKind::Last), 0);

@@ -102,7 +102,7 @@ TEST(Train, RefusesAPlanThatTheDeviceCannotHold) {
       "machine.toml",
       "name = \"small\"\nmatmul_flops_f32 = 1e11\n"
       "matmul_flops_bf16 = 1e11\nvector_flops = 0\nmemory_bandwidth = 1e10\n"
-      "launch_latency = 1e-6\nmemory_bytes = 1024\ncontext_bytes = 0\ncommunicator_bytes = "
+      "launch_latency = 1e-6\nmemory_bytes = 1024\ncontext_bytes = 0\ncollectives_bytes = "
       "0\nmatmul_efficiency = "
       "0.7\nkernels = []\n"
       "gemm_workspace_bytes = 0\nranks_per_host = 1\ncommon_memory = false\nlinks = []\n");
