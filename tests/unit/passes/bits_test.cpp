@@ -5,6 +5,7 @@
 #include <cstring>
 #include <map>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "base/hash.h"
 #include "model/model.h"
@@ -49,7 +50,8 @@ Bytes source_bytes(const std::string& name, const TensorType& type) {
   return bytes_of(values);
 }
 
-// Runs a graph and gives its outputs and every value that overwrites something, by name.
+// Runs a graph and gives its outputs and every value that overwrites what outlives the step, by
+// name.
 class Interpreter {
  public:
   explicit Interpreter(const Graph& graph) {
@@ -63,7 +65,9 @@ class Interpreter {
   void run(const Node& node) {
     if (node.op->traits.source) {
       const auto& name = std::get<std::string>(node.attrs.at(0));
-      memory_[node.result()] = std::make_shared<Bytes>(source_bytes(name, node.result()->type));
+      const auto bytes = std::make_shared<Bytes>(source_bytes(name, node.result()->type));
+      memory_[node.result()] = bytes;
+      persistent_.insert(bytes.get());
       return;
     }
     const Call call = node.call();
@@ -85,7 +89,8 @@ class Interpreter {
     prepare(kernel, launch);
     kernel.launch(launch);
     for (const auto& value : node.results) {
-      if (overwritten[value->index] >= 0) results_[plain_name(*value)] = *memory_.at(value.get());
+      const Bytes& bytes = *memory_.at(value.get());
+      if (persistent_.contains(&bytes)) results_[plain_name(*value)] = bytes;
     }
   }
 
@@ -101,6 +106,7 @@ class Interpreter {
   }
 
   std::unordered_map<const Value*, std::shared_ptr<Bytes>> memory_;
+  std::unordered_set<const Bytes*> persistent_;  // what outlives the step
   std::map<std::string, Bytes> results_;
 };
 
