@@ -94,27 +94,31 @@ def run_weft(weft, name, w):
                 loss=rows[-1]["loss"], used=used)
 
 
+def plan_of(weft, w, *options):
+    """What `weft plan` says of the workload."""
+    return subprocess.run([weft, "plan", *arguments_of(w), *options], capture_output=True, text=True,
+                          check=True).stdout
+
+
 def predict(weft, w, spec):
-    """What `weft plan` says of the workload: seconds of a step, of its computation and of what
-    collectives add to that, and bytes of the arena and of all device memory."""
-    done = subprocess.run([weft, "plan", *arguments_of(w), f"--device.spec={spec}"],
-                          capture_output=True, text=True, check=True)
+    """Seconds of a step, of its computation and of what collectives add to that, and bytes of the
+    arena and of all device memory."""
+    text = plan_of(weft, w, f"--device.spec={spec}")
+
     def seconds(key):
-        found = re.search(rf"^{key} +([0-9.]+) (us|ms|s)\b", done.stdout, re.M)
+        found = re.search(rf"^{key} +([0-9.]+) (us|ms|s)\b", text, re.M)
         return float(found[1]) * {"us": 1e-6, "ms": 1e-3, "s": 1.0}[found[2]] if found else 0
 
-    def found_bytes(text, pattern):
-        return int(re.search(pattern, text, re.M).group(1))
+    def count(key):
+        return int(re.search(rf"^{key} .*\((\d+) bytes\)", text, re.M)[1])
 
-    arena = found_bytes(done.stdout, r"^arena .*\((\d+) bytes\)")
-    total = found_bytes(done.stdout, r"^device memory .*\((\d+) bytes\)")
-    return seconds("step time"), seconds("computing"), seconds("exposed comm"), arena, total
+    return (seconds("step time"), seconds("computing"), seconds("exposed comm"), count("arena"),
+            count("device memory"))
 
 
 def traffic(weft, w):
-    """Bytes that the kernels of a step read and write, from `weft plan`."""
-    done = subprocess.run([weft, "plan", *arguments_of(w)], capture_output=True, text=True, check=True)
-    amount, unit = re.search(r"memory traffic ([0-9.]+) (GiB|TiB)", done.stdout).groups()
+    """Bytes that the kernels of a step read and write."""
+    amount, unit = re.search(r"memory traffic ([0-9.]+) (GiB|TiB)", plan_of(weft, w)).groups()
     return float(amount) * {"GiB": 1 << 30, "TiB": 1 << 40}[unit]
 
 

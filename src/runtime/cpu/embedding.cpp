@@ -54,7 +54,8 @@ void launch_embedding_grad(const Launch& launch) {
 }
 
 // As above, but the rows of one id are summed aside, in order, and then added to the accumulator:
-// all places of an id are visited when the first of them is met.
+// all places of an id are visited when the first of them is met. Rows without one get a zero added,
+// as they do from the whole gradient: it turns -0 into 0.
 void launch_embedding_grad_add(const Launch& launch) {
   const Tensor& dy = launch.operands.at(2);
   const int32_t* ids = launch.operands.at(1).as<int32_t>();

@@ -64,6 +64,7 @@ Product product_of(const Launch& launch) {
 // How a product is cut.
 struct Blocking {
   int64_t chunk_cols, chunk_depth, tile_rows, tile_cols;
+  bool added;      // to an accumulator
   bool in_result;  // terms are summed where the result lies; else aside, so that it is rounded once
   bool partial;    // sums of several chunks of depth meet in the workspace
 
@@ -81,7 +82,8 @@ struct Blocking {
     // Enough tiles to share out evenly; wide ones pack less.
     if (tiles() < 32) tile_rows = kTileRows / 2;
     if (tiles() < 32) tile_cols = kTileCols / 2;
-    in_result = call.results.at(0).dtype == DType::F32 && !is_added(call);
+    added = is_added(call);
+    in_result = call.results.at(0).dtype == DType::F32 && !added;
     partial = !in_result && shape.depth > chunk_depth;
   }
 
@@ -177,12 +179,12 @@ class Multiplication {
     }
   }
 
-  bool has_bias() const { return !is_added(*launch_.call) && launch_.operands.size() > 2; }
+  bool has_bias() const { return !blocking_.added && launch_.operands.size() > 2; }
 
   // Takes n summed elements from `offset` on into the result.
   void finish_row(int64_t offset, int64_t n, const float* sum) const {
     const Tensor& y = launch_.results[0];
-    if (!is_added(*launch_.call)) return store(y, offset, n, sum);
+    if (!blocking_.added) return store(y, offset, n, sum);
     float* to = y.as<float>() + offset;
     if (starts_accumulator()) {
       std::copy_n(sum, n, to);
