@@ -260,7 +260,7 @@ struct PackedHead {
   float* k_transposed = nullptr;  // dim x keys, in the backward
 
   static int64_t block_floats(int64_t dim) {
-    return kKeys * (ceil_div(dim, kGemmPanelRows) * kGemmPanelRows);
+    return kKeys * largest_packed_depth(ceil_div(dim, kGemmF32PanelRows) * kGemmF32PanelRows);
   }
   static int64_t floats(int64_t time, int64_t dim, int64_t factors) {
     return ceil_div(time, kKeys) * block_floats(dim) * factors;

@@ -1,6 +1,11 @@
 #include "runtime/cpu/gemm.h"
 
 #include <algorithm>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include "base/error.h"
 
@@ -18,6 +23,7 @@ const GemmVariant& best_f32() {
 
 const GemmVariant& best_bf16() {
 #if defined(__x86_64__)
+  if (amx_allowed()) return gemm_amx();
   if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw")) {
     return gemm_avx512_bf16();
   }
@@ -39,6 +45,20 @@ GemmElement element(DType dtype) {
 }
 
 }  // namespace
+
+bool amx_allowed() {
+#if defined(__x86_64__)
+  constexpr unsigned kTiles = 1u << 24, kBF16 = 1u << 22;  // of what leaf 7 returns in edx
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
+  if ((edx & kTiles) == 0 || (edx & kBF16) == 0) return false;
+  // A process asks for the memory of its tiles; the headers of older systems do not name this.
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
 
 const GemmVariant& gemm_variant(DType a, DType b) {
   static const GemmVariant& f32 = best_f32();

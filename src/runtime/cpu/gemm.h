@@ -4,6 +4,7 @@
 // chosen when the program starts (gemm_variant.h).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "graph/type.h"
@@ -14,7 +15,9 @@ namespace weft {
 inline constexpr int64_t kGemmDepth = 384;  // terms that are packed and summed at a time
 // A packed factor has this many lanes more at most: the widest panel that is not full.
 inline constexpr int64_t kGemmPadding = 32;
-inline constexpr int64_t kGemmPanelRows = 12;  // a multiple of every variant's panel_rows
+// Multiples of every variant's panel_rows, and of those of f32.
+inline constexpr int64_t kGemmPanelRows = 96;
+inline constexpr int64_t kGemmF32PanelRows = 12;
 
 // Element (r, c) lies at data[r * row_stride + c * col_stride]; one of the strides is 1.
 struct MatrixView {
@@ -46,6 +49,9 @@ enum class GemmMode { Store, Add };
 // The fastest variant that this machine runs for factors of these dtypes.
 const GemmVariant& gemm_variant(DType a, DType b);
 
+// Whether the processor multiplies tiles of bf16 (AMX) and the system lets this process do so.
+bool amx_allowed();
+
 // Packs rows x depth of a left factor, or depth x cols of a right one; depth is at most kGemmDepth.
 // The packed factor is aligned to 64 bytes and has room for the lanes of whole panels.
 void pack_left(const GemmVariant& variant, const MatrixView& a, int64_t rows, int64_t depth,
@@ -53,9 +59,14 @@ void pack_left(const GemmVariant& variant, const MatrixView& a, int64_t rows, in
 void pack_right(const GemmVariant& variant, const MatrixView& b, int64_t depth, int64_t cols,
                 float* packed);
 
-// Floats of one lane of a packed factor of this depth.
+// Floats of one lane of a packed factor of this depth, and the most that any variant takes.
 inline int64_t packed_depth(const GemmVariant& variant, int64_t depth) {
-  return (depth + variant.terms - 1) / variant.terms;
+  const int64_t terms = variant.terms * variant.step;
+  return (depth + terms - 1) / terms * variant.step;
+}
+inline int64_t largest_packed_depth(int64_t depth) {
+  constexpr int64_t kLargestStep = 16;
+  return std::max(depth, kLargestStep);
 }
 
 // A packed factor, or the first lanes of one, that was packed to `lane_floats` floats per lane; a

@@ -36,14 +36,13 @@ struct Avx2 {
 }  // namespace
 
 const GemmVariant& gemm_avx2() {
-  static constexpr GemmVariant kVariant{"avx2",
-                                        6,
-                                        16,
-                                        1,
-                                        pack<Avx2, 6>,
-                                        pack<Avx2, 16>,
-                                        multiply<Avx2, PackedLeft<6>, 6>,
-                                        multiply<Avx2, TileLeft, 6>};
+  static constexpr GemmVariant kVariant{.name = "avx2",
+                                        .panel_rows = 6,
+                                        .panel_cols = 16,
+                                        .pack_rows = pack<Avx2, 6>,
+                                        .pack_cols = pack<Avx2, 16>,
+                                        .multiply = multiply<Avx2, PackedLeft<6>, 6>,
+                                        .multiply_tile = multiply<Avx2, TileLeft, 6>};
   return kVariant;
 }
 

@@ -34,14 +34,13 @@ struct Avx512 {
 }  // namespace
 
 const GemmVariant& gemm_avx512() {
-  static constexpr GemmVariant kVariant{"avx512",
-                                        12,
-                                        32,
-                                        1,
-                                        pack<Avx512, 12>,
-                                        pack<Avx512, 32>,
-                                        multiply<Avx512, PackedLeft<12>, 12>,
-                                        multiply<Avx512, TileLeft, 12>};
+  static constexpr GemmVariant kVariant{.name = "avx512",
+                                        .panel_rows = 12,
+                                        .panel_cols = 32,
+                                        .pack_rows = pack<Avx512, 12>,
+                                        .pack_cols = pack<Avx512, 32>,
+                                        .multiply = multiply<Avx512, PackedLeft<12>, 12>,
+                                        .multiply_tile = multiply<Avx512, TileLeft, 12>};
   return kVariant;
 }
 

@@ -40,14 +40,13 @@ struct Portable {
 }  // namespace
 
 const GemmVariant& gemm_portable() {
-  static constexpr GemmVariant kVariant{"portable",
-                                        6,
-                                        8,
-                                        1,
-                                        pack<Portable, 6>,
-                                        pack<Portable, 8>,
-                                        multiply<Portable, PackedLeft<6>, 6>,
-                                        multiply<Portable, TileLeft, 6>};
+  static constexpr GemmVariant kVariant{.name = "portable",
+                                        .panel_rows = 6,
+                                        .panel_cols = 8,
+                                        .pack_rows = pack<Portable, 6>,
+                                        .pack_cols = pack<Portable, 8>,
+                                        .multiply = multiply<Portable, PackedLeft<6>, 6>,
+                                        .multiply_tile = multiply<Portable, TileLeft, 6>};
   return kVariant;
 }
 

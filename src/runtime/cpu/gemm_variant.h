@@ -42,8 +42,9 @@ struct GemmVariant {
   int64_t panel_rows = 0;
   int64_t panel_cols = 0;
   int64_t terms = 1;  // of the depth that share a float of a packed panel
-  // Packs lanes into panels of panel_rows or panel_cols lanes, one after the other, each
-  // ceil(depth / terms) x lanes and filled up with zeros.
+  int64_t step = 1;   // a lane of a panel is filled up to a multiple of so many floats
+  // Packs lanes into panels of panel_rows or panel_cols lanes, one after the other, each filled up
+  // with zeros.
   void (*pack_rows)(const PackSource& source, float* packed) = nullptr;
   void (*pack_cols)(const PackSource& source, float* packed) = nullptr;
   void (*multiply)(const PanelProduct& product) = nullptr;
@@ -52,12 +53,14 @@ struct GemmVariant {
 };
 
 // Each term is added by one fused multiply-add, in order of depth; without the instruction, by a
-// product and a sum. The bf16 variant takes bf16 on both sides and adds two terms at a time.
+// product and a sum. The bf16 variants take bf16 on both sides; AVX-512 adds two terms at a time,
+// AMX the sums of 16 even and of 16 odd terms.
 const GemmVariant& gemm_portable();
 #if defined(__x86_64__)
 const GemmVariant& gemm_avx2();
 const GemmVariant& gemm_avx512();
 const GemmVariant& gemm_avx512_bf16();
+const GemmVariant& gemm_amx();
 #endif
 
 }  // namespace weft

@@ -89,7 +89,7 @@ struct Blocking {
 
   // Floats from one block of the depth to the next in the packed chunk.
   int64_t packed_block() const {
-    return (chunk_cols + kGemmPadding) * std::min(kGemmDepth, chunk_depth);
+    return (chunk_cols + kGemmPadding) * largest_packed_depth(std::min(kGemmDepth, chunk_depth));
   }
   int64_t packed_floats() const { return ceil_div(chunk_depth, kGemmDepth) * packed_block(); }
 };

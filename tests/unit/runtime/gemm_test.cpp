@@ -19,7 +19,8 @@ namespace {
 struct Sizes {
   int64_t rows, cols, depth;
 };
-constexpr Sizes kSizes[] = {{1, 1, 1}, {12, 32, 16}, {13, 33, 17}, {5, 70, 50}, {30, 7, 384}};
+constexpr Sizes kSizes[] = {{1, 1, 1},   {12, 32, 16}, {13, 33, 17},
+                            {5, 70, 50}, {30, 7, 384}, {64, 48, 96}};
 
 struct AlignedFree {
   void operator()(float* memory) const { std::free(memory); }
@@ -41,6 +42,7 @@ std::vector<const GemmVariant*> variants() {
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) all.push_back(&gemm_avx2());
   if (__builtin_cpu_supports("avx512f")) all.push_back(&gemm_avx512());
   if (__builtin_cpu_supports("avx512bf16")) all.push_back(&gemm_avx512_bf16());
+  if (amx_allowed()) all.push_back(&gemm_amx());
 #endif
   return all;
 }
@@ -73,8 +75,8 @@ struct Factor {
 
 std::vector<float> product(const GemmVariant& variant, const Sizes& s, const Factor& a,
                            const Factor& b, GemmMode mode) {
-  const Memory packed_a = aligned((s.rows + kGemmPadding) * s.depth);
-  const Memory packed_b = aligned((s.cols + kGemmPadding) * s.depth);
+  const Memory packed_a = aligned((s.rows + kGemmPadding) * largest_packed_depth(s.depth));
+  const Memory packed_b = aligned((s.cols + kGemmPadding) * largest_packed_depth(s.depth));
   pack_left(variant, a.view, s.rows, s.depth, packed_a.get());
   pack_right(variant, b.view, s.depth, s.cols, packed_b.get());
   std::vector<float> c(static_cast<size_t>(s.rows * s.cols), 1.0f);
