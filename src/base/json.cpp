@@ -160,11 +160,4 @@ int64_t json_int(const json& object, const std::string& key, std::string_view wh
   return value.get<int64_t>();
 }
 
-double json_double(const json& object, const std::string& key, std::string_view where) {
-  const json& value = json_member(object, key, where);
-  INPUT_CHECK(value.is_number(), where, ": \"", key, "\" is ", value.type_name(),
-              ", expected a number");
-  return value.get<double>();
-}
-
 }  // namespace weft

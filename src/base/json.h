@@ -22,10 +22,9 @@ nlohmann::json read_json_file(const std::string& path, int64_t max_bytes);
 const nlohmann::json& json_member(const nlohmann::json& object, const std::string& key,
                                   std::string_view where);
 
-// The member `key` as a text, a whole number that fits, or a number.
+// The member `key` as a text, or a whole number that fits.
 std::string json_string(const nlohmann::json& object, const std::string& key,
                         std::string_view where);
 int64_t json_int(const nlohmann::json& object, const std::string& key, std::string_view where);
-double json_double(const nlohmann::json& object, const std::string& key, std::string_view where);
 
 }  // namespace weft

@@ -23,10 +23,6 @@ void log_line(std::string_view text) {
   print(stdout, cat(text, "\n"));
 }
 
-void log_warning(std::string_view text) {
-  print(stderr, cat("warning: ", text, "\n"));
-}
-
 ProgressBar::ProgressBar(std::string title, int64_t total, ProgressOptions options)
     : title_(std::move(title)),
       total_(total),

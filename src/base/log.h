@@ -1,5 +1,5 @@
-// What a run says while it works: whole lines on standard output, warnings on standard error, and
-// progress that is one live line on a terminal and a line every tenth of the way elsewhere.
+// What a run says while it works: whole lines on standard output, and progress that is one live
+// line on a terminal and a line every tenth of the way elsewhere.
 #pragma once
 
 #include <chrono>
@@ -13,9 +13,6 @@ namespace weft {
 
 // Prints one line and flushes, so that a log file is never behind.
 void log_line(std::string_view text);
-
-// Prints "warning: text" on standard error.
-void log_warning(std::string_view text);
 
 struct ProgressOptions {
   std::FILE* stream = stdout;

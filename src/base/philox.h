@@ -75,35 +75,35 @@ WEFT_HOST_DEVICE constexpr float unit_from_bits(uint32_t bits) {
   return static_cast<float>(bits >> 8) * 0x1p-24f;
 }
 
-// Uniform in (0, 1]: the upper 24 bits plus one, exact in float.
-WEFT_HOST_DEVICE constexpr float positive_unit_from_bits(uint32_t bits) {
-  return static_cast<float>((bits >> 8) + 1) * 0x1p-24f;
-}
-
 // Uniform in [0, 1) for one element.
 WEFT_HOST_DEVICE constexpr float random_unit(PhiloxKey key, uint64_t step, uint64_t element) {
   return unit_from_bits(random_bits(key, step, element));
 }
 
-// Two standard normals from two random words, by Box-Muller. Below 6.7 in size.
-struct NormalPair {
-  double value[2];
+// Four standard normals, each below 6.7 in size.
+struct NormalBlock {
+  double value[4];
 };
 
-WEFT_HOST_DEVICE inline NormalPair normals_from_bits(uint32_t radius_bits, uint32_t angle_bits) {
+// The standard normals of elements 4 * block .. 4 * block + 3, by Box-Muller: words 0 and 1 give
+// the first two, words 2 and 3 the others.
+inline NormalBlock normal_block(PhiloxKey key, uint64_t step, uint64_t block) {
   constexpr double kTwoPi = 6.283185307179586476925;
-  const double u = (static_cast<double>(radius_bits) + 1.0) * 0x1p-32;
-  const double angle = kTwoPi * (static_cast<double>(angle_bits) * 0x1p-32);
-  const double radius = std::sqrt(-2.0 * std::log(u));
-  return {{radius * std::cos(angle), radius * std::sin(angle)}};
+  const PhiloxBlock bits = random_block(key, step, block);
+  NormalBlock normals;
+  for (int i = 0; i < 4; i += 2) {
+    const double u = (static_cast<double>(bits.word[i]) + 1.0) * 0x1p-32;
+    const double angle = kTwoPi * (static_cast<double>(bits.word[i + 1]) * 0x1p-32);
+    const double radius = std::sqrt(-2.0 * std::log(u));
+    normals.value[i] = radius * std::cos(angle);
+    normals.value[i + 1] = radius * std::sin(angle);
+  }
+  return normals;
 }
 
-// Standard normal for one element: words (0, 1) of a block give its elements 0 and 1, words (2, 3)
-// its elements 2 and 3.
-WEFT_HOST_DEVICE inline double random_normal(PhiloxKey key, uint64_t step, uint64_t element) {
-  const PhiloxBlock block = random_block(key, step, element / 4);
-  const int pair = element % 4 < 2 ? 0 : 2;
-  return normals_from_bits(block.word[pair], block.word[pair + 1]).value[element % 2];
+// The standard normal of one element.
+inline double random_normal(PhiloxKey key, uint64_t step, uint64_t element) {
+  return normal_block(key, step, element / 4).value[element % 4];
 }
 
 // Uniform integer in [0, limit) from the whole block `index`; the bias is below limit / 2^64.

@@ -1,7 +1,6 @@
 // The header is made by hand so that tensors appear in the order of their data.
 #include "checkpoint/safetensors_writer.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -26,14 +25,6 @@ int64_t spec_bytes(const TensorSpec& spec) {
 }
 
 }  // namespace
-
-void sort_for_safetensors(std::vector<TensorSpec>& specs) {
-  std::sort(specs.begin(), specs.end(), [](const TensorSpec& a, const TensorSpec& b) {
-    const int a_bits = safetensors_dtype_bits(a.dtype);
-    const int b_bits = safetensors_dtype_bits(b.dtype);
-    return a_bits != b_bits ? a_bits > b_bits : a.name < b.name;
-  });
-}
 
 SafetensorsWriter::SafetensorsWriter(const std::string& path, const std::vector<TensorSpec>& specs,
                                      std::map<std::string, std::string> metadata)

@@ -19,10 +19,6 @@ struct TensorSpec {
   std::vector<int64_t> shape;
 };
 
-// Sorts as the reference writer does (wide elements first, then by name), so that every tensor is
-// aligned to its element.
-void sort_for_safetensors(std::vector<TensorSpec>& specs);
-
 class SafetensorsWriter {
  public:
   // Writes the header; {"format": "pt"} is added to the metadata unless it names a format.

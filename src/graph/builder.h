@@ -29,7 +29,6 @@ class Builder {
   Graph& graph() { return graph_; }
   void set_path(std::string path) { path_ = std::move(path); }
   void set_phase(Phase phase) { phase_ = phase; }
-  void set_before(Node* before) { before_ = before; }
   const std::string& path() const { return path_; }
 
  private:

@@ -19,14 +19,11 @@ void init_param(const ParamInfo& param, uint64_t seed, int64_t first, std::span<
   const PhiloxKey key = random_key(seed, hash_text(cat(param.name, ".init")));
   // A random block makes four elements; the range may begin and end within one.
   for (int64_t block = first / 4; block * 4 < first + size; ++block) {
-    const PhiloxBlock bits = random_block(key, 0, static_cast<uint64_t>(block));
-    const NormalPair pairs[2] = {normals_from_bits(bits.word[0], bits.word[1]),
-                                 normals_from_bits(bits.word[2], bits.word[3])};
+    const NormalBlock normals = normal_block(key, 0, static_cast<uint64_t>(block));
     for (int64_t i = 0; i < 4; ++i) {
       const int64_t place = block * 4 + i - first;
       if (place < 0 || place >= size) continue;
-      values[static_cast<size_t>(place)] =
-          static_cast<float>(param.std * pairs[i / 2].value[i % 2]);
+      values[static_cast<size_t>(place)] = static_cast<float>(param.std * normals.value[i]);
     }
   }
 }

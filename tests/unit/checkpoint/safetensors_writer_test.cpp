@@ -32,12 +32,11 @@ TEST(SafetensorsWriter, ExactBytes) {
 
 TEST(SafetensorsWriter, ReadsBack) {
   const TempFolder folder;
-  std::vector<TensorSpec> specs = {{"b", "F16", {3}},
-                                   {"a", "BF16", {1}},
-                                   {"c", "I64", {1}},
-                                   {"e", "F32", {0, 7}},
-                                   {"d", "I32", {1}}};
-  sort_for_safetensors(specs);
+  const std::vector<TensorSpec> specs = {{"c", "I64", {1}},
+                                         {"e", "F32", {0, 7}},
+                                         {"d", "I32", {1}},
+                                         {"a", "BF16", {1}},
+                                         {"b", "F16", {3}}};
   SafetensorsWriter writer(folder / "m", specs, {{"step", "7"}});
   writer.append(bytes_of("ccccccccddddaabbbbbb"));
   writer.commit();
