@@ -1,6 +1,8 @@
 // Which bytes count for which collective, and the group that an axis makes.
 #include "graph/comm_cost.h"
 
+#include <algorithm>
+
 #include "graph/cost.h"
 #include "graph/ops/ops.h"
 
@@ -12,10 +14,6 @@ double bytes_of(const std::vector<TensorType>& types, const Mesh& mesh) {
   double bytes = 0;
   for (const TensorType& type : types) bytes += static_cast<double>(local_bytes(type, mesh));
   return bytes;
-}
-
-bool is_all_reduce(const OpDef& op) {
-  return &op == &kAllReduce || &op == &kAllReduceStart;
 }
 
 // How many ranks apart neighbours along the axis are.
@@ -40,12 +38,23 @@ Call localized(Call call, const Mesh& mesh) {
 
 }  // namespace
 
+const OpDef* start_of(const OpDef& op) {
+  const auto ops = all_ops();
+  const auto found =
+      std::find_if(ops.begin(), ops.end(), [&](const OpDef* one) { return one->starts == &op; });
+  return found == ops.end() ? nullptr : *found;
+}
+
 bool is_gather(const OpDef& op) {
-  return &op == &kAllGather || &op == &kAllGatherStart;
+  return &whole_of(op) == &kAllGather;
+}
+
+bool is_all_reduce(const OpDef& op) {
+  return &whole_of(op) == &kAllReduce;
 }
 
 bool is_reduction(const OpDef& op) {
-  return &op == &kReduceScatter || &op == &kReduceScatterStart || is_all_reduce(op);
+  return &whole_of(op) == &kReduceScatter || is_all_reduce(op);
 }
 
 int64_t local_bytes(const TensorType& type, const Mesh& mesh) {

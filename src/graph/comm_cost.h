@@ -7,9 +7,21 @@
 
 namespace weft {
 
+// A collective may be split into a start, which is an op of its own, and a wait.
+inline bool is_start(const OpDef& op) {
+  return op.starts != nullptr;
+}
+// The collective that the op starts, or the op itself.
+inline const OpDef& whole_of(const OpDef& op) {
+  return is_start(op) ? *op.starts : op;
+}
+// The op that starts this collective; nullptr where the op is none, or only a part of one.
+const OpDef* start_of(const OpDef& op);
+
 // Whether the op is a collective itself, as one call or its start; wait is not.
 bool is_gather(const OpDef& op);
-bool is_reduction(const OpDef& op);
+bool is_all_reduce(const OpDef& op);
+bool is_reduction(const OpDef& op);  // all_reduce or reduce_scatter
 
 // Bytes that one rank holds of a value.
 int64_t local_bytes(const TensorType& type, const Mesh& mesh);

@@ -121,6 +121,8 @@ struct OpDef {
   // The ops that a joined op stands for, "dx = gelu_grad(dy, x); db = sum_rows(dx)", whose bits it
   // has; see graph/parts.h. Empty for all others.
   std::string_view parts = "";
+  // The collective that this op starts, to be ended by a wait; null for all others.
+  const OpDef* starts = nullptr;
   // Operand types to result types; refuses what the op cannot take.
   std::vector<TensorType> (*infer)(const Call&) = nullptr;
   // Gradients of the operands from gradients of the results; empty for non-differentiable ops.

@@ -13,10 +13,6 @@ namespace weft {
 
 namespace {
 
-bool is_start(const OpDef& op) {
-  return &op == &kAllGatherStart || &op == &kReduceScatterStart || &op == &kAllReduceStart;
-}
-
 void run_clocks(const Graph& graph, std::span<Node* const> order, const DeviceSpec& device,
                 StepEstimate& estimate) {
   double now = 0;

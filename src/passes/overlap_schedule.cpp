@@ -24,18 +24,6 @@ constexpr int64_t kMostAutomatic = 4;
 // A deeper prefetch has to pay by more than the estimate is worth.
 constexpr double kWorthwhile = 0.999;
 
-const OpDef* start_of(const OpDef& op) {
-  if (&op == &kAllGather) return &kAllGatherStart;
-  if (&op == &kReduceScatter) return &kReduceScatterStart;
-  if (&op == &kAllReduce) return &kAllReduceStart;
-  return nullptr;
-}
-
-bool is_start(const Node& node) {
-  return node.op == &kAllGatherStart || node.op == &kReduceScatterStart ||
-         node.op == &kAllReduceStart;
-}
-
 bool is_under(std::string_view path, std::string_view module) {
   return match_module(module, path).has_value();
 }
@@ -114,7 +102,7 @@ class Scheduler {
     for (size_t k = 0; k < nodes_.size(); ++k) {
       index_.emplace(nodes_[k], static_cast<int64_t>(k));
       if (nodes_[k]->phase != Phase::Optimizer) end_of_backward_ = static_cast<int64_t>(k) + 1;
-      if (!is_start(*nodes_[k])) continue;
+      if (!is_start(*nodes_[k]->op)) continue;
       auto& list = is_prefetchable(*nodes_[k]) ? gathers_ : others_;
       list[stream_of(*nodes_[k])].push_back(nodes_[k]);
     }
@@ -170,7 +158,7 @@ class Scheduler {
       bool has_module = false;
       for (const Node* node : nodes_) {
         if (!node->op->traits.collective) has_module |= is_under(node->path, request.module);
-        if (!is_start(*node) || !serves(*node, request)) continue;
+        if (!is_start(*node->op) || !serves(*node, request)) continue;
         has_bucket = true;
         requests_[node] = request;
       }
@@ -265,7 +253,7 @@ class Scheduler {
       is_late |= moved > index_.at(operand->def);
       ready = std::max(ready, moved == kStays ? index_.at(operand->def) + 1 : moved);
     }
-    if (is_start(*node)) {
+    if (is_start(*node->op)) {
       place_start(node, ready, is_late);
     } else if (node->op == &kWait) {
       place(node, wait_slot(*node, is_late), 2);
@@ -292,7 +280,7 @@ class Scheduler {
     bool passes_on = false;
     find_latest(wait, latest, passes_on);
     // Up to the wait the operands are there; an all-reduce works in place.
-    const bool frees = start->op == &kReduceScatterStart || passes_on;
+    const bool frees = &whole_of(*start->op) == &kReduceScatter || passes_on;
     const int64_t bytes = frees ? bytes_of(*start) : 0;
     const auto fits = [&](int64_t target) {
       return room_.take(index_.at(&wait), std::min(target, latest), bytes);

@@ -10,7 +10,9 @@
 #include <set>
 
 #include "graph/flat.h"
+#include "graph/ops/ops.h"
 #include "plan/access_history.h"
+#include "plan/comm_volume.h"
 #include "plan/memory.h"
 
 namespace weft {
@@ -235,9 +237,8 @@ class ProgramWalk {
   // A library works on a bucket as one range: its members lie one after the other, and where it is
   // cut over ranks every rank's slot is there in full.
   void check_flat() const {
-    const bool gathers = step_->op == "all_gather";
-    const bool scatters = step_->op == "reduce_scatter";
-    if (!gathers && !scatters && step_->op != "all_reduce") return;
+    if (!is_collective(*step_)) return;
+    const bool gathers = is_call(*step_, kAllGather);
     const std::vector<TensorRef>& members = gathers ? step_->results : step_->operands;
     std::vector<Shape> shapes;
     for (const TensorRef& member : members) shapes.push_back(member.shape);
@@ -253,9 +254,9 @@ class ProgramWalk {
                  describe(plan_, members[i].buffer), ", expected ",
                  first.offset + offsets[i] * element, " of ", describe(plan_, first.buffer));
     }
-    if (!gathers && !scatters) return;
+    if (is_call(*step_, kAllReduce)) return;
     const Shape& shard = gathers ? step_->operands.at(0).shape : step_->results.at(0).shape;
-    const int64_t ranks = plan_.mesh.axis_size(call_of(*step_).text_attr("axis"));
+    const int64_t ranks = plan_.mesh.axis_size(axis_of(*step_));
     const int64_t end = first.offset + ranks * count(shard) * element;
     if (end > plan_.buffers[first.buffer].bytes) {
       step_fault("needs ", end, " bytes for the slots of ", ranks, " ranks in ",
@@ -267,7 +268,7 @@ class ProgramWalk {
   void check_writer(const Buffer& buffer, int64_t index) const {
     if (buffer.common < 0) return;
     const std::string& axis = plan_.common[buffer.common].axis;
-    if (step_->op == "all_gather" && call_of(*step_).text_attr("axis") == axis) return;
+    if (is_call(*step_, kAllGather) && axis_of(*step_) == axis) return;
     step_fault("writes ", describe(plan_, index), ", which only a gather over ", axis, " may");
   }
 

@@ -8,13 +8,10 @@
 
 #include "base/text.h"
 #include "graph/flat.h"
+#include "graph/ops/ops.h"
 
 namespace weft {
 namespace {
-
-constexpr std::string_view kGather = "all_gather";
-constexpr std::string_view kScatter = "reduce_scatter";
-constexpr std::string_view kSum = "all_reduce";
 
 std::vector<Shape> shapes_of(std::span<const TensorRef> refs) {
   std::vector<Shape> shapes;
@@ -24,10 +21,10 @@ std::vector<Shape> shapes_of(std::span<const TensorRef> refs) {
 
 // Bytes of the buffer that all ranks of the axis fill, cut or sum.
 int64_t flat_bytes(const Step& step, int64_t ranks) {
-  if (step.op == kGather) {
+  if (is_call(step, kAllGather)) {
     return ranks * count(step.operands.at(0).shape) * dtype_bytes(step.results.at(0).dtype);
   }
-  if (step.op == kScatter) {
+  if (is_call(step, kReduceScatter)) {
     return ranks * count(step.results.at(0).shape) * dtype_bytes(step.operands.at(0).dtype);
   }
   const TensorRef& first = step.operands.at(0);
@@ -38,7 +35,7 @@ int64_t flat_bytes(const Step& step, int64_t ranks) {
 // A sum is a scatter and a gather.
 int64_t sent_bytes(const Step& step, int64_t ranks) {
   const int64_t part = (flat_bytes(step, ranks) + ranks - 1) / ranks;
-  return (step.op == kSum ? 2 : 1) * part * (ranks - 1);
+  return (is_call(step, kAllReduce) ? 2 : 1) * part * (ranks - 1);
 }
 
 // Bytes of the members that lie anywhere but at their flat offset after the first one.
@@ -67,17 +64,17 @@ int64_t moved_bytes(std::span<const TensorRef> operands, std::span<const TensorR
 }
 
 int64_t packing_bytes(const Step& step) {
-  if (step.op == kScatter) return misplaced_bytes(step.operands);
+  if (is_call(step, kReduceScatter)) return misplaced_bytes(step.operands);
   const std::span<const TensorRef> operands(step.operands);
   // A gather may name the tensors it writes over after what it gathers.
   return misplaced_bytes(step.results) +
-         moved_bytes(step.op == kGather ? operands.subspan(1) : operands, step.results);
+         moved_bytes(is_call(step, kAllGather) ? operands.subspan(1) : operands, step.results);
 }
 
 }  // namespace
 
 bool is_collective(const Step& step) {
-  return step.op == kGather || step.op == kScatter || step.op == kSum;
+  return is_call(step, kAllGather) || is_call(step, kReduceScatter) || is_call(step, kAllReduce);
 }
 
 std::string axis_of(const Step& step) {
@@ -120,7 +117,7 @@ std::vector<BucketSize> buckets_of(const Plan& plan) {
   }
   if (!buckets.empty()) return buckets;
   for (const Step& step : plan.program(ProgramKind::Last)) {
-    if (step.op != kSum || step.phase != Phase::Backward) continue;
+    if (!is_call(step, kAllReduce) || step.phase != Phase::Backward) continue;
     const TensorRef& first = step.operands.at(0);
     const size_t more = step.operands.size() - 1;
     buckets.push_back({cat(plan.buffers.at(static_cast<size_t>(first.buffer)).name,

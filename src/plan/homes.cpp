@@ -2,6 +2,7 @@
 #include "plan/homes.h"
 
 #include "base/error.h"
+#include "graph/comm_cost.h"
 #include "graph/flat.h"
 
 namespace weft {
@@ -26,34 +27,20 @@ int64_t gathered_bytes(const Node& gather, const Mesh& mesh) {
 
 int64_t reduced_bytes(const Node& reduction, const Mesh& mesh) {
   const DType dtype = reduction.operands.at(0)->type.dtype;
-  if (collective_name(reduction) == "reduce_scatter") {
-    return slots_bytes(reduction, *reduction.result(), dtype, mesh);
-  }
-  return flat_size(shapes_of(reduction.operands)) * dtype_bytes(dtype);
+  return is_all_reduce(*reduction.op)
+             ? flat_size(shapes_of(reduction.operands)) * dtype_bytes(dtype)
+             : slots_bytes(reduction, *reduction.result(), dtype, mesh);
 }
 
 }  // namespace
 
-std::string collective_name(const Node& node) {
-  std::string name(node.op->name());
-  return is_start(node) ? name.substr(0, name.size() - 6) : name;
-}
-
-bool is_all_gather(const Node& node) {
-  return collective_name(node) == "all_gather";
-}
-
-bool is_start(const Node& node) {
-  return node.op->traits.collective && node.op->name().ends_with("_start");
-}
-
 Homes::Homes(const Graph& graph) {
   for (const auto& node : graph.order()) add_results(*node, graph.mesh());
   for (const auto& node : graph.order()) {
-    const std::string name = collective_name(*node);
-    if (name == "reduce_scatter" || (name == "all_reduce" && node->operands.size() > 1)) {
+    const bool several = node->operands.size() > 1;
+    if (is_reduction(*node->op) && (several || !is_all_reduce(*node->op))) {
       join_operands(*node, graph.mesh());
-    } else if (is_all_gather(*node) && node->operands.size() > 1) {
+    } else if (is_gather(*node->op) && several) {
       join_targets(*node, graph.mesh());
     }
   }
@@ -73,7 +60,7 @@ void Homes::add_results(const Node& node, const Mesh& mesh) {
   const std::vector<int> overwritten = node.op->overwrites.empty()
                                            ? std::vector<int>(node.results.size(), -1)
                                            : overwritten_operands(node.call());
-  const bool gathers = is_all_gather(node);
+  const bool gathers = is_gather(*node.op);
   std::vector<int64_t> offsets(node.results.size(), 0);
   if (gathers) {
     std::vector<Shape> shapes;

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -43,10 +42,5 @@ class Homes {
   std::unordered_map<const Value*, std::vector<const Value*>> residents_;  // by root
   std::unordered_map<const Value*, int64_t> groups_;                       // bytes, by root
 };
-
-// The collective that a *_start node starts ("all_gather"), or the op's own name.
-std::string collective_name(const Node& node);
-bool is_all_gather(const Node& node);
-bool is_start(const Node& node);
 
 }  // namespace weft

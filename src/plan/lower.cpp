@@ -131,7 +131,7 @@ class Bindings {
     std::vector<Shape> shapes;
     for (const Value* held : written_with(flat)) {
       for (const Node* user : held->users) {
-        if (!is_all_gather(*user)) continue;
+        if (!is_gather(*user->op)) continue;
         for (const auto& result : user->results) shapes.push_back(result->type.shape);
         return shapes;
       }
@@ -244,10 +244,9 @@ class Emitter {
 
   void emit(const Node& node) {
     const int64_t index = static_cast<int64_t>(steps().size());
-    const std::string op_name = collective_name(node);
-    Call call{find_op(op_name), {}, {}, node.attrs};
+    Call call{&whole_of(*node.op), {}, {}, node.attrs};
     Step step;
-    step.op = op_name;
+    step.op = std::string(call.op->name());
     step.attrs = node.attrs;
     for (const Value* operand : node.operands) {
       call.operands.push_back(local_type(*operand, plan_.mesh));
@@ -289,9 +288,7 @@ class Emitter {
   // Puts the step on its stream, after everything that stands before it in the graph and matters: a
   // collective starts when the computation has come this far.
   void order(Step& step, const Node& node) {
-    if (is_start(node)) {
-      step.stream = collective_name(node) == "all_gather" ? kGatherStream : kReduceStream;
-    }
+    if (is_start(*node.op)) step.stream = is_gather(*node.op) ? kGatherStream : kReduceStream;
     std::vector<int64_t>& pending = pending_[static_cast<size_t>(step.stream)];
     step.waits.swap(pending);
     if (step.stream == kComputeStream) {
@@ -357,7 +354,7 @@ class Emitter {
     const bool accumulator =
         root->def->op == &kState && root != &value && value.def->phase == Phase::Backward;
     if (accumulator || (!held.persistent && is_gradient(value))) held.kind = BufferKind::Gradient;
-    if (!held.persistent && is_all_gather(*value.def)) held.kind = BufferKind::Gathered;
+    if (!held.persistent && is_gather(*value.def->op)) held.kind = BufferKind::Gathered;
   }
 
   // The space that the ranks along the gather's axis have in common, or -1 where there is none.
@@ -405,7 +402,7 @@ class Emitter {
 bool has_starts(std::span<const ProgramSource> sources) {
   for (const ProgramSource& source : sources) {
     for (const auto& node : source.graph->order()) {
-      if (is_start(*node)) return true;
+      if (is_start(*node->op)) return true;
     }
   }
   return false;

@@ -39,6 +39,10 @@ std::string_view program_name(ProgramKind kind) {
   return "?";
 }
 
+bool is_call(const Step& step, const OpDef& op) {
+  return step.op == op.name();
+}
+
 Call call_of(const Step& step) {
   Call call;
   call.op = find_op(step.op);

@@ -121,6 +121,9 @@ struct Plan {
   }
 };
 
+// Whether the step is a call of this op.
+bool is_call(const Step& step, const OpDef& op);
+
 // Local types and attributes of a step, as its kernel's supports and workspace see them.
 Call call_of(const Step& step);
 

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "graph/flat.h"
+#include "graph/ops/ops.h"
 #include "plan/comm_volume.h"
 #include "plan/timing.h"
 
@@ -136,7 +137,7 @@ std::string weights_line(const Plan& plan) {
   std::set<int64_t> params;
   for (const Binding& param : plan.params) params.insert(param.tensor.buffer);
   for (const Step& step : plan.program(ProgramKind::Last)) {
-    if (step.op != "cast" && step.op != "all_gather") continue;
+    if (!is_call(step, kCast) && !is_call(step, kAllGather)) continue;
     const TensorRef& from = step.operands.at(0);
     const DType to = step.results.at(0).dtype;
     if (!params.contains(from.buffer) || dtype_bytes(to) >= dtype_bytes(from.dtype)) continue;

@@ -196,6 +196,7 @@ constinit const OpDef kAllGatherStart{
     .doc = "Starts an all_gather; only wait gives its results.",
     .traits = kCollective,
     .overwrites = "y<-into",
+    .starts = &kAllGather,
     .infer = [](const Call& call) { return as_futures(infer_all_gather(call)); },
     .cost = cost_of_results,
 };
@@ -204,6 +205,7 @@ constinit const OpDef kReduceScatterStart{
     .signature = "reduce_scatter_start(g...; axis: text, out = \"\") -> y",
     .doc = "Starts a reduce_scatter; only wait gives its result.",
     .traits = kCollective,
+    .starts = &kReduceScatter,
     .infer = [](const Call& call) { return as_futures(infer_reduce_scatter(call)); },
     .cost = cost_of_operands,
 };
@@ -213,6 +215,7 @@ constinit const OpDef kAllReduceStart{
     .doc = "Starts an all_reduce; only wait gives its results.",
     .traits = kCollective,
     .overwrites = "y<-x",
+    .starts = &kAllReduce,
     .infer = [](const Call& call) { return as_futures(infer_all_reduce(call)); },
     .cost = cost_of_both,
 };

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "graph/ops/ops.h"
 #include "graph/text.h"
 
 namespace weft {
@@ -45,6 +46,24 @@ TEST(CommCost, ComputationCountsThePartOfARank) {
   const double part = seconds_of(R"(  %x = input "x" : f32[8,4] @S(0:dp_shard)
   %y = gelu(%x) : f32[8,4] @S(0:dp_shard))");
   EXPECT_EQ(part, 2 * (8 / 4) * 4 * 4 / 8.0);  // read and written at 8 bytes per second
+}
+
+TEST(CommCost, AStartIsOfTheKindThatItStarts) {
+  for (const OpDef* whole : {&kAllGather, &kReduceScatter, &kAllReduce}) {
+    const OpDef* start = start_of(*whole);
+    ASSERT_NE(start, nullptr) << whole->name();
+    EXPECT_EQ(start->name(), cat(whole->name(), "_start"));
+    EXPECT_EQ(&whole_of(*start), whole);
+    EXPECT_EQ(&whole_of(*whole), whole);
+    EXPECT_TRUE(is_start(*start) && !is_start(*whole));
+    EXPECT_EQ(is_gather(*start), whole == &kAllGather);
+    EXPECT_EQ(is_all_reduce(*start), whole == &kAllReduce);
+    EXPECT_EQ(is_reduction(*start), whole != &kAllGather);
+    EXPECT_EQ(start_of(*start), nullptr);
+  }
+  EXPECT_FALSE(is_start(kWait) || is_gather(kWait) || is_reduction(kWait));
+  EXPECT_EQ(start_of(kWait), nullptr);
+  EXPECT_EQ(start_of(kMatmul), nullptr);
 }
 
 }  // namespace
