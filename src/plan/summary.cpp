@@ -7,7 +7,6 @@
 #include <set>
 
 #include "base/text.h"
-#include "graph/flat.h"
 #include "graph/ops/ops.h"
 #include "plan/comm_volume.h"
 #include "plan/timing.h"
@@ -126,7 +125,8 @@ std::string weights_line(const Plan& plan) {
   int64_t kept = 0;
   std::string_view dtype;
   for (const Binding& state : plan.states) {
-    if (!state.name.starts_with(kLowPrefix)) continue;
+    const Buffer& buffer = plan.buffers[static_cast<size_t>(state.tensor.buffer)];
+    if (buffer.kind != BufferKind::Copy) continue;
     kept += tensor_bytes(state.tensor);
     dtype = dtype_name(state.tensor.dtype);
   }
