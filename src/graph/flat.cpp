@@ -4,18 +4,11 @@
 #include "base/error.h"
 
 namespace weft {
-namespace {
-
-int64_t padded(const Shape& shape) {
-  return (count(shape) + kFlatBlock - 1) / kFlatBlock * kFlatBlock;
-}
-
-}  // namespace
 
 int64_t flat_size(std::span<const Shape> shapes) {
   int64_t size = 0;
   for (const Shape& shape : shapes) {
-    USER_CHECK(!__builtin_add_overflow(size, padded(shape), &size), "a flat buffer of ",
+    USER_CHECK(!__builtin_add_overflow(size, flat_padded(count(shape)), &size), "a flat buffer of ",
                shapes.size(), " tensors has more elements than can be counted");
   }
   return size;
@@ -26,7 +19,7 @@ std::vector<int64_t> flat_offsets(std::span<const Shape> shapes) {
   int64_t next = 0;
   for (const Shape& shape : shapes) {
     offsets.push_back(next);
-    next += padded(shape);
+    next += flat_padded(count(shape));
   }
   return offsets;
 }

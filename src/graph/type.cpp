@@ -138,8 +138,7 @@ Shape local_shape(const TensorType& type, const Mesh& mesh) {
                  " does not divide over ", size, " ranks of axis ", placement.axis);
       dim /= size;
     } else if (placement.kind == PlacementKind::Flat) {
-      int64_t unit = kFlatBlock * size;
-      shape = {(count(shape) + unit - 1) / unit * kFlatBlock};
+      shape = {flat_padded((count(shape) + size - 1) / size)};
     }
   }
   return shape;

@@ -68,6 +68,11 @@ struct TensorType {
 // a multiple of it.
 inline constexpr int64_t kFlatBlock = 1024;
 
+// That many elements rounded up to whole blocks.
+constexpr int64_t flat_padded(int64_t elements) {
+  return (elements + kFlatBlock - 1) / kFlatBlock * kFlatBlock;
+}
+
 // The placement over the named axis, or nullptr where the value is replicated over it.
 const AxisPlacement* placement_over(const TensorType& type, std::string_view axis);
 

@@ -75,7 +75,7 @@ void measure_size(const Backend& backend, Device& device, Communicator& comm, si
                   Measured& measured) {
   const int64_t n = comm.ranks();
   const int64_t elements = kSizes[size] / 4;
-  const int64_t cut = (elements / n + kFlatBlock - 1) / kFlatBlock * kFlatBlock;
+  const int64_t cut = flat_padded(elements / n);
   const auto stream = device.make_stream("gather");
   auto* memory = static_cast<float*>(comm.allocate((cut * n + cut) * 4, device));
   stream->zero(memory, (cut * n + cut) * 4);

@@ -63,7 +63,7 @@ std::pair<Best, Best> best_of(Communicator& comm, int64_t repeats, const First& 
 void measure(Communicator& comm, int64_t bytes, int64_t repeats) {
   HostDevice device(1);
   const int64_t n = comm.ranks(), elements = bytes / 4;
-  const int64_t cut = (elements / n + kFlatBlock - 1) / kFlatBlock * kFlatBlock;
+  const int64_t cut = flat_padded(elements / n);
   auto* memory = static_cast<float*>(comm.allocate((elements + cut) * 4, device));
   auto* common = static_cast<float*>(comm.allocate_common("dp", cut * n * 4, device));
   std::memset(memory, 0, static_cast<size_t>(elements + cut) * 4);

@@ -9,10 +9,6 @@ namespace {
 
 constexpr int64_t kSliceUnit = 64;  // elements; slices begin on whole lines of memory
 
-int64_t in_blocks(int64_t elements) {
-  return (elements + kFlatBlock - 1) / kFlatBlock * kFlatBlock;
-}
-
 }  // namespace
 
 std::vector<Piece> pieces_of(std::span<const Tensor> members, int64_t begin, int64_t end) {
@@ -22,7 +18,7 @@ std::vector<Piece> pieces_of(std::span<const Tensor> members, int64_t begin, int
     const int64_t elements = members[i].elements();
     const int64_t low = std::max(start, begin), high = std::min(start + elements, end);
     if (low < high) pieces.push_back({i, low - start, low - begin, high - low});
-    start += in_blocks(elements);
+    start += flat_padded(elements);
   }
   return pieces;
 }
@@ -42,7 +38,7 @@ int64_t flat_end(std::span<const Tensor> members) {
   int64_t start = 0, end = 0;
   for (const Tensor& member : members) {
     end = start + member.elements();
-    start += in_blocks(member.elements());
+    start += flat_padded(member.elements());
   }
   return end;
 }
@@ -61,7 +57,7 @@ void check_in_one_piece(std::span<const Tensor> members) {
   for (const Tensor& member : members) {
     CHECK(member.data == shifted(members[0].data, member.dtype, start),
           "members of a collective do not lie as in a flat");
-    start += in_blocks(member.elements());
+    start += flat_padded(member.elements());
   }
 }
 
