@@ -5,6 +5,7 @@
 #include "runtime/comm/control.h"
 #include "runtime/comm/futex.h"
 #include "runtime/comm/silence.h"
+#include "runtime/cpu/spin.h"
 
 namespace weft {
 namespace {
@@ -14,12 +15,6 @@ constexpr int64_t kNapMilliseconds = 50;
 bool has_arrived(const Cell& cell, uint32_t target) {
   // Numbers wrap around, so the difference decides.
   return static_cast<int32_t>(cell.arrived.load(std::memory_order_acquire) - target) >= 0;
-}
-
-void relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
 }
 
 // The peer that a channel of this rank waits for in vain, or -1. A wait whose arrival has been made
