@@ -228,12 +228,6 @@ WEFT_CLONES void multiply_tiles(const float* a, const float* b, int64_t rows, fl
   for (int64_t i = 0; i < rows * kTileStride; ++i) to[i] = a[i] * b[i];
 }
 
-WEFT_CLONES float dot_row(const float* a, const float* b, int64_t n) {
-  return lane_sum(
-      n, [&](int64_t i) { return lanes_at(a + i) * lanes_at(b + i); },
-      [&](int64_t i) { return a[i] * b[i]; });
-}
-
 // Calls fn(first query) for the columns of a block; the last may reach past the queries.
 template <class Fn>
 void for_columns(const Block& block, const Fn& fn) {
@@ -455,8 +449,8 @@ void fetch_queries(const Problem& p, const GradTensors& t, const Block& block, S
   for (int64_t i = 0; i < block.queries; ++i) {
     const int64_t row = block.b * p.time + block.query + i;
     const int64_t offset = row * p.heads * p.dim + block.head * p.dim;
-    scratch.delta[i] = dot_row(load(t.dy, offset, p.dim, scratch.row),
-                               load(t.y, offset, p.dim, scratch.row + kMaxHeadDim), p.dim);
+    scratch.delta[i] = dot_rows(load(t.dy, offset, p.dim, scratch.row),
+                                load(t.y, offset, p.dim, scratch.row + kMaxHeadDim), p.dim);
   }
 }
 

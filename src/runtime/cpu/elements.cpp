@@ -63,6 +63,12 @@ WEFT_CLONES void add_rows(const float* a, const float* b, int64_t n, float* sum)
   for (int64_t i = 0; i < n; ++i) sum[i] = a[i] + b[i];
 }
 
+WEFT_CLONES float dot_rows(const float* a, const float* b, int64_t n) {
+  return lane_sum(
+      n, [&](int64_t i) { return lanes_at(a + i) * lanes_at(b + i); },
+      [&](int64_t i) { return a[i] * b[i]; });
+}
+
 const float* load(const Tensor& tensor, int64_t offset, int64_t n, float* buffer) {
   switch (tensor.dtype) {
     case DType::F32:

@@ -54,6 +54,9 @@ inline void add_to_row(const float* x, int64_t n, float* sum) {
   add_rows(sum, x, n, sum);
 }
 
+// The sum of a * b.
+float dot_rows(const float* a, const float* b, int64_t n);
+
 // Rows to a tile, so that a tile is some ten thousand elements.
 inline int64_t tile_rows(int64_t length) {
   return std::max<int64_t>(1, 16384 / std::max<int64_t>(1, length));

@@ -27,11 +27,6 @@ constexpr float kGeluScale =
     static_cast<float>(2.0 * std::numbers::inv_sqrtpi * std::numbers::sqrt2);
 constexpr float kGeluCubic = 0.044715f;
 
-WEFT_CLONES void add_block(const float* a, const float* b, int64_t n, float* y) {
-  WEFT_VECTORIZE
-  for (int64_t i = 0; i < n; ++i) y[i] = a[i] + b[i];
-}
-
 WEFT_CLONES void copy_block(const float* x, int64_t n, float* y) {
   WEFT_VECTORIZE
   for (int64_t i = 0; i < n; ++i) y[i] = x[i];
@@ -133,7 +128,7 @@ void run_statement(const Statement& statement, const Launch& launch, const Value
   const float* first = values[statement.args[0]];
   switch (statement.action) {
     case Action::Add:
-      return add_block(first, values[statement.args[1]], n, to);
+      return add_rows(first, values[statement.args[1]], n, to);
     case Action::Cast:
       return copy_block(first, n, to);
     case Action::Gelu:

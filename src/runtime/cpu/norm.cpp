@@ -33,13 +33,6 @@ WEFT_CLONES float square_sum_row(const float* x, float mean, int64_t n) {
       [&](int64_t i) { return (x[i] - mean) * (x[i] - mean); });
 }
 
-// Sum of dy * w.
-WEFT_CLONES float dot_row(const float* dy, const float* w, int64_t n) {
-  return lane_sum(
-      n, [&](int64_t i) { return lanes_at(dy + i) * lanes_at(w + i); },
-      [&](int64_t i) { return dy[i] * w[i]; });
-}
-
 // Sum of dy * w * (x - mean) * rstd.
 WEFT_CLONES float dot_normalized_row(const float* dy, const float* w, const float* x,
                                      RowStats stats, int64_t n) {
@@ -174,7 +167,7 @@ void launch_norm_grad(const Launch& launch, Centered centered) {
       const float* x_row = load(x, row * n, n, scratch + 2 * n);
       float* dx_row = place(dx, row * n, scratch + 3 * n);
       const RowStats stats{mean != nullptr ? mean[row] : 0.0f, rstd[row]};
-      const float dot = mean != nullptr ? dot_row(dy_row, w, n) / length : 0.0f;
+      const float dot = mean != nullptr ? dot_rows(dy_row, w, n) / length : 0.0f;
       const float normalized_dot = dot_normalized_row(dy_row, w, x_row, stats, n) / length;
       norm_grad_row(dy_row, x_row, w, stats, dot, normalized_dot, n, dx_row, dw);
       if (more != nullptr) {

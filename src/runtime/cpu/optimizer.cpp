@@ -20,11 +20,6 @@ namespace {
 constexpr int64_t kBlock = kFlatBlock;
 constexpr int64_t kTile = 16 * kBlock;
 
-WEFT_CLONES void add_block(const float* a, const float* b, int64_t n, float* y) {
-  WEFT_VECTORIZE
-  for (int64_t i = 0; i < n; ++i) y[i] = a[i] + b[i];
-}
-
 // Calls fn(offset, n, scratch) for blocks that cover `total` elements.
 template <class Fn>
 void for_blocks(ThreadTeam& team, int64_t total, const Fn& fn) {
@@ -48,7 +43,7 @@ void launch_accumulate(const Launch& launch) {
     if (action == AccumulateAction::Set) {
       std::copy(from, from + n, sum + offset);
     } else {
-      add_block(acc + offset, from, n, sum + offset);
+      add_rows(acc + offset, from, n, sum + offset);
     }
   });
 }

@@ -55,11 +55,6 @@ WEFT_CLONES void rotate(const float* x, const float* cosine, const float* sine, 
   }
 }
 
-WEFT_CLONES void add_rows(const float* a, const float* b, int64_t n, float* y) {
-  WEFT_VECTORIZE
-  for (int64_t i = 0; i < n; ++i) y[i] = a[i] + b[i];
-}
-
 // Fills `table` with the cosines and then the sines of each position.
 void fill_rope_table(const Launch& launch, int64_t positions, float* table) {
   const auto& frequencies = *static_cast<const Frequencies*>(launch.prepared.get());
@@ -137,7 +132,7 @@ void launch_add_positions_grad(const Launch& launch) {
     float* sum = place(dw, t * n, scratch);
     std::fill(sum, sum + n, 0.0f);
     for (int64_t b = 0; t < positions && b < batch; ++b) {
-      add_rows(sum, load(dy, (b * positions + t) * n, n, scratch + n), n, sum);
+      add_to_row(load(dy, (b * positions + t) * n, n, scratch + n), n, sum);
     }
     store(dw, t * n, n, sum);
   });
