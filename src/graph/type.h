@@ -24,6 +24,16 @@ using Shape = std::vector<int64_t>;
 int64_t count(const Shape& shape);
 std::string to_string(const Shape& shape);
 
+// A tensor as rows: the length of one is the last dim, their number the product of the others.
+inline int64_t row_length(const Shape& shape) {
+  return shape.empty() ? 1 : shape.back();
+}
+inline int64_t row_count(const Shape& shape) {
+  int64_t rows = 1;
+  for (size_t i = 0; i + 1 < shape.size(); ++i) rows *= shape[i];
+  return rows;
+}
+
 // The ranks as an n-dimensional grid with named axes, outermost first. One process is a mesh with
 // no axes.
 struct MeshAxis {
@@ -63,6 +73,13 @@ struct TensorType {
   int64_t elements() const { return count(shape); }
   int64_t bytes() const { return elements() * dtype_bytes(dtype); }
 };
+
+inline int64_t row_length(const TensorType& type) {
+  return row_length(type.shape);
+}
+inline int64_t row_count(const TensorType& type) {
+  return row_count(type.shape);
+}
 
 // Every parameter starts on a block of this many elements, and each rank's cut of a flat buffer is
 // a multiple of it.

@@ -36,6 +36,13 @@ struct Tensor {
   int64_t elements() const { return count(shape); }
 };
 
+inline int64_t row_length(const Tensor& tensor) {
+  return row_length(tensor.shape);
+}
+inline int64_t row_count(const Tensor& tensor) {
+  return row_count(tensor.shape);
+}
+
 class Communicator;
 class Stream;
 

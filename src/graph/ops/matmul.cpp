@@ -11,8 +11,8 @@ std::vector<TensorType> infer_transposed(const Call& call, DType dtype) {
   call.require(call.operands.size() == 2, "ta=true takes no bias");
   require_floating(call, 1, 2);
   require_type(call, 1, call.type(0).dtype,
-               append_dim(leading_dims(call.type(0)), last_dim(call.type(1))));
-  return {{dtype, {last_dim(call.type(0)), last_dim(call.type(1))}, {}}};
+               append_dim(leading_dims(call.type(0)), row_length(call.type(1))));
+  return {{dtype, {row_length(call.type(0)), row_length(call.type(1))}, {}}};
 }
 
 std::vector<TensorType> infer_matmul(const Call& call) {
@@ -23,7 +23,7 @@ std::vector<TensorType> infer_matmul(const Call& call) {
   if (call.bool_attr("ta")) return infer_transposed(call, dtype);
   call.require(b.shape.size() == 2, "b is ", to_string(b), ", expected two dims");
   const bool tb = call.bool_attr("tb");
-  const int64_t k = last_dim(a);
+  const int64_t k = row_length(a);
   const int64_t n = b.shape[tb ? 0 : 1];
   require_type(call, 1, a.dtype, tb ? Shape{n, k} : Shape{k, n});
   if (call.operands.size() > 2) require_type(call, 2, a.dtype, {n});
@@ -50,8 +50,8 @@ std::vector<Value*> vjp_matmul(Vjp& v) {
 }
 
 Cost cost_matmul(const Call& call) {
-  const double contracted =
-      static_cast<double>(call.bool_attr("ta") ? row_count(call.type(0)) : last_dim(call.type(0)));
+  const double contracted = static_cast<double>(call.bool_attr("ta") ? row_count(call.type(0))
+                                                                     : row_length(call.type(0)));
   return per_element(call, 2 * contracted);
 }
 
@@ -92,7 +92,7 @@ constinit const OpDef kSumRows{
     .traits = {.differentiable = false, .linear = true},
     .infer = [](const Call& call) -> std::vector<TensorType> {
       require_floating(call, 0, 2);
-      return {{out_dtype(call, call.type(0).dtype), {last_dim(call.type(0))}, {}}};
+      return {{out_dtype(call, call.type(0).dtype), {row_length(call.type(0))}, {}}};
     },
     .cost = [](const Call& call) { return per_operand_element(call, 0, 1); },
     .sharding = "...n -> n",

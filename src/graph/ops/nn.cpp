@@ -13,7 +13,7 @@ TensorType statistics(const TensorType& x, Shape shape) {
 void require_norm_operands(const Call& call) {
   require_floating(call, 0, 1);
   for (size_t i = 1; i < call.operands.size(); ++i) {
-    require_type(call, i, call.type(0).dtype, {last_dim(call.type(0))});
+    require_type(call, i, call.type(0).dtype, {row_length(call.type(0))});
   }
 }
 
@@ -22,11 +22,11 @@ std::vector<TensorType> infer_norm_grad(const Call& call) {
   require_floating(call, 0, 1);
   const TensorType& dy = call.type(0);
   require_type(call, 1, dy.dtype, dy.shape);
-  require_type(call, 2, dy.dtype, {last_dim(dy)});
+  require_type(call, 2, dy.dtype, {row_length(dy)});
   for (size_t i = 3; i < call.operands.size(); ++i) {
     require_type(call, i, stat_dtype(dy), leading_dims(dy));
   }
-  return {dy, {out_dtype(call, dy.dtype), {last_dim(dy)}, {}}};
+  return {dy, {out_dtype(call, dy.dtype), {row_length(dy)}, {}}};
 }
 
 std::vector<Value*> vjp_layer_norm(Vjp& v) {
@@ -224,8 +224,8 @@ constinit const OpDef kSwiglu{
     .infer = [](const Call& call) -> std::vector<TensorType> {
       require_floating(call, 0, 1);
       const TensorType& x = call.type(0);
-      call.require(last_dim(x) % 2 == 0, "x is ", to_string(x), ", expected an even last dim");
-      return {{x.dtype, append_dim(leading_dims(x), last_dim(x) / 2), {}}};
+      call.require(row_length(x) % 2 == 0, "x is ", to_string(x), ", expected an even last dim");
+      return {{x.dtype, append_dim(leading_dims(x), row_length(x) / 2), {}}};
     },
     .vjp = [](Vjp& v) -> std::vector<Value*> {
       return {v.add(kSwigluGrad, {only_grad(v), v.operand(0)}, {}, 0)->result()};
@@ -244,8 +244,8 @@ constinit const OpDef kSwigluGrad{
     .infer = [](const Call& call) -> std::vector<TensorType> {
       require_floating(call, 1, 1);
       const TensorType& x = call.type(1);
-      call.require(last_dim(x) % 2 == 0, "x is ", to_string(x), ", expected an even last dim");
-      require_type(call, 0, x.dtype, append_dim(leading_dims(x), last_dim(x) / 2));
+      call.require(row_length(x) % 2 == 0, "x is ", to_string(x), ", expected an even last dim");
+      require_type(call, 0, x.dtype, append_dim(leading_dims(x), row_length(x) / 2));
       return {x};
     },
     .cost = [](const Call& call) { return per_element(call, 8); },

@@ -1,4 +1,4 @@
-// Shape helpers shared by the op definitions. Rows are the product of all dims but the last.
+// Shape helpers shared by the op definitions.
 #pragma once
 
 #include <string>
@@ -8,17 +8,9 @@
 
 namespace weft {
 
-inline int64_t last_dim(const TensorType& type) {
-  return type.shape.empty() ? 1 : type.shape.back();
-}
-
 // All dims but the last.
 inline Shape leading_dims(const TensorType& type) {
   return type.shape.empty() ? Shape{} : Shape(type.shape.begin(), type.shape.end() - 1);
-}
-
-inline int64_t row_count(const TensorType& type) {
-  return count(leading_dims(type));
 }
 
 // `dims` with one more dim at the end.
@@ -63,7 +55,7 @@ inline void require_floating(const Call& call, size_t i, const Shape& shape) {
 // Refuses operand `i` unless it is floating and has at least `rank` dims, the last not empty.
 inline void require_floating(const Call& call, size_t i, size_t rank = 0) {
   const TensorType& type = call.type(i);
-  call.require(is_floating(type.dtype) && type.shape.size() >= rank && last_dim(type) > 0,
+  call.require(is_floating(type.dtype) && type.shape.size() >= rank && row_length(type) > 0,
                operand_name(call, i), " is ", to_string(type), ", expected floating with ", rank,
                " or more dims");
 }

@@ -25,10 +25,10 @@ std::vector<TensorType> infer_embedding_grad(const Call& call) {
   require_ids(call, 0);
   require_floating(call, 1, 1);
   const TensorType& dy = call.type(1);
-  require_floating(call, 1, append_dim(call.type(0).shape, last_dim(dy)));
+  require_floating(call, 1, append_dim(call.type(0).shape, row_length(dy)));
   const int64_t rows = call.int_attr("rows");
   call.require(rows > 0, "rows is ", rows, ", expected a positive number");
-  return {{out_dtype(call, dy.dtype), {rows, last_dim(dy)}, {}}};
+  return {{out_dtype(call, dy.dtype), {rows, row_length(dy)}, {}}};
 }
 
 std::vector<TensorType> infer_add_positions(const Call& call) {

@@ -30,18 +30,6 @@ inline int32_t scalar_i32(const Tensor& tensor) {
   return *tensor.as<int32_t>();
 }
 
-// Length of a row: the last dim.
-inline int64_t row_length(const Shape& shape) {
-  return shape.empty() ? 1 : shape.back();
-}
-
-// Number of rows: the product of the other dims.
-inline int64_t row_count(const Shape& shape) {
-  int64_t rows = 1;
-  for (size_t i = 0; i + 1 < shape.size(); ++i) rows *= shape[i];
-  return rows;
-}
-
 inline int64_t ceil_div(int64_t n, int64_t d) {
   return (n + d - 1) / d;
 }

@@ -44,16 +44,6 @@ inline Elements elements(const Tensor& tensor) {
   return {tensor.data, tensor.dtype};
 }
 
-// Length of a row: the last dim.
-inline int64_t row_length(const Tensor& tensor) {
-  return tensor.shape.back();
-}
-
-// Number of rows: the product of the leading dims.
-inline int64_t row_count(const Tensor& tensor) {
-  return count(Shape(tensor.shape.begin(), tensor.shape.end() - 1));
-}
-
 inline constexpr int kThreads = 256;
 
 // Blocks of `per_block` that cover n items; at least one, as an empty grid is an error.

@@ -17,10 +17,6 @@ constexpr int64_t kFloatBytes = 4;
 // Scratch memory of an attention gradient stays below this where a part of it can.
 constexpr int64_t kAttentionPartBytes = int64_t{2} << 30;
 
-int64_t last_dim(const TensorType& type) {
-  return type.shape.empty() ? 1 : type.shape.back();
-}
-
 // Every row reads and writes f32, bf16 and f16; integers stand where the op asks for them.
 Decision any_call(const Call& call) {
   for (const auto* types : {&call.operands, &call.results}) {
@@ -40,7 +36,7 @@ Decision vector_rows(const Call& call, int64_t length) {
 }
 
 Decision vector_results(const Call& call) {
-  return vector_rows(call, last_dim(call.results.at(0)));
+  return vector_rows(call, row_length(call.results.at(0)));
 }
 
 Decision program_fits(const Call& call) {
@@ -87,13 +83,13 @@ int64_t gemm_workspace(const Call&) {
 }
 
 Decision norm_row_fits(const Call& call) {
-  const int64_t length = last_dim(call.type(0));
+  const int64_t length = row_length(call.type(0));
   if (length > kMaxNormRow) return Decision::no(cat("rows of ", length, " > ", kMaxNormRow));
   return vector_rows(call, length);
 }
 
 int64_t norm_grad_workspace(const Call& call) {
-  return row_lanes(last_dim(call.type(0))) * last_dim(call.type(0)) * kFloatBytes;
+  return row_lanes(row_length(call.type(0))) * row_length(call.type(0)) * kFloatBytes;
 }
 
 // Three sums over rows.
@@ -102,7 +98,7 @@ int64_t norm_grad_sums_workspace(const Call& call) {
 }
 
 Decision sum_rows_fits(const Call& call) {
-  return vector_rows(call, last_dim(call.type(0)));
+  return vector_rows(call, row_length(call.type(0)));
 }
 
 int64_t sum_rows_workspace(const Call& call) {
@@ -110,7 +106,7 @@ int64_t sum_rows_workspace(const Call& call) {
 }
 
 Decision swiglu_grad_fits(const Call& call) {
-  return vector_rows(call, last_dim(call.type(0)));
+  return vector_rows(call, row_length(call.type(0)));
 }
 
 Decision head_fits(const Call& call, int64_t head_dim) {
@@ -125,7 +121,7 @@ Decision rope_fits(const Call& call) {
 Decision table_rope_fits(const Call& call) {
   Decision head = rope_fits(call);
   if (!head.allowed) return head;
-  if (last_dim(call.type(0)) % kVector != 0) return vector_results(call);
+  if (row_length(call.type(0)) % kVector != 0) return vector_results(call);
   return vector_rows(call, call.int_attr("head_dim") / 2);
 }
 
@@ -210,23 +206,23 @@ int64_t attention_grad_workspace(const Call& call) {
 }
 
 Decision embedding_grad_fits(const Call& call) {
-  return vector_rows(call, last_dim(call.type(1)));
+  return vector_rows(call, row_length(call.type(1)));
 }
 
 Decision embedding_grad_add_fits(const Call& call) {
-  return vector_rows(call, last_dim(call.type(2)));
+  return vector_rows(call, row_length(call.type(2)));
 }
 
 Decision positions_grad_fits(const Call& call) {
-  return vector_rows(call, last_dim(call.type(0)));
+  return vector_rows(call, row_length(call.type(0)));
 }
 
 Decision logits_fit(const Call& call) {
-  return vector_rows(call, last_dim(call.type(0)));
+  return vector_rows(call, row_length(call.type(0)));
 }
 
 Decision logits_grad_fit(const Call& call) {
-  return vector_rows(call, last_dim(call.type(1)));
+  return vector_rows(call, row_length(call.type(1)));
 }
 
 // A cluster of blocks keeps a row of these types in registers.
@@ -235,7 +231,7 @@ Decision cluster_logits_fit(const Call& call, const TensorType& logits) {
   if (logits.dtype != DType::BF16 && logits.dtype != DType::F16) {
     return Decision::no(cat(dtype_name(logits.dtype), ", expected bf16 or f16"));
   }
-  const int64_t length = last_dim(logits);
+  const int64_t length = row_length(logits);
   if (length <= kMinClusterRow || length > kMaxClusterRow) {
     return Decision::no(
         cat("rows of ", length, ", expected ", kMinClusterRow + 1, " to ", kMaxClusterRow));

@@ -112,7 +112,7 @@ void rms_norm_grad(const Launch& launch) {
 
 void swiglu(const Launch& launch) {
   const Values x = read(launch.operands[0]);
-  const size_t f = static_cast<size_t>(last_dim(launch.results[0]));
+  const size_t f = static_cast<size_t>(row_length(launch.results[0]));
   Values y(x.size() / 2);
   for (size_t i = 0; i < y.size(); ++i) {
     const double gate = x[i / f * 2 * f + i % f];
@@ -125,7 +125,7 @@ void swiglu(const Launch& launch) {
 void swiglu_grad(const Launch& launch) {
   const Values dy = read(launch.operands[0]);
   const Values x = read(launch.operands[1]);
-  const size_t f = static_cast<size_t>(last_dim(launch.operands[0]));
+  const size_t f = static_cast<size_t>(row_length(launch.operands[0]));
   Values dx(x.size());
   for (size_t i = 0; i < dy.size(); ++i) {
     const size_t at_gate = i / f * 2 * f + i % f;

@@ -10,8 +10,8 @@ void matmul_over_rows(const Launch& launch) {
   const Values a = read(launch.operands[0]);
   const Values b = read(launch.operands[1]);
   const int64_t rows = row_count(launch.operands[0]);
-  const int64_t m = last_dim(launch.operands[0]);
-  const int64_t n = last_dim(launch.operands[1]);
+  const int64_t m = row_length(launch.operands[0]);
+  const int64_t n = row_length(launch.operands[1]);
   Values y(static_cast<size_t>(m * n), 0.0);
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t i = 0; i < m; ++i) {
@@ -32,8 +32,8 @@ void matmul(const Launch& launch) {
   const Values a = read(launch.operands[0]);
   const Values b = read(launch.operands[1]);
   const int64_t rows = row_count(launch.operands[0]);
-  const int64_t k = last_dim(launch.operands[0]);
-  const int64_t n = last_dim(launch.results[0]);
+  const int64_t k = row_length(launch.operands[0]);
+  const int64_t n = row_length(launch.results[0]);
   const Values bias =
       launch.operands.size() > 2 ? read(launch.operands[2]) : Values(static_cast<size_t>(n), 0.0);
   Values y(static_cast<size_t>(rows * n));
@@ -52,7 +52,7 @@ void matmul(const Launch& launch) {
 
 void sum_rows(const Launch& launch) {
   const Values x = read(launch.operands[0]);
-  const size_t n = static_cast<size_t>(last_dim(launch.operands[0]));
+  const size_t n = static_cast<size_t>(row_length(launch.operands[0]));
   Values y(n, 0.0);
   for (size_t i = 0; i < x.size(); ++i) y[i % n] += x[i];
   write(launch.results[0], y);

@@ -26,7 +26,7 @@ double log_sum_exp(const double* values, size_t n) {
 void embedding(const Launch& launch) {
   const std::vector<int32_t> ids = read_ints(launch.operands[0]);
   const Values w = read(launch.operands[1]);
-  const int64_t width = last_dim(launch.operands[1]);
+  const int64_t width = row_length(launch.operands[1]);
   Values y;
   for (int32_t id : ids) {
     const double* row =
@@ -39,7 +39,7 @@ void embedding(const Launch& launch) {
 void embedding_grad(const Launch& launch) {
   const std::vector<int32_t> ids = read_ints(launch.operands[0]);
   const Values dy = read(launch.operands[1]);
-  const size_t width = static_cast<size_t>(last_dim(launch.operands[1]));
+  const size_t width = static_cast<size_t>(row_length(launch.operands[1]));
   const int64_t rows = launch.results[0].shape[0];
   Values dw(static_cast<size_t>(rows) * width, 0.0);
   for (size_t place = 0; place < ids.size(); ++place) {
@@ -71,7 +71,7 @@ void cross_entropy(const Launch& launch) {
   const Values logits = read(launch.operands[0]);
   const std::vector<int32_t> targets = read_ints(launch.operands[1]);
   const double count = read(launch.operands[2])[0];
-  const size_t vocabulary = static_cast<size_t>(last_dim(launch.operands[0]));
+  const size_t vocabulary = static_cast<size_t>(row_length(launch.operands[0]));
   double sum = 0;
   Values lse(targets.size());
   for (size_t row = 0; row < targets.size(); ++row) {
@@ -90,7 +90,7 @@ void cross_entropy_grad(const Launch& launch) {
   const std::vector<int32_t> targets = read_ints(launch.operands[2]);
   const Values lse = read(launch.operands[3]);
   const double count = read(launch.operands[4])[0];
-  const size_t vocabulary = static_cast<size_t>(last_dim(launch.operands[1]));
+  const size_t vocabulary = static_cast<size_t>(row_length(launch.operands[1]));
   for (size_t i = 0; i < dlogits.size(); ++i) {
     const size_t row = i / vocabulary;
     const double onehot = static_cast<int32_t>(i % vocabulary) == targets[row] ? 1.0 : 0.0;

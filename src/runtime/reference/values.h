@@ -20,15 +20,6 @@ std::vector<int32_t> read_ints(const Tensor& tensor);
 // Rounds to the tensor's dtype (bf16 and f16 through f32).
 void write(const Tensor& tensor, const Values& values);
 
-inline int64_t last_dim(const Tensor& tensor) {
-  return tensor.shape.empty() ? 1 : tensor.shape.back();
-}
-
-// Product of all dims but the last.
-inline int64_t row_count(const Tensor& tensor) {
-  return tensor.shape.empty() ? 1 : tensor.elements() / tensor.shape.back();
-}
-
 // Which elements dropout keeps, and by how much it scales them.
 class DropoutMask {
  public:
