@@ -52,6 +52,16 @@ class DeviceError : public std::runtime_error {
   ExitCode code_;
 };
 
+// What a command tells of an exception, and the exit code that goes with it.
+struct Failure {
+  ExitCode code;
+  std::string message;
+};
+
+// For the exception that is being handled: its message, with "internal error: " before it where it
+// is our bug.
+Failure current_failure();
+
 // Throws UserError(Config) unless the condition holds. Message parts are evaluated on failure only.
 #define USER_CHECK(condition, ...)                                                 \
   do {                                                                             \
@@ -72,7 +82,7 @@ class DeviceError : public std::runtime_error {
 #define CHECK(condition, ...)                                                                    \
   do {                                                                                           \
     if (!(condition)) {                                                                          \
-      throw ::weft::InternalError(::weft::cat("internal error ", __FILE_NAME__, ":", __LINE__,   \
+      throw ::weft::InternalError(::weft::cat(__FILE_NAME__, ":", __LINE__,                      \
                                               ": check failed: " #condition ": ", __VA_ARGS__)); \
     }                                                                                            \
   } while (false)

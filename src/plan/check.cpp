@@ -20,7 +20,7 @@ namespace {
 
 template <class... Parts>
 [[noreturn]] void fault(const Plan& plan, const Parts&... parts) {
-  throw InternalError(cat("internal error: plan ", plan.name, ": ", parts...));
+  throw InternalError(cat("plan ", plan.name, ": ", parts...));
 }
 
 std::string describe(const Plan& plan, int64_t index) {

@@ -169,7 +169,7 @@ const TensorRef& Executor::find(std::string_view name) const {
       if (binding.name == name) return binding.tensor;
     }
   }
-  throw InternalError(cat("internal error: plan ", plan_.name, " binds no \"", name, "\""));
+  throw InternalError(cat("plan ", plan_.name, " binds no \"", name, "\""));
 }
 
 void Executor::write(std::string_view name, const void* data, int64_t bytes) {

@@ -11,7 +11,6 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <new>
 #include <optional>
 #include <vector>
 
@@ -43,23 +42,15 @@ class SignalMask {
 
 // Runs the body and leaves its error, if any, where the launcher finds it.
 int run_body(int64_t rank, ShmJob& job, const Body& body) {
-  const auto failed = [&](std::string_view message, ExitCode code) {
-    job.control().set_failed(rank, message, code);
-    job.control().abort(rank, cat("rank ", rank, ": ", message), ExitCode::PeerLost);
-    return static_cast<int>(code);
-  };
   try {
     const int code = body(rank, job);
     job.control().set_state(rank, RankState::Done);
     return code;
-  } catch (const UserError& error) {
-    return failed(error.what(), error.code());
-  } catch (const DeviceError& error) {
-    return failed(error.what(), error.code());
-  } catch (const std::bad_alloc&) {
-    return failed("the machine has no memory left", ExitCode::OutOfMemory);
-  } catch (const std::exception& error) {
-    return failed(error.what(), ExitCode::Internal);
+  } catch (...) {
+    const Failure failure = current_failure();
+    job.control().set_failed(rank, failure.message, failure.code);
+    job.control().abort(rank, cat("rank ", rank, ": ", failure.message), ExitCode::PeerLost);
+    return static_cast<int>(failure.code);
   }
 }
 

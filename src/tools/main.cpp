@@ -8,7 +8,6 @@
 #include <cctype>
 #include <csignal>
 #include <cstdio>
-#include <new>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -28,9 +27,9 @@ std::vector<std::string> config_overrides(const CLI::App& command) {
 
 namespace {
 
-int fail(ExitCode code, const std::string& message) {
-  std::fprintf(stderr, "weft: %s\n", message.c_str());
-  return static_cast<int>(code);
+int fail(const Failure& failure) {
+  std::fprintf(stderr, "weft: %s\n", failure.message.c_str());
+  return static_cast<int>(failure.code);
 }
 
 // A file size limit and a closed pipe then show as a failed write, which has a sentence to say.
@@ -100,7 +99,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::Success& success) {
     app.exit(success);
   } catch (const CLI::ParseError& error) {
-    return fail(ExitCode::Config, parse_message(app, error));
+    return fail({ExitCode::Config, parse_message(app, error)});
   }
   check_output();
   return static_cast<int>(code);
@@ -110,17 +109,10 @@ int run(int argc, char** argv) {
 }  // namespace weft
 
 int main(int argc, char** argv) {
-  using weft::ExitCode;
   weft::ignore_write_signals();
   try {
     return weft::run(argc, argv);
-  } catch (const weft::UserError& error) {
-    return weft::fail(error.code(), error.what());
-  } catch (const weft::DeviceError& error) {
-    return weft::fail(error.code(), error.what());
-  } catch (const std::bad_alloc&) {
-    return weft::fail(ExitCode::OutOfMemory, "the machine has no memory left");
-  } catch (const std::exception& error) {
-    return weft::fail(ExitCode::Internal, error.what());
+  } catch (...) {
+    return weft::fail(weft::current_failure());
   }
 }

@@ -159,7 +159,7 @@ const PeerMemory::Group& PeerMemory::group(std::string_view axis) const {
   for (size_t i = 0; i < info_.mesh.axes.size(); ++i) {
     if (info_.mesh.axes[i].name == axis) return groups_[i];
   }
-  throw InternalError(cat("internal error: the mesh has no axis \"", axis, "\""));
+  throw InternalError(cat("the mesh has no axis \"", axis, "\""));
 }
 
 void* PeerMemory::allocate(int64_t bytes, Device& device) {
@@ -209,7 +209,7 @@ const void* PeerMemory::peer(int64_t rank, const void* own) const {
       return block.bases[static_cast<size_t>(rank)] + (at - base);
     }
   }
-  throw InternalError("internal error: a tensor of a collective lies outside the shared memory");
+  throw InternalError("a tensor of a collective lies outside the shared memory");
 }
 
 bool PeerMemory::is_common(const void* data) const {

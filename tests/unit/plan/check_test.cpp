@@ -58,72 +58,71 @@ TEST(CheckPlan, AcceptsARightPlan) {
 
 TEST(CheckPlan, FindsLiveBuffersThatOverlap) {
   EXPECT_EQ(complaint_with("at 1024 last 2..3", "at 768 last 2..3"),
-            "internal error: plan two_streams: buffers b3 \"c\" [768, 832) and b2 \"b\" [768, 832) "
+            "plan two_streams: buffers b3 \"c\" [768, 832) and b2 \"b\" [768, 832) "
             "overlap at last step 2");
   EXPECT_EQ(complaint_with("output 64 at 256", "output 64 at 0"),
-            "internal error: plan two_streams: buffers b4 \"y\" [0, 64) and b0 \"x\" [0, 64) "
+            "plan two_streams: buffers b4 \"y\" [0, 64) and b0 \"x\" [0, 64) "
             "overlap at all times");
 }
 
 TEST(CheckPlan, FindsALifetimeThatEndsTooEarly) {
   EXPECT_EQ(complaint_with("last 1..3 \"b\"", "last 1..2 \"b\""),
-            "internal error: plan two_streams: last step 3 add (fwd): uses b2 \"b\" [768, 832), "
+            "plan two_streams: last step 3 add (fwd): uses b2 \"b\" [768, 832), "
             "which lives from step 1 to 2");
 }
 
 TEST(CheckPlan, FindsAMissingEventBetweenWriteAndRead) {
   EXPECT_EQ(complaint_with(" wait e0", ""),
-            "internal error: plan two_streams: last step 1 gelu (fwd): reads b1 \"a\" [512, 576) "
+            "plan two_streams: last step 1 gelu (fwd): reads b1 \"a\" [512, 576) "
             "with no event after last step 0 gelu (fwd), which writes it");
   EXPECT_EQ(complaint_with(" wait e1", ""),
-            "internal error: plan two_streams: last step 3 add (fwd): reads b2 \"b\" [768, 832) "
+            "plan two_streams: last step 3 add (fwd): reads b2 \"b\" [768, 832) "
             "with no event after last step 1 gelu (fwd), which writes it");
 }
 
 TEST(CheckPlan, FindsBytesReusedWhileAnotherStreamStillReadsThem) {
   // By step number b1 is dead at step 2, but comm may still be reading it.
   EXPECT_EQ(complaint_with("at 1024 last 2..3", "at 512 last 2..3"),
-            "internal error: plan two_streams: last step 2 gelu (fwd): writes b3 \"c\" [512, 576) "
+            "plan two_streams: last step 2 gelu (fwd): writes b3 \"c\" [512, 576) "
             "with no event after last step 1 gelu (fwd), which uses those bytes");
 }
 
 TEST(CheckPlan, FindsAReadBeforeAnyWrite) {
   EXPECT_EQ(complaint_with("gelu.plain(b0: f32[16]) -> b1", "gelu.plain(b1: f32[16]) -> b1"),
-            "internal error: plan two_streams: last step 0 gelu (fwd): reads b1 \"a\" [512, 576) "
+            "plan two_streams: last step 0 gelu (fwd): reads b1 \"a\" [512, 576) "
             "before anything is written to it");
 }
 
 TEST(CheckPlan, FindsAnEventThatNothingSignals) {
   EXPECT_EQ(complaint_with(" signal e0", ""),
-            "internal error: plan two_streams: last step 1 gelu (fwd): waits for e0, which nothing "
+            "plan two_streams: last step 1 gelu (fwd): waits for e0, which nothing "
             "signals before");
   EXPECT_EQ(complaint_with("wait e1", "wait e2"),
-            "internal error: plan two_streams: last step 3 add (fwd): names event e2 of 2");
+            "plan two_streams: last step 3 add (fwd): names event e2 of 2");
 }
 
 TEST(CheckPlan, FindsReferencesOutOfBounds) {
   EXPECT_EQ(complaint_with("(b2: f32[16], b3", "(b9: f32[16], b3"),
-            "internal error: plan two_streams: last step 3 add (fwd): names buffer b9 of 5");
-  EXPECT_EQ(
-      complaint_with("(b2: f32[16], b3", "(b2: f32[17], b3"),
-      "internal error: plan two_streams: last step 3 add (fwd): sees 68 bytes at 0 of b2 \"b\" "
-      "[768, 832)");
+            "plan two_streams: last step 3 add (fwd): names buffer b9 of 5");
+  EXPECT_EQ(complaint_with("(b2: f32[16], b3", "(b2: f32[17], b3"),
+            "plan two_streams: last step 3 add (fwd): sees 68 bytes at 0 of b2 \"b\" "
+            "[768, 832)");
   EXPECT_EQ(complaint_with("at 1024 last", "at 1536 last"),
-            "internal error: plan two_streams: buffer b3 \"c\" [1536, 1600) outside the arena of "
+            "plan two_streams: buffer b3 \"c\" [1536, 1600) outside the arena of "
             "1536");
   EXPECT_EQ(complaint_with("at 1024 last", "at 1025 last"),
-            "internal error: plan two_streams: buffer b3 \"c\" [1025, 1089) not aligned to 256");
+            "plan two_streams: buffer b3 \"c\" [1025, 1089) not aligned to 256");
   EXPECT_EQ(complaint_with("at 1024 last", "at 256 last"),
-            "internal error: plan two_streams: buffer b3 \"c\" [256, 320) within the persistent "
+            "plan two_streams: buffer b3 \"c\" [256, 320) within the persistent "
             "512 bytes");
   EXPECT_EQ(complaint_with("output 64 at 256", "output 64 at 512"),
-            "internal error: plan two_streams: persistent buffer b4 \"y\" [512, 576) beyond the "
+            "plan two_streams: persistent buffer b4 \"y\" [512, 576) beyond the "
             "persistent 512 bytes");
 }
 
 TEST(CheckPlan, FindsABufferOfAnotherProgram) {
   EXPECT_EQ(complaint_with("program last", "program eval"),
-            "internal error: plan two_streams: buffer b1 \"a\" [512, 576) lives from step 0 to 1 "
+            "plan two_streams: buffer b1 \"a\" [512, 576) lives from step 0 to 1 "
             "of 0 in last");
 }
 
@@ -131,12 +130,12 @@ TEST(CheckPlan, FindsAnOutputThatNothingWrites) {
   Plan plan = parse_plan(kTwoStreams);
   plan.programs[static_cast<size_t>(ProgramKind::Last)].pop_back();
   plan.buffers[2].last = plan.buffers[3].last = 2;
-  EXPECT_EQ(complaint(plan), "internal error: plan two_streams: no step writes output \"y\"");
+  EXPECT_EQ(complaint(plan), "plan two_streams: no step writes output \"y\"");
 }
 
 TEST(CheckPlan, FindsABindingToATransientBuffer) {
   EXPECT_EQ(complaint_with("output \"y\" b4", "output \"y\" b3"),
-            "internal error: plan two_streams: binding \"y\" does not fit a persistent buffer b3");
+            "plan two_streams: binding \"y\" does not fit a persistent buffer b3");
 }
 
 TEST(CheckPlan, FollowsEventsThroughAThirdStream) {
@@ -185,27 +184,26 @@ step 3 compute gelu.plain(b2: f32[]) -> b3: f32[] wait e2 # bwd
 TEST(CheckPlan, CommonMemoryIsASpaceOfItsOwn) {
   EXPECT_EQ(complaint(parse_plan(kCommon)), "");
   EXPECT_EQ(complaint_with(kCommon, "common dp 8192", "common dp 4096"),
-            "internal error: plan common: buffer b1 \"w.full\" [0, 8192) outside the common space "
+            "plan common: buffer b1 \"w.full\" [0, 8192) outside the common space "
             "of 4096");
   EXPECT_EQ(complaint_with(kCommon, "common dp last 2..3", "common dp last 1..3"),
-            "internal error: plan common: buffers b2 \"w.again\" [0, 8192) and b1 \"w.full\" [0, "
+            "plan common: buffers b2 \"w.again\" [0, 8192) and b1 \"w.full\" [0, "
             "8192) overlap at last step 1");
-  EXPECT_EQ(
-      complaint_with(kCommon, "common dp last 2..3", "common dp persistent"),
-      "internal error: plan common: buffer b2 \"w.again\" [0, 8192) is persistent in a common "
-      "space");
+  EXPECT_EQ(complaint_with(kCommon, "common dp last 2..3", "common dp persistent"),
+            "plan common: buffer b2 \"w.again\" [0, 8192) is persistent in a common "
+            "space");
 }
 
 // A peer may still read what lies there unless every rank has come past its reads.
 TEST(CheckPlan, AGatherIntoCommonMemoryComesAfterTheReadsOfWhatItReplaces) {
   EXPECT_EQ(complaint_with(kCommon, "b2: f32[2048] wait e1", "b2: f32[2048]"),
-            "internal error: plan common: last step 2 all_gather (bwd): writes b2 \"w.again\" [0, "
+            "plan common: last step 2 all_gather (bwd): writes b2 \"w.again\" [0, "
             "8192) with no event after last step 1 gelu (fwd), which uses those bytes");
 }
 
 TEST(CheckPlan, OnlyGathersOverItsAxisWriteCommonMemory) {
   EXPECT_EQ(complaint_with(kCommon, "gelu.plain(b2: f32[]) -> b3", "gelu.plain(b2: f32[]) -> b2"),
-            "internal error: plan common: last step 3 gelu (bwd): writes b2 \"w.again\" [0, 8192), "
+            "plan common: last step 3 gelu (bwd): writes b2 \"w.again\" [0, 8192), "
             "which only a gather over dp may");
 }
 
@@ -228,10 +226,10 @@ step 0 compute reduce_scatter.plain(b0: f32[1030], b0+8192: f32[8]; axis="dp") -
 TEST(CheckPlan, ABucketIsOneRangeWithEveryRanksSlot) {
   EXPECT_EQ(complaint(parse_plan(kBucket)), "");
   EXPECT_EQ(complaint_with(kBucket, "b0+8192", "b0+4352"),
-            "internal error: plan bucket: last step 0 reduce_scatter (bwd): has its member 1 at "
+            "plan bucket: last step 0 reduce_scatter (bwd): has its member 1 at "
             "4352 of b0 \"g\" [0, 16384), expected 8192 of b0 \"g\" [0, 16384)");
   EXPECT_EQ(complaint_with(kBucket, "mesh dp=2", "mesh dp=3"),
-            "internal error: plan bucket: last step 0 reduce_scatter (bwd): needs 24576 bytes for "
+            "plan bucket: last step 0 reduce_scatter (bwd): needs 24576 bytes for "
             "the slots of 3 ranks in b0 \"g\" [0, 16384)");
 }
 

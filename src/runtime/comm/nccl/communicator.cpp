@@ -52,7 +52,7 @@ class GpuRank : public Communicator {
   const RankInfo& info() const override { return hosts_->info(); }
   void* allocate(int64_t bytes, Device& device) override { return device.allocate(bytes); }
   void* allocate_common(std::string_view, int64_t, Device&) override {
-    throw InternalError("internal error: GPUs have no memory in common");
+    throw InternalError("GPUs have no memory in common");
   }
   void release(void* memory, Device& device) override { device.release(memory); }
 
