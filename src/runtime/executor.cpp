@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <iterator>
 
 #include "base/error.h"
 #include "runtime/comm/communicator.h"
@@ -104,7 +105,8 @@ Executor::Executor(const Plan& plan, Device& device, std::span<const Kernel> ker
   if (comm_ != nullptr) device_.set_watch([comm] { comm->watch(); });
   for (const std::string& name : plan.streams) streams_.push_back(device.make_stream(name));
   for (int64_t i = 0; i < plan.num_events; ++i) events_.push_back(device.make_event());
-  CHECK(!streams_.empty(), "a plan without streams");
+  CHECK(!streams_.empty() && std::ssize(streams_) <= kHostChannel, "a plan of ", streams_.size(),
+        " streams");
   arena_ = std::make_unique<Memory>(device_, comm_, plan.arena_bytes);
   for (const CommonSpace& space : plan.common) {
     common_.push_back(std::make_unique<Memory>(device_, comm_, space));

@@ -240,6 +240,16 @@ TEST(Executor, ErrorsNameTheStepAndKeepTheirKind) {
   }
 }
 
+TEST(Executor, LeavesTheChannelOfTheHostAlone) {
+  Plan plan = two_streams();
+  const std::vector<Kernel> kernels = test_kernels();
+  HostDevice device(1);
+  plan.streams.emplace_back("reduce");
+  EXPECT_NO_THROW(Executor(plan, device, kernels));
+  plan.streams.emplace_back("host");
+  EXPECT_THROW(Executor(plan, device, kernels), InternalError);
+}
+
 TEST(Executor, RunsAgainAfterAnError) {
   Plan plan = two_streams();
   plan.programs[static_cast<size_t>(ProgramKind::Micro)] = {
