@@ -9,11 +9,13 @@
 #include "base/log.h"
 #include "config/device_spec.h"
 #include "config/load.h"
+#include "config/validate.h"
 #include "graph/ops_markdown.h"
 #include "graph/text.h"
 #include "passes/pass.h"
 #include "passes/passes_markdown.h"
 #include "tools/commands.h"
+#include "train/compile.h"
 
 namespace weft {
 
@@ -25,7 +27,6 @@ struct OptArguments {
   std::string input;
   std::vector<std::string> passes;
   std::string config;
-  std::string dump_folder;
   bool list_ops = false;
   bool list_passes = false;
   bool list_keys = false;
@@ -85,20 +86,12 @@ ExitCode run_opt(const OptArguments& arguments, const std::vector<std::string>& 
                                            : load_config(arguments.config, overrides);
   std::vector<const Pass*> passes = find_passes(arguments.passes);
   Graph graph = read_graph(arguments.input);
-  RunOptions options;
-  options.disable = config.compile.disable_passes;
+  validate(config, graph.mesh().ranks());
   bool trains = false;
   for (const auto& output : graph.outputs()) trains |= output.name == "loss";
-  options.goal = trains && graph.name() != "eval" ? Goal::Train : Goal::Evaluate;
-  if (!arguments.dump_folder.empty()) {
-    make_directories(arguments.dump_folder);
-    options.dump = [&](const std::string& name, const Graph& current, bool after) {
-      write_text_file(cat(arguments.dump_folder, "/", name, after ? ".after.txt" : ".before.txt"),
-                      print_graph(current));
-    };
-  }
-  std::vector<PassReport> reports =
-      run_passes(graph, passes, config, load_device_spec(config), options);
+  const Goal goal = trains && graph.name() != "eval" ? Goal::Train : Goal::Evaluate;
+  std::vector<PassReport> reports = run_passes(graph, passes, config, load_device_spec(config),
+                                               run_options(config, goal, graph.mesh(), "opt"));
   if (arguments.report) std::fputs(to_string(reports).c_str(), stderr);
   std::fputs(print_graph(graph).c_str(), stdout);
   return ExitCode::Done;
@@ -113,8 +106,6 @@ void add_opt_command(CLI::App& app, const Finish& finish) {
   command->add_option("--passes", arguments->passes, "passes in order; default: the whole pipeline")
       ->delimiter(',');
   command->add_option("--config", arguments->config, "config that the passes read");
-  command->add_option("--dump", arguments->dump_folder,
-                      "write the graph before and after each pass");
   command->add_flag("--report", arguments->report, "say what each pass did, on standard error");
   command->add_flag("--list-ops", arguments->list_ops, "list the ops");
   command->add_flag("--list-passes", arguments->list_passes, "list the passes");

@@ -29,32 +29,6 @@ void check_dump_passes(const Config& config) {
   }
 }
 
-// Writes "<folder>/<graph>-07-fuse.before.txt" and ".after.txt" for the passes asked for.
-RunOptions run_options(const Config& config, Goal goal, const Mesh& mesh,
-                       const std::string& graph_name) {
-  RunOptions options;
-  options.goal = goal;
-  options.mesh = mesh;
-  options.disable = config.compile.disable_passes;
-  const std::string folder = config.compile.dump_folder;
-  if (folder.empty()) return options;
-  check_dump_passes(config);
-  std::vector<std::string> wanted = config.compile.dump_passes;
-  options.dump = [=](const std::string& name, const Graph& graph, bool after) {
-    std::string pass = name.substr(name.find('-') + 1);
-    for (const auto& want : wanted) {
-      if (want != "all" && want != pass) continue;
-      make_directories(folder);
-      OutputFile file(
-          cat(folder, "/", graph_name, "-", name, after ? ".after.txt" : ".before.txt"));
-      file.write(print_graph(graph));
-      file.commit();
-      return;
-    }
-  };
-  return options;
-}
-
 Plan make_plan(const std::vector<ProgramSource>& sources, const Config& config,
                const DeviceSpec& device) {
   const Backend& backend = find_backend(config.device.backend);
@@ -106,6 +80,29 @@ void add_tuning(const Config& config, Compiled& compiled) {
 }
 
 }  // namespace
+
+RunOptions run_options(const Config& config, Goal goal, const Mesh& mesh,
+                       const std::string& graph_name) {
+  RunOptions options;
+  options.goal = goal;
+  options.mesh = mesh;
+  options.disable = config.compile.disable_passes;
+  const std::string folder = config.compile.dump_folder;
+  if (folder.empty()) return options;
+  check_dump_passes(config);
+  std::vector<std::string> wanted = config.compile.dump_passes;
+  options.dump = [=](const std::string& name, const Graph& graph, bool after) {
+    std::string pass = name.substr(name.find('-') + 1);
+    for (const auto& want : wanted) {
+      if (want != "all" && want != pass) continue;
+      make_directories(folder);
+      write_text_file(cat(folder, "/", graph_name, "-", name, after ? ".after.txt" : ".before.txt"),
+                      print_graph(graph));
+      return;
+    }
+  };
+  return options;
+}
 
 Mesh data_parallel_mesh(const Config& config, int64_t ranks) {
   const DataParallelDegrees degrees = data_parallel_degrees(config, ranks);

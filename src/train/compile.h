@@ -33,6 +33,11 @@ struct CompileOptions {
   int64_t ranks = 1;
 };
 
+// How the config wants passes run over a graph: which ones are left out, and dumps
+// "<folder>/<graph>-07-fuse.before.txt" and ".after.txt" of those asked for.
+RunOptions run_options(const Config& config, Goal goal, const Mesh& mesh,
+                       const std::string& graph_name);
+
 // Resolves the model and compiles the training step, and the evaluation if validation is on.
 // The plan is the same for every one of the ranks. Throws UserError.
 Compiled compile(const Config& config, const CompileOptions& options = {});

@@ -24,8 +24,8 @@ TEST(Help, MentionsEveryCommandAndOption) {
         "--backend"}},
       {{"plan"}, {"CONFIG", "--ranks", "--passes", "--no-fit", "--spec", "--text"}},
       {{"opt"},
-       {"GRAPH", "--passes", "--config", "--dump", "--report", "--list-ops", "--list-passes",
-        "--list-keys", "--markdown"}},
+       {"GRAPH", "--passes", "--config", "--report", "--list-ops", "--list-passes", "--list-keys",
+        "--markdown"}},
       {{"verify"},
        {"DIR", "--backend", "--loss-tolerance", "--gradient-tolerance", "--weight-tolerance"}},
   };

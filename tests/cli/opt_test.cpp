@@ -40,8 +40,8 @@ TEST(Opt, RunsThePassesNamedInOrder) {
 TEST(Opt, DumpsBeforeAndAfterEachPass) {
   const Workspace work;
   work.folder().write("graph.txt", kGraph);
-  const ProcessResult result =
-      work.run_ok({"opt", "graph.txt", "--passes", "simplify,recompute", "--dump", "dumps"});
+  const ProcessResult result = work.run_ok(
+      {"opt", "graph.txt", "--passes", "simplify,recompute", "--compile.dump_folder=dumps"});
   int files = 0;
   for (const auto& [name, text] : work.tree()) {
     if (!name.starts_with("dumps/") || name.ends_with("/")) continue;
@@ -51,6 +51,13 @@ TEST(Opt, DumpsBeforeAndAfterEachPass) {
     EXPECT_EQ(text, first ? std::string(kGraph) : result.output) << name;
   }
   EXPECT_GE(files, 2);
+}
+
+TEST(Opt, ChecksTheConfigAsEveryCommandDoes) {
+  const ProcessResult result =
+      Workspace().run({"opt", "-", "--compile.dump_passes=fuse"}, {.input = kGraph});
+  EXPECT_EQ(result.exit_code, 64);
+  EXPECT_EQ(result.errors, "weft: command line: compile.dump_passes = [\"fuse\"] has no effect");
 }
 
 TEST(Opt, ReportGoesToStandardError) {
