@@ -12,9 +12,9 @@
 #include "graph/flat.h"
 #include "graph/ops/ops.h"
 #include "graph/samples.h"
+#include "runtime/comm/launcher.h"
 #include "runtime/kernel_timer.h"
 #include "tools/commands.h"
-#include "tools/launcher.h"
 #include "train/calibrate.h"
 
 namespace weft {

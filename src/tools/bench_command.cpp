@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/comm/launcher.h"
 #include "runtime/cpu/device.h"
 #include "tools/commands.h"
-#include "tools/launcher.h"
 
 namespace weft {
 namespace {

@@ -15,8 +15,8 @@
 #include "config/load.h"
 #include "config/validate.h"
 #include "data/loader.h"
+#include "runtime/comm/launcher.h"
 #include "tools/commands.h"
-#include "tools/launcher.h"
 #include "train/session.h"
 
 namespace weft {

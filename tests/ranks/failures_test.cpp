@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "ranks/ranks.h"
 #include "runtime/comm/host_work.h"
-#include "tools/launcher.h"
+#include "runtime/comm/launcher.h"
 
 namespace weft {
 namespace {

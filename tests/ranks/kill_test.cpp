@@ -16,8 +16,8 @@
 #include <thread>
 
 #include "ranks/ranks.h"
+#include "runtime/comm/launcher.h"
 #include "runtime/cpu/device.h"
-#include "tools/launcher.h"
 
 namespace weft {
 namespace {

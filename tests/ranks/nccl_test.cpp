@@ -11,9 +11,9 @@
 
 #include "base/half.h"
 #include "ranks/ranks.h"
+#include "runtime/comm/launcher.h"
 #include "runtime/comm/pieces.h"
 #include "runtime/comm/sum.h"
-#include "tools/launcher.h"
 
 namespace weft {
 namespace {

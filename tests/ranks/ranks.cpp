@@ -3,10 +3,10 @@
 #include <stdexcept>
 #include <thread>
 
+#include "runtime/comm/launcher.h"
 #include "runtime/comm/shm.h"
 #include "runtime/comm/threads.h"
 #include "runtime/cpu/device.h"
-#include "tools/launcher.h"
 
 namespace weft {
 namespace {

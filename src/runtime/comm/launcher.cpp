@@ -1,4 +1,4 @@
-#include "tools/launcher.h"
+#include "runtime/comm/launcher.h"
 
 #include <poll.h>
 #include <sys/prctl.h>
