@@ -26,7 +26,6 @@ void add_plan_command(CLI::App& app, const Finish& finish);
 void add_opt_command(CLI::App& app, const Finish& finish);
 void add_verify_command(CLI::App& app, const Finish& finish);
 void add_bench_command(CLI::App& app, const Finish& finish);
-void add_bench_ranks(CLI::App& bench, const Finish& finish);
 
 struct CalibrateArguments {
   std::string backend = "cpu";
@@ -39,10 +38,10 @@ struct CalibrateArguments {
 // weft bench --calibrate.
 ExitCode run_calibrate(const CalibrateArguments& arguments);
 
-// Adds `ops` to the subcommands of bench.
+// Each adds one benchmark to the subcommands of bench.
+void add_bench_comm(CLI::App& bench, const Finish& finish);
 void add_bench_ops(CLI::App& bench, const Finish& finish);
-
-// Adds `tune` to the subcommands of bench.
+void add_bench_ranks(CLI::App& bench, const Finish& finish);
 void add_bench_tune(CLI::App& bench, const Finish& finish);
 
 // How many ids the config's data has, where the model takes its vocabulary from there; else 0.
