@@ -12,6 +12,7 @@
 #include "data/loader.h"
 #include "tools/commands.h"
 #include "train/session.h"
+#include "train/training_data.h"
 
 namespace weft {
 namespace {

@@ -11,6 +11,7 @@
 #include "runtime/kernel_timer.h"
 #include "tools/commands.h"
 #include "train/compile.h"
+#include "train/training_data.h"
 
 namespace weft {
 namespace {

@@ -14,8 +14,6 @@ class App;
 
 namespace weft {
 
-struct Config;
-
 // Where a command puts its exit code.
 using Finish = std::function<void(ExitCode)>;
 
@@ -43,9 +41,6 @@ void add_bench_comm(CLI::App& bench, const Finish& finish);
 void add_bench_ops(CLI::App& bench, const Finish& finish);
 void add_bench_ranks(CLI::App& bench, const Finish& finish);
 void add_bench_tune(CLI::App& bench, const Finish& finish);
-
-// How many ids the config's data has, where the model takes its vocabulary from there; else 0.
-int64_t data_vocabulary(const Config& config);
 
 // The "--section.key=value" arguments that a command left over; throws UserError for any other.
 std::vector<std::string> config_overrides(const CLI::App& command);

@@ -1,6 +1,5 @@
 // weft plan CONFIG: compiles without allocating or running anything, and says what it would take.
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cmath>
 #include <memory>
 
@@ -9,12 +8,12 @@
 #include "config/derived.h"
 #include "config/load.h"
 #include "config/validate.h"
-#include "data/token_file.h"
 #include "plan/summary.h"
 #include "plan/text.h"
 #include "tools/commands.h"
 #include "train/compile.h"
 #include "train/fit.h"
+#include "train/training_data.h"
 
 namespace weft {
 
@@ -95,15 +94,6 @@ ExitCode run_plan(const PlanArguments& arguments, const std::vector<std::string>
 }
 
 }  // namespace
-
-int64_t data_vocabulary(const Config& config) {
-  if (config.model.vocab_size != kVocabularyOfData) return 0;
-  int64_t largest = 0;
-  for (const TrainingFile& file : training_files(config)) {
-    largest = std::max(largest, TokenFile::open(file.path).vocab_size().value_or(0));
-  }
-  return largest;
-}
 
 void add_plan_command(CLI::App& app, const Finish& finish) {
   auto arguments = std::make_shared<PlanArguments>();

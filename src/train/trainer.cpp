@@ -4,9 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <future>
-#include <map>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -16,12 +13,12 @@
 #include "config/load.h"
 #include "config/lr_schedule.h"
 #include "config/validate.h"
-#include "data/loader.h"
 #include "plan/summary.h"
 #include "runtime/comm/host_work.h"
 #include "train/agreement.h"
 #include "train/metrics.h"
 #include "train/session.h"
+#include "train/training_data.h"
 #include "train/weights.h"
 
 namespace weft {
@@ -33,111 +30,6 @@ using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
-
-struct TrainingData {
-  TokenSource train;
-  std::optional<TokenSource> validation;
-  std::optional<int32_t> end_token;    // where documents are kept apart
-  std::optional<Tokenizer> tokenizer;  // to be saved with the weights; read before the first step
-};
-
-void check_same_tokenizer(const TokenFile& first, const TokenFile& other) {
-  if (!first.info() || !other.info()) return;
-  INPUT_CHECK(first.info()->tokenizer.hash == other.info()->tokenizer.hash, other.path(),
-              ": made with another tokenizer than ", first.path(), "; prepare both alike");
-}
-
-// The token that ends a document, where documents are kept apart.
-std::optional<int32_t> end_token(const Config& config, const TokenFile& file) {
-  if (!config.training.document_mask) return std::nullopt;
-  INPUT_CHECK(file.info() && file.info()->end_token, file.path(),
-              ": no end token is recorded beside it, expected one for training.document_mask = "
-              "true; prepare the text with a tokenizer that has one, or name it by --end-token");
-  return static_cast<int32_t>(*file.info()->end_token);
-}
-
-void check_same_end_token(const Config& config, const TokenFile& first, const TokenFile& other) {
-  const std::optional<int32_t> expected = end_token(config, first);
-  const std::optional<int32_t> found = end_token(config, other);
-  INPUT_CHECK(found == expected, other.path(), ": documents end with token ", found.value_or(-1),
-              ", those of ", first.path(), " with ", expected.value_or(-1), "; prepare both alike");
-}
-
-// Weights that come with a tokenizer are of use for its ids alone.
-void check_tokenizer_of_weights(const TokenFile& data, const std::string& weights) {
-  const bool there =
-      path_exists(weights + "/tokenizer.json") || path_exists(weights + "/weft_tokenizer.json");
-  if (!data.info() || !there) return;
-  const Tokenizer tokenizer = Tokenizer::open(weights);
-  INPUT_CHECK(tokenizer.hash() == data.info()->tokenizer.hash, data.path(), ": made with ",
-              data.info()->tokenizer.identity(), ", the tokenizer of ", weights, " is ",
-              tokenizer.identity(), "; prepare the data with that one");
-}
-
-// Opens the token files against the model that will read them.
-TrainingData open_data(const Config& config, std::vector<WeightedFile> train,
-                       const ModelSpec& model) {
-  int64_t seq_len = config.training.seq_len;
-  std::optional<TokenSource> validation;
-  if (config.validation.enable) {
-    if (config.validation.dataset_path.empty()) {
-      validation = TokenSource::synthetic(model.vocab_size);
-    } else {
-      TokenFile file = TokenFile::open(config.validation.dataset_path);
-      if (!train.empty()) {
-        check_same_tokenizer(train.front().file, file);
-        check_same_end_token(config, train.front().file, file);
-      }
-      validation = TokenSource::file(std::move(file), seq_len, model.vocab_size);
-    }
-  }
-  if (train.empty()) {
-    return {TokenSource::synthetic(model.vocab_size), std::move(validation), {}, {}};
-  }
-  std::optional<Tokenizer> tokenizer;
-  const TokenFile& first = train.front().file;
-  if (config.checkpoint.enable && first.info()) tokenizer = first.tokenizer();
-  const std::optional<int32_t> end = end_token(config, first);
-  return {TokenSource::mix(std::move(train), seq_len, model.vocab_size), std::move(validation), end,
-          std::move(tokenizer)};
-}
-
-std::vector<WeightedFile> open_training_files(const Config& config) {
-  std::vector<WeightedFile> files;
-  for (const TrainingFile& file : training_files(config)) {
-    files.push_back({TokenFile::open(file.path), file.weight});
-    check_same_tokenizer(files.front().file, files.back().file);
-    check_same_end_token(config, files.front().file, files.back().file);
-  }
-  const std::string& weights = config.checkpoint.initial_load_path;
-  if (!files.empty() && !weights.empty()) check_tokenizer_of_weights(files.front().file, weights);
-  return files;
-}
-
-// Micro-batches, each made while the device works on the one that stands in its place a step
-// before.
-class BatchesAhead {
- public:
-  using Make = std::function<Batch(int64_t step, int64_t first_sample)>;
-  explicit BatchesAhead(Make make) : make_(std::move(make)) {}
-
-  Batch take(int64_t step, int64_t first_sample) {
-    Slot& slot = slots_[first_sample];
-    Batch batch = slot.step == step ? slot.batch.get() : make_(step, first_sample);
-    slot.step = step + 1;
-    slot.batch = std::async(std::launch::async, make_, slot.step, first_sample);
-    return batch;
-  }
-
- private:
-  struct Slot {
-    int64_t step = -1;
-    std::future<Batch> batch;
-  };
-
-  Make make_;
-  std::map<int64_t, Slot> slots_;  // by first sample
-};
 
 // What the whole loop works with.
 struct Run {
@@ -152,31 +44,6 @@ struct Run {
   int64_t rank() const { return comm == nullptr ? 0 : comm->rank(); }
 };
 
-void size_batch(const Config& config, Batch& batch) {
-  auto size = static_cast<size_t>(config.training.local_batch_size * config.training.seq_len);
-  batch.tokens.resize(size);
-  batch.targets.resize(size);
-}
-
-void place_in_documents(const Config& config, const TrainingData& data, Batch& batch) {
-  if (!data.end_token) return;
-  batch.positions = document_positions(batch.tokens, config.training.seq_len, *data.end_token);
-}
-
-Batch make_batch(const Config& config, const TrainingData& data, int64_t step,
-                 int64_t first_sample) {
-  Batch batch;
-  size_batch(config, batch);
-  data.train.batch({.seed = static_cast<uint64_t>(config.debug.seed),
-                    .step = step,
-                    .first_sample = first_sample,
-                    .count = config.training.local_batch_size,
-                    .seq_len = config.training.seq_len},
-                   batch.tokens.data(), batch.targets.data());
-  place_in_documents(config, data, batch);
-  return batch;
-}
-
 StepResult run_step(Run& run, int64_t step) {
   const Config& config = run.config;
   StepScalars scalars{.step = step, .seed = config.debug.seed, .lr = learning_rate(config, step)};
@@ -187,24 +54,13 @@ StepResult run_step(Run& run, int64_t step) {
 
 double run_validation(Run& run) {
   const Config& config = run.config;
-  int64_t batch_size = config.training.local_batch_size;
-  int64_t seq_len = config.training.seq_len;
-  int64_t windows = run.data.validation->validation_windows(seq_len);
   const int64_t slots = validation_slots(config, run.ranks());
   std::vector<Batch> batches(static_cast<size_t>(slots));
   double sum = 0;
   for (int64_t i = 0; i < config.validation.steps * slots; ++i) {
-    Batch& batch = batches[static_cast<size_t>(i % slots)];
-    size_batch(config, batch);
-    // Windows wrap around, so that a short file still fills the batches asked for.
-    for (int64_t s = 0; s < batch_size; ++s) {
-      run.data.validation->validation_batch(
-          {.first_window = ((i * run.ranks() + run.rank()) * batch_size + s) % windows,
-           .count = 1,
-           .seq_len = seq_len},
-          batch.tokens.data() + s * seq_len, batch.targets.data() + s * seq_len);
-    }
-    place_in_documents(config, run.data, batch);
+    const int64_t place = i * run.ranks() + run.rank();
+    batches[static_cast<size_t>(i % slots)] =
+        run.data.validation_batch(place * config.training.local_batch_size);
     if ((i + 1) % slots == 0) sum += run.session.evaluate(batches);
   }
   return sum / static_cast<double>(config.validation.steps);
@@ -308,7 +164,7 @@ LoopResult run_loop(Run& run, const std::atomic<bool>& stop) {
     }
     outcome.interrupted = agree_to_stop(run, stop.load()) && step + 1 < config.training.steps;
     bool last = step + 1 == config.training.steps || outcome.interrupted;
-    if (run.data.validation && (last || (step + 1) % config.validation.freq == 0)) {
+    if (run.data.has_validation() && (last || (step + 1) % config.validation.freq == 0)) {
       outcome.validation_loss = run_validation(run);
       if (run.log != nullptr) run.log->validation(step + 1, *outcome.validation_loss);
     }
@@ -357,7 +213,7 @@ std::string save(const Run& run) {
     }
     return folder;
   }
-  SaveOptions options{.dtype = config.checkpoint.export_dtype, .tokenizer = run.data.tokenizer};
+  SaveOptions options{.dtype = config.checkpoint.export_dtype, .tokenizer = run.data.tokenizer()};
   save_weights(
       folder, compiled.spec, compiled.params,
       [&](size_t i, std::span<float> values) { read_finite(session, i, values); }, options);
@@ -426,14 +282,10 @@ TrainResult train(const Config& config, const std::atomic<bool>& stop, Communica
   validate(config, ranks);
   std::optional<HostWork> start(std::in_place, comm, "the start of the run");
   std::vector<WeightedFile> files = open_training_files(config);
-  int64_t data_vocab = 0;
-  for (const WeightedFile& weighted : files) {
-    data_vocab = std::max(data_vocab, weighted.file.vocab_size().value_or(0));
-  }
-  Compiled compiled = compile(config, {.data_vocab = data_vocab, .ranks = ranks});
+  Compiled compiled = compile(config, {.data_vocab = data_vocabulary(config), .ranks = ranks});
   check_fits(compiled);
   if (comm != nullptr) check_agreement(config, compiled.plan, *comm);
-  TrainingData data = open_data(config, std::move(files), compiled.spec);
+  const TrainingData data(config, std::move(files), compiled.spec.vocab_size);
   const std::string& load_path = config.checkpoint.initial_load_path;
   if (!load_path.empty()) {
     check_weights(load_path, find_model(compiled.spec.model), compiled.params);
@@ -450,9 +302,7 @@ TrainResult train(const Config& config, const std::atomic<bool>& stop, Communica
   if (first) announce(session.compiled(), ranks);
   start.reset();
 
-  BatchesAhead batches([&](int64_t step, int64_t first_sample) {
-    return make_batch(config, data, step, first_sample);
-  });
+  BatchesAhead batches(data);
   Run run{config, session, data, log ? &*log : nullptr, comm, &batches};
   LoopResult result = run_loop(run, stop);
   bool worth_saving = result.failure.empty() || result.skipped < result.steps;

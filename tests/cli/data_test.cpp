@@ -6,26 +6,13 @@
 #include <iterator>
 
 #include "cli/workspace.h"
+#include "support/token_bytes.h"
 
 namespace weft {
 namespace {
 
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
-}
-
-template <class T>
-std::string raw(const std::vector<T>& values) {
-  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
-}
-
-// A header of llm.c: 256 numbers.
-std::string header(int32_t magic, int32_t version, int32_t tokens) {
-  std::vector<int32_t> numbers(256);
-  numbers[0] = magic;
-  numbers[1] = version;
-  numbers[2] = tokens;
-  return raw(numbers);
 }
 
 TEST(Data, PreparesCharactersInTheOrderOfTheText) {

@@ -4,23 +4,11 @@
 #include <gtest/gtest.h>
 
 #include "support/temp_folder.h"
+#include "support/token_bytes.h"
 #include "support/user_error.h"
 
 namespace weft {
 namespace {
-
-template <class T>
-std::string raw(const std::vector<T>& values) {
-  return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
-}
-
-std::string header(int32_t magic, int32_t version, int32_t tokens) {
-  std::vector<int32_t> fields(256, 0);
-  fields[0] = magic;
-  fields[1] = version;
-  fields[2] = tokens;
-  return raw(fields);
-}
 
 void expect_open_error(const std::string& message, const std::string& bytes) {
   const TempFolder folder;
