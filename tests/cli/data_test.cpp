@@ -1,11 +1,8 @@
 // weft data: text to token files, and a look into files of every layout.
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <fstream>
-#include <iterator>
-
 #include "cli/workspace.h"
+#include "support/read_file.h"
 #include "support/token_bytes.h"
 
 namespace weft {
@@ -103,8 +100,7 @@ TEST(Data, MergesFromTrainingToText) {
   EXPECT_TRUE(contains(prepared.output, info.at("tokenizer").at("hash"))) << prepared.output;
   const std::string shown =
       work.run_ok({"data", "inspect", "data/train.bin", "--tokens", "20", "--samples", "2"}).output;
-  std::ifstream file(kFixtureText, std::ios::binary);
-  const std::string text(std::istreambuf_iterator<char>(file), {});
+  const std::string text = read_file(kFixtureText);
   EXPECT_TRUE(contains(shown, "1 documents, id 299 between them\n")) << shown;
   EXPECT_TRUE(contains(shown, "begins with:\n" + text.substr(0, 20))) << shown;
   EXPECT_TRUE(contains(shown, "\nat ")) << shown;

@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "cli/workspace.h"
 #include "support/golden.h"
+#include "support/read_file.h"
 
 namespace weft {
 namespace {
@@ -121,8 +122,7 @@ TEST_P(CliError, SaysWhatTheGoldenFileSays) {
   EXPECT_LT(result.peak_bytes, int64_t{200} << 20) << "memory was taken before the check";
 
   const std::string text = result.errors;
-  std::ifstream in(path);
-  const std::string golden(std::istreambuf_iterator<char>(in), {});
+  const std::string golden = read_file(path);
   const size_t head = golden.rfind("--- error ");
   expect_golden("errors/cli/" + GetParam() + ".txt",
                 cat(golden.substr(0, head), "--- error ", result.exit_code, "\n", text));

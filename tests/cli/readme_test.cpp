@@ -3,21 +3,15 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "base/text.h"
 #include "cli/workspace.h"
+#include "support/read_file.h"
 
 namespace weft {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string read(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
 
 // The fenced blocks of the section under this heading.
 std::vector<std::vector<std::string>> blocks_of(const std::string& page,
@@ -74,9 +68,9 @@ TEST(Readme, ShowsWhatPassesWrite) {
                "--training.seq_len=16", "--compile.dump_folder=dumps"});
   std::vector<std::vector<std::string>> dumps;
   for (const auto& entry : fs::directory_iterator(work.folder() / "dumps")) {
-    dumps.push_back(split(read(entry.path()), '\n'));
+    dumps.push_back(split(read_file(entry.path()), '\n'));
   }
-  const auto blocks = blocks_of(read(WEFT_TESTS_DIR "/../README.md"),
+  const auto blocks = blocks_of(read_file(WEFT_TESTS_DIR "/../README.md"),
                                 "What the compiler does to your communication");
   ASSERT_EQ(blocks.size(), 5U);
   for (const auto& block : blocks) {

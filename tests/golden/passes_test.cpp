@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <set>
 #include <stdexcept>
@@ -14,6 +13,7 @@
 #include "graph/text.h"
 #include "passes/pass.h"
 #include "support/golden_pass.h"
+#include "support/read_file.h"
 
 namespace weft {
 namespace {
@@ -22,11 +22,6 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMaxGraphLines = 30;
 bool update = false;
-
-std::string read(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
 
 std::vector<fs::path> golden_files() {
   std::vector<fs::path> files;
@@ -44,13 +39,13 @@ std::string pass_of(const fs::path& file) {
 class GoldenTest : public testing::TestWithParam<fs::path> {};
 
 TEST_P(GoldenTest, GivesWhatItSays) {
-  const Golden golden = parse_golden(read(GetParam()));
+  const Golden golden = parse_golden(read_file(GetParam()));
   const Golden actual = run_golden(golden);
   if (update) {
     std::ofstream(GetParam(), std::ios::binary) << print_golden(actual);
     return;
   }
-  EXPECT_EQ(print_golden(golden), read(GetParam())) << "the file is not in canonical form";
+  EXPECT_EQ(print_golden(golden), read_file(GetParam())) << "the file is not in canonical form";
   if (print_golden(golden) != print_golden(actual)) {
     ADD_FAILURE() << golden.sentence << "\n"
                   << unified_diff(print_golden(golden), print_golden(actual));
@@ -58,7 +53,7 @@ TEST_P(GoldenTest, GivesWhatItSays) {
 }
 
 TEST_P(GoldenTest, GraphsAreShortAndPrintToTheirText) {
-  const Golden golden = parse_golden(read(GetParam()));
+  const Golden golden = parse_golden(read_file(GetParam()));
   std::vector<std::string> graphs = {golden.before};
   if (golden.outcome == "after") graphs.push_back(golden.expected);
   for (const auto& text : graphs) {
@@ -68,7 +63,7 @@ TEST_P(GoldenTest, GraphsAreShortAndPrintToTheirText) {
 }
 
 TEST_P(GoldenTest, RunsThePassOfItsFolder) {
-  const Golden golden = parse_golden(read(GetParam()));
+  const Golden golden = parse_golden(read_file(GetParam()));
   std::set<std::string> names;
   for (const auto& pass : parse_run(golden.run)) names.insert(pass.name);
   EXPECT_TRUE(names.contains(pass_of(GetParam()))) << golden.run;
@@ -82,7 +77,7 @@ INSTANTIATE_TEST_SUITE_P(Passes, GoldenTest, testing::ValuesIn(golden_files()),
 TEST(Goldens, EveryPassHasAChangeAndANothingToDo) {
   std::map<std::string, std::set<std::string>> outcomes;
   for (const auto& file : golden_files()) {
-    outcomes[pass_of(file)].insert(parse_golden(read(file)).outcome);
+    outcomes[pass_of(file)].insert(parse_golden(read_file(file)).outcome);
   }
   for (const Pass* pass : all_passes()) {
     const auto& found = outcomes[std::string(pass->name)];

@@ -7,13 +7,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 
 #include "config/load.h"
 #include "config/validate.h"
 #include "plan/check.h"
 #include "plan/summary.h"
 #include "plan/text.h"
+#include "support/read_file.h"
 #include "train/compile.h"
 
 namespace weft {
@@ -32,14 +32,9 @@ std::vector<fs::path> config_files() {
   return files;
 }
 
-std::string read(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
-
 int64_t ranks_of(fs::path config) {
   const fs::path file = config.replace_extension(".ranks");
-  return fs::exists(file) ? std::stoll(read(file)) : 1;
+  return fs::exists(file) ? std::stoll(read_file(file)) : 1;
 }
 
 Plan compile_file(const fs::path& path) {
@@ -59,7 +54,8 @@ TEST_P(PlanGolden, SummaryIsTheCommittedOne) {
     std::ofstream(expected, std::ios::binary) << actual;
     return;
   }
-  EXPECT_EQ(actual, read(expected)) << "run plans_golden_test --update and review the difference";
+  EXPECT_EQ(actual, read_file(expected))
+      << "run plans_golden_test --update and review the difference";
 }
 
 TEST_P(PlanGolden, TheSameConfigGivesTheSamePlanBytes) {

@@ -7,13 +7,13 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <thread>
 
 #include "base/error.h"
 #include "ranks/ranks.h"
 #include "runtime/comm/host_work.h"
 #include "runtime/comm/launcher.h"
+#include "support/read_file.h"
 
 namespace weft {
 namespace {
@@ -330,9 +330,7 @@ TEST(Launcher, ClosesAndUnmapsEverything) {
     return 0;
   });
   EXPECT_EQ(open_files(), before);
-  std::ifstream maps("/proc/self/maps");
-  const std::string text{std::istreambuf_iterator<char>(maps), {}};
-  EXPECT_FALSE(contains(text, "memfd:weft"));
+  EXPECT_FALSE(contains(read_file("/proc/self/maps"), "memfd:weft"));
 }
 
 TEST(Launcher, NoticesARankThatExitsOnItsOwn) {

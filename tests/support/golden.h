@@ -5,8 +5,9 @@
 
 #include <algorithm>
 #include <fstream>
-#include <iterator>
 #include <string>
+
+#include "support/read_file.h"
 
 namespace weft {
 
@@ -14,8 +15,7 @@ namespace weft {
 // test's temporary folder, so that accepting it is one copy.
 inline void expect_golden(const std::string& name, const std::string& text) {
   const std::string path = std::string(WEFT_TESTS_DIR) + "/golden/" + name;
-  std::ifstream file(path, std::ios::binary);
-  const std::string expected(std::istreambuf_iterator<char>(file), {});
+  const std::string expected = read_file(path);
   if (text == expected) return;
   std::string file_name = name;
   std::replace(file_name.begin(), file_name.end(), '/', '-');

@@ -6,10 +6,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "support/read_file.h"
 
 namespace weft {
 
@@ -36,10 +37,7 @@ class TempFolder {
   }
 
   // The bytes of a file in this folder.
-  std::string read(std::string_view name) const {
-    std::ifstream file(*this / name, std::ios::binary);
-    return std::string(std::istreambuf_iterator<char>(file), {});
-  }
+  std::string read(std::string_view name) const { return read_file(*this / name); }
 
   // The names in this folder, sorted.
   std::vector<std::string> names() const {

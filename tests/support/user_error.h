@@ -1,4 +1,4 @@
-// Asserts the exact text and exit code of a user error.
+// The exact text and exit code of a user error.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,6 +8,17 @@
 #include "base/error.h"
 
 namespace weft {
+
+// The message of the UserError that `action` throws; "" if it throws none.
+template <class Action>
+std::string user_error_of(Action action) {
+  try {
+    action();
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "";
+}
 
 // Runs `action` and expects a UserError with this code and exactly this message.
 template <class Action>

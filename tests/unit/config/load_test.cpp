@@ -4,25 +4,18 @@
 
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
-#include "base/error.h"
 #include "config/derived.h"
 #include "config/schema.h"
 #include "config/validate.h"
+#include "support/read_file.h"
+#include "support/user_error.h"
 
 namespace weft {
 namespace {
 
 Config parse(const std::string& toml, const std::vector<std::string>& overrides = {}) {
   return parse_config(toml, "run.toml", overrides);
-}
-
-std::string read_text(const std::string& path) {
-  std::ifstream in(path);
-  std::ostringstream out;
-  out << in.rdbuf();
-  return out.str();
 }
 
 TEST(Load, EmptyTextGivesTheDefaults) {
@@ -142,18 +135,15 @@ TEST(Load, EveryKeyBelongsToASectionAndIsDocumented) {
 }
 
 TEST(Load, NamesTheFirstMistakeOfTheFile) {
-  try {
-    parse("[training]\nsteps = 0\n[model]\nname = 3\n");
-    FAIL();
-  } catch (const UserError& error) {
-    EXPECT_EQ(std::string(error.what()).rfind("run.toml:2:", 0), 0u) << error.what();
-  }
+  const std::string error =
+      user_error_of([] { parse("[training]\nsteps = 0\n[model]\nname = 3\n"); });
+  EXPECT_TRUE(error.starts_with("run.toml:2:")) << error;
 }
 
 TEST(Load, ReferencePageIsCurrent) {
   const std::string page = config_reference_markdown();
   const std::string fresh = testing::TempDir() + "config.md";
-  if (read_text(WEFT_TESTS_DIR "/../docs/config.md") != page) {
+  if (read_file(WEFT_TESTS_DIR "/../docs/config.md") != page) {
     std::ofstream(fresh) << page;
     FAIL() << "docs/config.md is not what the schema says; copy " << fresh << " over it";
   }

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "base/error.h"
 #include "support/temp_folder.h"
 #include "support/user_error.h"
 
@@ -10,12 +9,7 @@ namespace weft {
 namespace {
 
 std::string error_of(const std::string& toml) {
-  try {
-    read_toml(toml, "a.toml");
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "";
+  return user_error_of([&] { read_toml(toml, "a.toml"); });
 }
 
 std::string repeat(const std::string& text, int count) {

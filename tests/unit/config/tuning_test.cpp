@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "base/error.h"
 #include "support/temp_folder.h"
+#include "support/user_error.h"
 
 namespace weft {
 namespace {
@@ -32,12 +32,7 @@ TEST(Tuning, IsEmptyUnlessAFileIsNamed) {
 }
 
 std::string error_of(const std::string& toml) {
-  try {
-    parse_tuning(toml, "t.toml");
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "none";
+  return user_error_of([&] { parse_tuning(toml, "t.toml"); });
 }
 
 TEST(Tuning, SaysWhatIsWrongWithAFile) {

@@ -3,19 +3,15 @@
 
 #include <gtest/gtest.h>
 
-#include "base/error.h"
 #include "graph/verify.h"
+#include "support/user_error.h"
 
 namespace weft {
 namespace {
 
 std::string error_of(const std::string& body) {
-  try {
-    parse_graph("graph g {\n  %x = input \"x\" : f32[2,8]\n" + body + "\n}\n");
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
+  return user_error_of(
+      [&] { parse_graph("graph g {\n  %x = input \"x\" : f32[2,8]\n" + body + "\n}\n"); });
 }
 
 TEST(Text, CanonicalTextRoundTrips) {

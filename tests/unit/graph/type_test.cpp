@@ -3,18 +3,13 @@
 
 #include <gtest/gtest.h>
 
-#include "base/error.h"
+#include "support/user_error.h"
 
 namespace weft {
 namespace {
 
 std::string error_of(std::string_view text) {
-  try {
-    parse_type(text);
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
+  return user_error_of([&] { parse_type(text); });
 }
 
 TEST(Type, PrintsAndParsesToTheSame) {

@@ -8,6 +8,7 @@
 #include "model/model.h"
 #include "passes/pass.h"
 #include "passes/recompute_policy.h"
+#include "support/steep_device.h"
 
 namespace weft {
 namespace {
@@ -29,13 +30,9 @@ Compiled compile(const Config& config, Goal goal = Goal::Train) {
   const ModelSpec spec = resolve_model(config.model, 256);
   const BuildMode mode = goal == Goal::Train ? BuildMode::Train : BuildMode::Eval;
   Graph graph = build_model(spec, {.batch = 2, .seq_len = 32, .mode = mode}).graph;
-  DeviceSpec device;
-  device.memory_bandwidth = 1e10;
-  device.matmul_flops_f32 = 1e11;
-  device.matmul_flops_bf16 = 1e12;
   RunOptions options;
   options.goal = goal;
-  auto reports = run_passes(graph, pipeline(), config, device, options);
+  auto reports = run_passes(graph, pipeline(), config, steep_device(), options);
   return {std::move(graph), std::move(reports)};
 }
 

@@ -7,6 +7,7 @@
 #include "graph/text.h"
 #include "model/model.h"
 #include "passes/pass.h"
+#include "support/steep_device.h"
 
 namespace weft {
 namespace {
@@ -29,16 +30,12 @@ Graph compile(const Config& config, const Mesh& mesh, Goal goal = Goal::Train) {
   const ModelSpec spec = resolve_model(config.model, 256);
   const BuildMode mode = goal == Goal::Train ? BuildMode::Train : BuildMode::Eval;
   Graph graph = build_model(spec, {.batch = 8, .seq_len = 16, .mode = mode}).graph;
-  DeviceSpec device;
-  device.memory_bandwidth = 1e10;
-  device.matmul_flops_f32 = 1e11;
-  device.matmul_flops_bf16 = 1e12;
   const Pass* passes[] = {&mixed_precision, &autodiff,     &optimizer, &simplify,
                           &place,           &shard_params, &simplify,  &recompute};
   RunOptions options;
   options.goal = goal;
   options.mesh = mesh;
-  run_passes(graph, passes, config, device, options);
+  run_passes(graph, passes, config, steep_device(), options);
   return graph;
 }
 
