@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include "conformance/inputs.h"
 #include "conformance/ops_under_test.h"
@@ -17,25 +16,6 @@ namespace weft {
 namespace {
 
 constexpr uint64_t kRounds = 3;
-
-// A backend's device, or why there is none.
-struct MadeDevice {
-  std::unique_ptr<Device> device;
-  std::string why_not;
-};
-
-MadeDevice& device_of(const Backend& backend) {
-  static std::map<std::string_view, MadeDevice> made;
-  auto [place, is_new] = made.try_emplace(backend.name);
-  if (is_new) {
-    try {
-      place->second.device = backend.make_device({.threads = 2});
-    } catch (const std::runtime_error& error) {
-      place->second.why_not = error.what();
-    }
-  }
-  return place->second;
-}
 
 // The distance between neighbouring numbers of the dtype at this size.
 double ulp(double value, DType dtype) {
@@ -117,13 +97,13 @@ class BackendTest : public ::testing::TestWithParam<std::tuple<const Backend*, c
 
 TEST_P(BackendTest, AgreesWithTheReference) {
   const auto [backend, op] = GetParam();
-  const MadeDevice& made = device_of(*backend);
-  if (!made.device) GTEST_SKIP() << "no " << backend->name << " device: " << made.why_not;
+  Device* device = device_or_skip(*backend);
+  if (device == nullptr) return;
   for (const Call& call : samples_under_test(*op)) {
     size_t rows = 0;
     for (const Kernel& kernel : backend->kernels()) {
       if (kernel.op != op->name() || !kernel.supports(call).allowed) continue;
-      compare_row(kernel, *made.device, call);
+      compare_row(kernel, *device, call);
       ++rows;
     }
     EXPECT_GT(rows, 0u) << backend->name << " has no kernel for " << describe(call);

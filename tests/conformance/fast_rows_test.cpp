@@ -153,13 +153,7 @@ double allowed(const Call& call, DType dtype, double value, double largest) {
 
 class FastRowsTest : public ::testing::TestWithParam<FastCase> {
  protected:
-  void SetUp() override {
-    try {
-      device_ = cuda_backend().make_device({});
-    } catch (const DeviceError& error) {
-      GTEST_SKIP() << error.what();
-    }
-  }
+  void SetUp() override { device_ = device_or_skip(cuda_backend()); }
 
   // The kernel's results: the same in two runs, and close to the reference.
   void compare(const Kernel& kernel, const Call& call, const std::vector<HostTensor>& inputs) {
@@ -184,7 +178,7 @@ class FastRowsTest : public ::testing::TestWithParam<FastCase> {
     }
   }
 
-  std::unique_ptr<Device> device_;
+  Device* device_ = nullptr;
 };
 
 TEST_P(FastRowsTest, AgreeWithTheReferenceAndWithThemselves) {

@@ -44,12 +44,8 @@ class InPlaceTest : public ::testing::TestWithParam<std::tuple<const Backend*, c
 
 TEST_P(InPlaceTest, GivesTheSameBits) {
   const auto [backend, op] = GetParam();
-  std::unique_ptr<Device> device;
-  try {
-    device = backend->make_device({.threads = 2});
-  } catch (const std::runtime_error& error) {
-    GTEST_SKIP() << "no " << backend->name << " device: " << error.what();
-  }
+  Device* device = device_or_skip(*backend);
+  if (device == nullptr) return;
   int64_t compared = 0;
   for (const Call& call : samples_under_test(*op)) {
     const std::vector<HostTensor> inputs = make_inputs(call, 0);

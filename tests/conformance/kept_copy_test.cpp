@@ -42,12 +42,8 @@ class KeptCopy : public ::testing::TestWithParam<const Backend*> {};
 
 TEST_P(KeptCopy, HasTheBitsOfTheUpdateAndOfACast) {
   const Backend& backend = *GetParam();
-  std::unique_ptr<Device> device;
-  try {
-    device = backend.make_device({.threads = 2});
-  } catch (const std::runtime_error& error) {
-    GTEST_SKIP() << "no " << backend.name << " device: " << error.what();
-  }
+  Device* device = device_or_skip(backend);
+  if (device == nullptr) return;
   for (const Call& call : calls_under_test()) {
     for (uint64_t round = 0; round < 3; ++round) {
       const std::vector<HostTensor> inputs = make_inputs(call, round);

@@ -1,12 +1,15 @@
-// Names for generated tests, and the ops and backends they run over.
+// Names for generated tests, and the ops, backends and devices they run over.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "graph/call_text.h"
 #include "graph/samples.h"
 #include "runtime/device.h"
@@ -36,6 +39,20 @@ inline std::vector<const Backend*> compared_backends() {
   std::vector<const Backend*> backends = computing_backends();
   std::erase_if(backends, [](const Backend* backend) { return backend->name == "reference"; });
   return backends;
+}
+
+// The device of a backend, of two threads where it has any; one for all tests. Only a GPU may be
+// missing: then the test counts as skipped, with the reason, and has to return at the null it gets.
+inline Device* device_or_skip(const Backend& backend) {
+  static std::map<std::string_view, std::unique_ptr<Device>> devices;
+  std::unique_ptr<Device>& device = devices[backend.name];
+  try {
+    if (!device) device = backend.make_device({.threads = 2});
+  } catch (const DeviceError& error) {
+    if (backend.name != "cuda" || error.code() != ExitCode::Config) throw;
+    [&] { GTEST_SKIP() << "no " << backend.name << " device: " << error.what(); }();
+  }
+  return device.get();
 }
 
 // The samples of an op, those in bf16 a second time in f16, and where `out` names the dtype of a

@@ -70,12 +70,8 @@ class PartsTest : public ::testing::TestWithParam<std::tuple<const Backend*, con
 
 TEST_P(PartsTest, GiveTheSameBits) {
   const auto [backend, op] = GetParam();
-  std::unique_ptr<Device> device;
-  try {
-    device = backend->make_device({.threads = 2});
-  } catch (const std::runtime_error& error) {
-    GTEST_SKIP() << "no " << backend->name << " device: " << error.what();
-  }
+  Device* device = device_or_skip(*backend);
+  if (device == nullptr) return;
   std::vector<Call> calls = samples_under_test(*op);
   EXPECT_NE(large_samples(op->name()), "") << op->name();
   for (Call& call : parse_samples(*op, large_samples(op->name()))) calls.push_back(std::move(call));
@@ -97,12 +93,8 @@ TEST_P(PartsTest, GiveTheSameBits) {
 class LossTest : public ::testing::TestWithParam<const Backend*> {};
 
 TEST_P(LossTest, WithItsGradientHasTheBitsOfTheTwo) {
-  std::unique_ptr<Device> device;
-  try {
-    device = GetParam()->make_device({.threads = 2});
-  } catch (const std::runtime_error& error) {
-    GTEST_SKIP() << "no " << GetParam()->name << " device: " << error.what();
-  }
+  Device* device = device_or_skip(*GetParam());
+  if (device == nullptr) return;
   const auto run = [&](std::string_view op, const std::string& sample,
                        const std::vector<HostTensor>& inputs) {
     const Call call = parse_samples(*find_op(op), sample).at(0);

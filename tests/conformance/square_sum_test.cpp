@@ -21,13 +21,7 @@ using Words = std::vector<int64_t>;
 
 class SquareSumTest : public ::testing::TestWithParam<const Backend*> {
  protected:
-  void SetUp() override {
-    try {
-      device_ = GetParam()->make_device({.threads = 2});
-    } catch (const std::runtime_error& error) {
-      GTEST_SKIP() << "no " << GetParam()->name << " device: " << error.what();
-    }
-  }
+  void SetUp() override { device_ = device_or_skip(*GetParam()); }
 
   HostTensor run(const OpDef& op, const std::vector<HostTensor>& operands) {
     Call call{.op = &op, .operands = {}, .results = {}, .attrs = {}};
@@ -49,7 +43,7 @@ class SquareSumTest : public ::testing::TestWithParam<const Backend*> {
     return static_cast<float>(run(kNorm, {acc}).value(0));
   }
 
-  std::unique_ptr<Device> device_;
+  Device* device_ = nullptr;
 };
 
 HostTensor floats(const std::vector<double>& values) {
