@@ -16,8 +16,8 @@ cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_REL
 # A test program and its ctest have one name.
 mapfile -t tests < <(ctest --test-dir "$build" -N "$@" | sed -n 's/^ *Test *#[0-9]*: *//p')
 if [[ ${#tests[@]} -eq 0 ]]; then
-  echo "sanitizers $sanitizers: no test matches $*"
-  exit 0
+  echo "sanitizers $sanitizers: no test matches $*; tests may have been renamed" >&2
+  exit 1
 fi
 ninja -C "$build" "${tests[@]}" | tail -n 1
 
@@ -28,4 +28,4 @@ export TSAN_OPTIONS=halt_on_error=1
 # The thread sanitizer cannot place its shadow memory where addresses are laid out at random.
 fixed_layout=()
 setarch -R true 2> /dev/null && fixed_layout=(setarch -R)
-"${fixed_layout[@]}" ctest --test-dir "$build" --output-on-failure --timeout 900 -j "$(nproc)" "$@"
+"${fixed_layout[@]}" ctest --test-dir "$build" --output-on-failure --no-tests=error --timeout 900 -j "$(nproc)" "$@"

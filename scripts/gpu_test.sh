@@ -7,15 +7,28 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/gpu_build.sh
 
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
 failed=0
 check() {
   echo "== $*"
   "$@" || failed=1
 }
 
-check "$build/tests/unit/cuda_test"
-check "$build/tests/ranks/nccl_test"
-check "$build/tests/conformance/conformance_test" --gtest_brief=1 --gtest_filter='*cuda*:*Cuda*:FastRows*'
+# A test program whose tests skip themselves where the GPU or a library such as NCCL is missing;
+# here that is a failure.
+check_all() {
+  echo "== $*"
+  "$@" 2>&1 | tee "$folder/tests.log" || failed=1
+  if grep -qF '[  SKIPPED ]' "$folder/tests.log"; then
+    echo "$1: tests were skipped on a machine that must run them all" >&2
+    failed=1
+  fi
+}
+
+check_all "$build/tests/unit/cuda_test"
+check_all "$build/tests/ranks/nccl_test"
+check_all "$build/tests/conformance/conformance_test" --gtest_brief=1 --gtest_filter='*cuda*:*Cuda*:FastRows*'
 for trace in tests/numerics/gpt2 tests/numerics/llama3; do
   check "$build/weft" verify "$trace" --backend cuda
   # bf16 has 8 bits of mantissa: a loss within a thousandth or two, a gradient within some hundredths
@@ -27,8 +40,6 @@ done
 
 # 200 steps twice, without CUDA graphs and with weights kept in bf16: the same metrics to the last
 # digit.
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
 run() {
   "$build/weft" train configs/gpt2_tiny.toml --device.backend=cuda --training.steps=200 \
     --model.dim=256 --training.seq_len=64 --training.mixed_precision_param=bfloat16 --checkpoint.enable=false \
