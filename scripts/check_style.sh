@@ -16,7 +16,7 @@ ban() {
 
 src=('src/*.h' 'src/*.cpp' 'src/*.cu')
 pure=('src/passes' 'src/plan')
-sources=("${src[@]}" 'tests/*.h' 'tests/*.cpp')
+sources=("${src[@]}" 'tests/*.h' 'tests/*.cpp' 'tests/*.cu')
 
 ban '\bgetenv\b' 'options come from the config or the command line' \
   "${src[@]}" ':!src/base' ':!src/tools' ':!src/runtime'
@@ -51,20 +51,31 @@ too_long() {
 too_long 600 "${sources[@]}"
 too_long 10 'src/*/README.md'
 
-# A function starts at a line that opens a brace at indentation 0 or 2 after a parameter list, and
-# ends at the brace that closes it; a lambda is part of the function around it.
+# A function starts at the last line at indentation 0 or 2 before the brace that opens it, which
+# follows a parameter list or the initializers of members, perhaps lines further down; it ends at the
+# brace that closes it. A lambda is part of the function around it.
 git ls-files "${sources[@]}" | xargs awk -v limit=80 '
-  FNR == 1 { inside = 0 }
-  !inside && !/\[[^]]*\]\(/ && /^( ? ?)[A-Za-z].*\)( const| override| noexcept| -> .*)* \{$/ {
-    inside = 1; start = FNR; match($0, /^ */); indent = substr($0, 1, RLENGTH)
-  }
+  FNR == 1 { inside = 0; start = 0 }
   inside && $0 == indent "}" {
     if (FNR - start + 1 > limit) {
       printf "%s:%d: function of %d lines, limit %d; split it\n", FILENAME, start, FNR - start + 1, limit
       bad = 1
     }
-    inside = 0
+    inside = 0; start = 0
+    next
   }
+  inside || /^ *(\/\/|#)/ { next }
+  { line = $0; sub(/  \/\/ .*$/, "", line) }
+  line ~ /^(  )?([A-Za-z_~]|\[\[)/ {
+    start = FNR; text = ""; match(line, /^ */); indent = substr(line, 1, RLENGTH)
+  }
+  start == 0 { next }
+  { text = text line }
+  line ~ /[)}]( const| override| noexcept| final| -> .*)* \{$/ && text ~ /\(/ && text !~ /[^A-Za-z]\[[^]]*\]\(/ {
+    inside = 1
+    next
+  }
+  line ~ /[;{}:]$/ { start = 0 }
   END { exit bad }' || failed=1
 
 [[ $failed -eq 0 ]] && echo "style: $(git ls-files "${sources[@]}" | wc -l) files"
