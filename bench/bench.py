@@ -301,7 +301,7 @@ def write_results(path, head, rows, figures, versions):
                     for side, result in results.items() if side != "floor"} for name, results in figures.items()}
     with open(path, "w") as file:
         file.write(f"# Training steps on the CPU\n\n{head}\nPyTorch {', '.join(sorted(versions)) or 'skipped'}\n\n"
-                   f"{table(rows)}\n\nThe columns are those of [the benchmark](../README.md). Milliseconds of every "
+                   f"{table(rows)}\n\nThe columns are those of [the benchmark](../bench/README.md). Milliseconds of every "
                    f"counted step:\n\n```json\n")
         file.write("\n".join(f"{name}: {json.dumps(sides)}" for name, sides in steps.items()) + "\n```\n")
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Measures Weft and PyTorch in turns. PyTorch comes from a throw-away virtual environment, made on
-# first use; without it Weft is measured alone, and the output says so.
+# first use; without it Weft is measured alone, and the output says so. The table is printed and, with
+# the time of every step, written to build/bench_cpu.md.
 # Usage: bench/run.sh build/weft [arguments of bench.py]
 set -euo pipefail
 
@@ -18,5 +19,5 @@ if [[ " $* " != *" --python "* ]] && ! "$python" -c 'import torch' 2> /dev/null;
     python=""
   fi
 fi
-mkdir -p bench/results
-exec python3 bench/bench.py "$weft" --python "$python" --output bench/results/cpu.md "$@"
+mkdir -p build
+exec python3 bench/bench.py "$weft" --python "$python" --output build/bench_cpu.md "$@"
