@@ -175,6 +175,7 @@ struct DeviceConfig {
   std::string backend = "cpu";
   int64_t threads = 0;
   bool cuda_graph = true;
+  bool step_by_step = false;
   bool share_gpu = false;
   std::string spec = "auto";
   std::string tuning;

@@ -79,6 +79,9 @@ const Condition kElastic{"debug.deterministic = \"elastic\"",
                          [](const Config& c, int64_t) { return is_elastic(c); }};
 const Condition kOnCuda{"device.backend = \"cuda\"",
                         [](const Config& c, int64_t) { return c.device.backend == "cuda"; }};
+const Condition kReplays{
+    "device.backend = \"cuda\" and device.step_by_step = false",
+    [](const Config& c, int64_t) { return c.device.backend == "cuda" && !c.device.step_by_step; }};
 const Condition kManyGpus{
     "device.backend = \"cuda\" and more than one rank",
     [](const Config& c, int64_t r) { return r > 1 && c.device.backend == "cuda"; }};
@@ -468,6 +471,11 @@ void add_machine(Keys& keys) {
   device.add("cuda_graph", &DeviceConfig::cuda_graph,
              {.doc = "Replay each program of the plan as one CUDA graph from its second run on. "
                      "Results do not depend on it.",
+              .effective_when = &kReplays});
+  device.add("step_by_step", &DeviceConfig::step_by_step,
+             {.doc = "Wait for each step of the plan before the next one starts, so that an error "
+                     "of the device names its step. Slow: nothing overlaps. Results do not depend "
+                     "on it.",
               .effective_when = &kOnCuda});
   device.add("share_gpu", &DeviceConfig::share_gpu,
              {.doc = "For tests: all ranks use GPU 0 and reach each other through sockets, instead "

@@ -59,6 +59,7 @@ struct Launch {
   Communicator* comm = nullptr;               // of a run with several ranks
   int64_t channel = 0;                        // for collectives: the index of the plan's stream
   std::shared_ptr<const void> prepared = {};  // what the kernel's prepare made
+  std::string_view where = {};                // its step in the plan, op and path, for messages
 };
 
 struct Kernel {

@@ -13,7 +13,7 @@ namespace {
 
 // Runs the action and puts "where: " before the message of whatever it throws, type kept.
 template <class Action>
-void with_place(const std::string& where, Action action) {
+void with_place(std::string_view where, Action action) {
   try {
     action();
   } catch (const UserError& error) {
@@ -29,7 +29,7 @@ void with_place(const std::string& where, Action action) {
 // the stream runs it later on another thread.
 struct PlacedLaunch : Launch {
   const Kernel* kernel = nullptr;
-  std::string where;
+  std::string place;  // what `where` shows
 };
 
 void launch_with_place(const Launch& launch) {
@@ -134,7 +134,8 @@ std::unique_ptr<Executor::PreparedStep> Executor::prepare_step(ProgramKind progr
   auto prepared = std::make_unique<PreparedStep>();
   prepared->call = call_of(step);
   PlacedLaunch& launch = prepared->launch;
-  launch.where = step_label(program, index, step);
+  launch.place = step_label(program, index, step);
+  launch.where = launch.place;
   with_place(launch.where, [&] { launch.kernel = &find_kernel(kernels, step); });
   launch.call = &prepared->call;
   for (const TensorRef& ref : step.operands) launch.operands.push_back(tensor(ref));

@@ -37,7 +37,8 @@ class Executor {
   // as the device can tell.
   void run(ProgramKind program);
 
-  // Runs a program step by step and gives the seconds of each, as its stream measures them.
+  // Runs a program step by step and gives the seconds of each, as its stream measures them. An
+  // error comes from the step it names.
   std::vector<double> time_steps(ProgramKind program);
 
   // Bytes allocated for this rank alone: always plan.arena_bytes.

@@ -104,6 +104,14 @@ void Session::forward_backward(const BatchFn& batch) {
   run_micro_batches({}, batch);
 }
 
+void Session::run(ProgramKind program) {
+  if (config_.device.step_by_step) {
+    executor_->time_steps(program);
+  } else {
+    executor_->run(program);
+  }
+}
+
 float Session::run_micro_batches(const StepScalars& scalars, const BatchFn& batch) {
   int64_t micro_batches = accumulation_steps(config_, ranks());
   int64_t batch_size = config_.training.local_batch_size;
@@ -128,7 +136,7 @@ float Session::run_micro_batches(const StepScalars& scalars, const BatchFn& batc
     if (has_input("rng")) write_rng(scalars, first_sample(micro));
     if (has_input("micro")) write_int("micro", static_cast<int32_t>(micro));
     write_batch(batches[static_cast<size_t>(micro)]);
-    executor_->run(micro + 1 < micro_batches ? ProgramKind::Micro : ProgramKind::Last);
+    run(micro + 1 < micro_batches ? ProgramKind::Micro : ProgramKind::Last);
     if (!is_elastic(config_)) loss += read_scalar("loss");
   }
   return is_elastic(config_) ? read_scalar("loss") : loss;  // the plan itself adds it up
@@ -148,7 +156,7 @@ double Session::evaluate(std::span<const Batch> batches) {
   std::vector<float> losses;
   for (const Batch& batch : batches) {
     write_batch(batch);
-    executor_->run(ProgramKind::Eval);
+    run(ProgramKind::Eval);
     losses.push_back(read_scalar("loss"));
   }
   std::vector<const void*> parts;
@@ -160,7 +168,7 @@ double Session::evaluate(std::span<const Batch> batches) {
 
 std::vector<float> Session::logits(std::span<const int32_t> tokens) {
   executor_->write("tokens", tokens.data(), bytes_of(tokens));
-  executor_->run(ProgramKind::Eval);
+  run(ProgramKind::Eval);
   std::vector<float> values(tokens.size() * static_cast<size_t>(compiled_.spec.vocab_size));
   executor_->read("logits", values.data(), static_cast<int64_t>(values.size() * sizeof(float)));
   return values;

@@ -85,6 +85,7 @@ class Session {
   float read_scalar(std::string_view name) const;
   void write_batch(const Batch& batch);
   void write_rng(const StepScalars& scalars, int64_t first_sample);
+  void run(ProgramKind program);
   float run_micro_batches(const StepScalars& scalars, const BatchFn& batch);
 
   int64_t ranks() const { return comm_ == nullptr ? 1 : comm_->ranks(); }

@@ -19,8 +19,7 @@ class GraphRecording : public Recording {
     cudaGraphDestroy(graph);
     CUDA_CHECK(counted);
     CUDA_CHECK(made);
-    description_ =
-        cat("a program of ", nodes, " nodes; device.cuda_graph = false says which step it is");
+    description_ = cat("a program of ", nodes, " nodes");
     CUDA_CHECK(cudaGraphUpload(program_, stream.handle()));
   }
   ~GraphRecording() override { cudaGraphExecDestroy(program_); }

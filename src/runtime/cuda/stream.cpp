@@ -47,41 +47,63 @@ CudaStream::~CudaStream() {
   cudaStreamDestroy(handle_);
 }
 
-void CudaStream::keep(cudaError_t error, const std::string& what) {
-  if (error != cudaSuccess && kept_error_.empty()) kept_error_ = error_text(error, what);
+template <class Text>
+void CudaStream::keep(cudaError_t error, Text what) {
+  if (error != cudaSuccess && kept_error_.empty()) kept_error_ = error_text(error, what());
+}
+
+std::string CudaStream::last_work() const {
+  if (last_kernel_.empty()) return std::string(last_where_);
+  return cat("kernel ", last_kernel_, last_where_.empty() ? "" : " in ", last_where_);
+}
+
+std::string CudaStream::after() const {
+  const std::string last = last_work();
+  return last.empty() ? "" : cat(" after ", last);
 }
 
 void CudaStream::launch(const Kernel& kernel, const Launch& launch) {
   kernel.launch(launch);
+  last_kernel_ = kernel.name;
+  last_where_ = launch.where;
   const cudaError_t error = cudaGetLastError();
-  if (error != cudaSuccess) {
-    // Asking again clears an error of this launch; one of earlier work stays.
-    const bool own = cudaGetLastError() == cudaSuccess;
-    keep(error, own ? cat("launch of ", kernel.name) : cat("work queued before ", kernel.name));
-  }
-  last_work_ = cat("kernel ", kernel.name);
+  if (error == cudaSuccess) return;
+  // Asking again clears an error of the launch itself; one of running work stays.
+  const bool refused = cudaGetLastError() == cudaSuccess;
+  keep(error, [&] { return refused ? cat("launch of ", last_work()) : work_so_far(); });
+}
+
+std::string CudaStream::work_so_far() const {
+  const std::string last = last_work();
+  if (last.empty()) return cat("work on stream ", name_);
+  return alone_ ? last
+                : cat("work up to ", last, " on stream ", name_,
+                      " (device.step_by_step = true names the step)");
 }
 
 void CudaStream::copy_in(void* device, const void* host, int64_t bytes) {
-  keep(pinned().copy_in(device, host, bytes), cat("copy of ", bytes, " bytes to the GPU"));
+  keep(pinned().copy_in(device, host, bytes),
+       [&] { return cat("copy of ", bytes, " bytes to the GPU", after()); });
 }
 
 void CudaStream::copy_out(void* host, const void* device, int64_t bytes) {
-  keep(pinned().copy_out(host, device, bytes), cat("copy of ", bytes, " bytes from the GPU"));
+  keep(pinned().copy_out(host, device, bytes),
+       [&] { return cat("copy of ", bytes, " bytes from the GPU", after()); });
 }
 
 void CudaStream::zero(void* device, int64_t bytes) {
   keep(cudaMemsetAsync(device, 0, static_cast<size_t>(bytes), handle_),
-       cat("zeroing ", bytes, " bytes"));
+       [&] { return cat("zeroing ", bytes, " bytes", after()); });
 }
 
 void CudaStream::signal(Event& event) {
-  keep(cudaEventRecord(static_cast<CudaEvent&>(event).handle(), handle_), "signal of an event");
+  keep(cudaEventRecord(static_cast<CudaEvent&>(event).handle(), handle_),
+       [&] { return cat("signal of an event", after()); });
 }
 
 void CudaStream::wait(Event& event) {
   keep(cudaStreamWaitEvent(handle_, static_cast<CudaEvent&>(event).handle(), 0),
-       "wait for an event");
+       [&] { return cat("wait for an event", after()); });
 }
 
 // Short waits poll without a pause, so that a few bytes for the host take no longer for it.
@@ -103,8 +125,9 @@ cudaError_t CudaStream::wait_watching() {
 }
 
 void CudaStream::synchronize() {
-  keep(*watch_ ? wait_watching() : cudaStreamSynchronize(handle_),
-       cat("work on stream ", name_, " (last queued: ", last_work_, ")"));
+  keep(*watch_ ? wait_watching() : cudaStreamSynchronize(handle_), [&] { return work_so_far(); });
+  last_kernel_ = last_where_ = {};
+  alone_ = false;
   if (kept_error_.empty()) return;
   throw DeviceError(std::exchange(kept_error_, {}));
 }
@@ -115,6 +138,7 @@ double CudaStream::time(const Kernel& kernel, const Launch& launch) {
   CudaEvent end(cudaEventDefault);
   launch_pause(handle_);
   signal(start);
+  alone_ = true;
   this->launch(kernel, launch);
   signal(end);
   synchronize();
@@ -139,8 +163,9 @@ PinnedBlocks& CudaStream::pinned() {
 }
 
 void CudaStream::replay(cudaGraphExec_t program, const std::string& description) {
-  keep(cudaGraphLaunch(program, handle_), cat("replay of ", description));
-  last_work_ = description;
+  last_kernel_ = {};
+  last_where_ = description;
+  keep(cudaGraphLaunch(program, handle_), [&] { return cat("replay of ", description); });
 }
 
 CudaStream& cuda_stream(const Launch& launch) {

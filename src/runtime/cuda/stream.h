@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "runtime/device.h"
 
@@ -53,22 +54,32 @@ class CudaStream : public Stream {
   GemmPlans& gemm();
   AttentionPlans& attention();
 
-  // Queues a recorded program.
+  // Queues a recorded program; `description` outlives its work.
   void replay(cudaGraphExec_t program, const std::string& description);
 
  private:
   // Host memory for copies, made on first use.
   PinnedBlocks& pinned();
-  // Keeps the first error of queued work for synchronize.
-  void keep(cudaError_t error, const std::string& what);
+  // Keeps the first error of queued work for synchronize; `what` makes the text that failed.
+  template <class Text>
+  void keep(cudaError_t error, Text what);
+  // "kernel vector_gelu in last step 7 gelu (layers.0 fwd)": what was queued last; empty when the
+  // host has waited for it.
+  std::string last_work() const;
+  // " after kernel ...", or nothing.
+  std::string after() const;
+  // What may have failed when work on the GPU has: a fault shows on every stream.
+  std::string work_so_far() const;
   // Waits for the end of all work and looks around meanwhile.
   cudaError_t wait_watching();
 
   std::string name_;
   std::shared_ptr<const Watch> watch_;
   const Tuning& tuning_;
-  std::string last_work_ = "none";
-  std::string kept_error_;  // empty: none
+  std::string_view last_kernel_;  // queued since the host last waited
+  std::string_view last_where_;   // and its place in the plan
+  bool alone_ = false;            // nothing else is queued, on any stream
+  std::string kept_error_;        // empty: none
   cudaStream_t handle_ = nullptr;
   std::unique_ptr<GemmPlans> gemm_;
   std::unique_ptr<AttentionPlans> attention_;

@@ -92,6 +92,9 @@ void meet_b_launch(const Launch&) {
   if (!await(lead_begun, 20000)) throw DeviceError("the other stream did not run beside this");
 }
 
+// Where the launch comes from, as the kernel sees it.
+std::string seen_place;
+
 std::vector<Kernel> test_kernels() {
   const auto row = [](std::string_view op, std::string_view name, void (*launch)(const Launch&)) {
     Kernel kernel;
@@ -109,6 +112,11 @@ std::vector<Kernel> test_kernels() {
               [](const Launch&) { throw UserError(ExitCode::InputFile, "token 70 of 65"); }),
           row("gelu", "device_error",
               [](const Launch&) { throw DeviceError("no answer", ExitCode::OutOfMemory); }),
+          row("gelu", "look",
+              [](const Launch& launch) {
+                seen_place = launch.where;
+                double_launch(launch);
+              }),
           row("gelu", "bug", [](const Launch&) { throw std::out_of_range("vector::at"); }),
           row("add", "sum", sum_launch)};
 }
@@ -248,6 +256,15 @@ TEST(Executor, LeavesTheChannelOfTheHostAlone) {
   EXPECT_NO_THROW(Executor(plan, device, kernels));
   plan.streams.emplace_back("host");
   EXPECT_THROW(Executor(plan, device, kernels), InternalError);
+}
+
+TEST(Executor, ALaunchKnowsItsPlaceInThePlan) {
+  const Plan plan = two_streams("double", "look");
+  const std::vector<Kernel> kernels = test_kernels();
+  HostDevice device(1);
+  Executor executor(plan, device, kernels);
+  EXPECT_EQ(run_once(executor), expected());
+  EXPECT_EQ(seen_place, "last step 1 gelu (layers.1 fwd)");
 }
 
 TEST(Executor, RunsAgainAfterAnError) {

@@ -76,6 +76,22 @@ TEST(Session, TheFirstLossIsThatOfTheEvaluation) {
   EXPECT_LT(session.evaluate({&batch, 1}), evaluated);
 }
 
+TEST(Session, StepByStepHasTheSameBits) {
+  std::vector<std::vector<double>> results;
+  for (const char* value : {"false", "true"}) {
+    const Config config = tiny({cat("--device.step_by_step=", value)});
+    Session session(config, compile(config));
+    session.initialize(1);
+    std::vector<double>& found = results.emplace_back();
+    for (int64_t i = 0; i < 3; ++i) found.push_back(step(session, i, 1e-2).loss);
+    Batch batch;
+    count_up(batch);
+    found.push_back(session.evaluate({&batch, 1}));
+    for (const float x : param(session, 0)) found.push_back(x);
+  }
+  EXPECT_EQ(results[0], results[1]);
+}
+
 TEST(Session, NoLearningRateNoChange) {
   const Config config = tiny();
   Session session(config, compile(config));

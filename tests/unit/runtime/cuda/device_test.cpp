@@ -55,8 +55,12 @@ Call embedding_call() {
           .attrs = {}};
 }
 
+constexpr std::string_view kPlace = "last step 3 embedding (tok_embeddings fwd)";
+
+enum class Pace { Queued, StepByStep };
+
 // Looks up one id in a table of 4 rows.
-std::vector<float> look_up(Device& device, int32_t id) {
+std::vector<float> look_up(Device& device, int32_t id, Pace pace = Pace::Queued) {
   const Call call = embedding_call();
   const auto stream = device.make_stream("compute");
   const std::vector<float> table = {0, 1, 10, 11, 20, 21, 30, 31};
@@ -66,8 +70,13 @@ std::vector<float> look_up(Device& device, int32_t id) {
   const Launch launch{.call = &call,
                       .operands = {{memory, DType::I32, {1}}, {memory + 256, DType::F32, {4, 2}}},
                       .results = {{memory + 512, DType::F32, {1, 2}}},
-                      .stream = stream.get()};
-  stream->launch(*plain_kernel("embedding"), launch);
+                      .stream = stream.get(),
+                      .where = kPlace};
+  if (pace == Pace::Queued) {
+    stream->launch(*plain_kernel("embedding"), launch);
+  } else {
+    stream->time(*plain_kernel("embedding"), launch);
+  }
   std::vector<float> row(2);
   stream->copy_out(row.data(), memory + 512, 8);
   stream->synchronize();
@@ -216,19 +225,24 @@ TEST_F(CudaDeviceTest, SaysHowMuchMemoryIsMissing) {
 }
 
 // The error ends the GPU context of the process, hence a process of its own.
-TEST_F(CudaDeviceTest, AnErrorOfAKernelShowsAtSynchronize) {
+TEST_F(CudaDeviceTest, AnErrorOfAKernelShowsAtSynchronizeAndNamesItsPlace) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  const auto look_up_bad_id = [] {
+  const auto look_up_bad_id = [](Pace pace) {
     try {
       const auto device = cuda_backend().make_device({});
-      look_up(*device, 4);
+      look_up(*device, 4, pace);
     } catch (const DeviceError& error) {
       std::cerr << error.what() << std::endl;
       std::_Exit(3);
     }
     std::_Exit(0);
   };
-  EXPECT_EXIT(look_up_bad_id(), ::testing::ExitedWithCode(3), "cuda: .*failed: .*");
+  const std::string work =
+      "kernel plain_embedding in last step 3 embedding \\(tok_embeddings fwd\\)";
+  EXPECT_EXIT(look_up_bad_id(Pace::Queued), ::testing::ExitedWithCode(3),
+              "cuda: .*" + work + ".* failed: .*");
+  EXPECT_EXIT(look_up_bad_id(Pace::StepByStep), ::testing::ExitedWithCode(3),
+              "cuda: .*" + work + " failed: .*");
 }
 
 }  // namespace
