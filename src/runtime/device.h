@@ -83,9 +83,10 @@ class Device {
   virtual std::unique_ptr<Event> make_event() = 0;
   // Bytes that can be allocated now; nullopt where the operating system decides.
   virtual std::optional<int64_t> free_bytes() const { return std::nullopt; }
-  // What the host does now and then while it waits for work that another rank may hold up; throwing
-  // ends the wait. Empty: nothing. A device whose kernels wait by themselves needs none.
-  virtual void set_watch(const std::function<void()>& watch) { (void)watch; }
+  // What the host does now and then while it waits for work that another rank may hold up, given
+  // when the wait began (steady clock, nanoseconds); throwing ends the wait. Empty: nothing. A
+  // device whose kernels wait by themselves needs none.
+  virtual void set_watch(const std::function<void(int64_t since)>& watch) { (void)watch; }
   // Measures which algorithm runs the launch best; nullopt where there is no choice.
   virtual std::optional<TunedCall> tune(const Kernel& kernel, const Launch& launch) {
     (void)kernel;

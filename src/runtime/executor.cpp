@@ -102,7 +102,9 @@ class Executor::Memory {
 Executor::Executor(const Plan& plan, Device& device, std::span<const Kernel> kernels,
                    Communicator* comm)
     : plan_(plan), device_(device), comm_(comm) {
-  if (comm_ != nullptr) device_.set_watch([comm] { comm->watch(); });
+  if (comm_ != nullptr) {
+    device_.set_watch([comm](int64_t since) { comm->watch({.waiting_since = since}); });
+  }
   for (const std::string& name : plan.streams) streams_.push_back(device.make_stream(name));
   for (int64_t i = 0; i < plan.num_events; ++i) events_.push_back(device.make_event());
   CHECK(!streams_.empty() && std::ssize(streams_) <= kHostChannel, "a plan of ", streams_.size(),

@@ -34,7 +34,7 @@ Outcome run(const Mesh& mesh, const CommOptions& options, const Body& body) {
     const Backend& backend = find_backend("cuda");
     const auto comm = backend.join(job.join({mesh, rank}, options), {.share_device = true});
     const auto device = backend.make_device({});
-    device->set_watch([&] { comm->watch(); });
+    device->set_watch([&](int64_t since) { comm->watch({.waiting_since = since}); });
     body(*comm, *device);
     device->set_watch({});
     return 0;

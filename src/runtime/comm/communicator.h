@@ -55,6 +55,13 @@ struct CollectiveSite {
 // The channel of collectives and marks that the host's thread makes: no stream of a plan has it.
 inline constexpr int64_t kHostChannel = 3;
 
+// What a host that waits for its device sees of it.
+struct DeviceLook {
+  int64_t waiting_since = 0;  // when this wait began, in monotonic nanoseconds
+  bool inside = false;        // whether the device is in a collective
+  bool got_further = false;   // whether it has begun or ended one since the last look
+};
+
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -107,9 +114,9 @@ class Communicator {
   virtual void mark(int64_t channel, std::string_view where) = 0;
 
   // For the host's thread, now and then while it waits for its device: gives signs of life, and
-  // throws DeviceError once the job cannot go on. `blocked_since` tells since when the device has
-  // got no further inside a collective, in monotonic nanoseconds; 0: it is not in one.
-  virtual void watch(int64_t blocked_since = 0) = 0;
+  // throws DeviceError once the job cannot go on. What of `look` a transport sees by itself the
+  // caller leaves out.
+  virtual void watch(const DeviceLook& look) = 0;
 
   // Why the job cannot go on, once any rank has aborted.
   virtual std::optional<std::string> poll_error() const = 0;

@@ -396,8 +396,8 @@ void PeerMemory::mark(int64_t channel, std::string_view where) {
   control_.mark(rank(), channel, where);
 }
 
-void PeerMemory::watch(int64_t blocked_since) {
-  device_wait_.look(control_, rank(), blocked_since, wait_);
+void PeerMemory::watch(const DeviceLook& look) {
+  device_wait_.look(control_, rank(), look, wait_);
 }
 
 std::optional<std::string> PeerMemory::poll_error() const {

@@ -32,7 +32,7 @@ class PeerMemory : public Communicator {
   void exchange(std::span<const char> own, std::span<char> all) override;
   void start_step(int64_t step) override;
   void mark(int64_t channel, std::string_view where) override;
-  void watch(int64_t blocked_since) override;
+  void watch(const DeviceLook& look) override;
   std::optional<std::string> poll_error() const override;
   void abort(std::string_view reason) override;
 

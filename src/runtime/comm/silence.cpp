@@ -50,16 +50,17 @@ int64_t Silence::of(const Control& control, int64_t rank) {
   return now - std::max(computed_, record.sign_of_life.load());
 }
 
-void DeviceWait::look(const Control& control, int64_t rank, int64_t blocked_since,
+void DeviceWait::look(const Control& control, int64_t rank, const DeviceLook& seen,
                       const WaitOptions& options) {
+  if (seen.got_further) got_further_ = monotonic_ns();
   control.check_alive();
   if (options.launcher_alive && !options.launcher_alive()) {
     control.abort(rank, "the launcher is gone", ExitCode::PeerLost);
-  } else if (blocked_since == 0) {
+  } else if (!seen.inside) {
     silences_.clear();
     control.at(rank).sign_of_life.store(monotonic_ns(), std::memory_order_relaxed);
   } else {
-    find_cause(control, rank, blocked_since, options);
+    find_cause(control, rank, std::max(got_further_, seen.waiting_since), options);
   }
   control.check_alive();
 }

@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 
+#include "runtime/comm/communicator.h"
 #include "runtime/comm/control.h"
 
 namespace weft {
@@ -29,8 +30,9 @@ class Silence {
 class DeviceWait {
  public:
   // Throws DeviceError when the job is aborted, and aborts it when the launcher is gone, a peer has
-  // left or is silent, or no rank gets any further. `blocked_since` as in Communicator::watch.
-  void look(const Control& control, int64_t rank, int64_t blocked_since,
+  // left or is silent, or no rank gets any further. How often it is called does not matter: a busy
+  // host looks seldom.
+  void look(const Control& control, int64_t rank, const DeviceLook& seen,
             const WaitOptions& options);
 
  private:
@@ -38,6 +40,7 @@ class DeviceWait {
                   const WaitOptions& options);
 
   std::map<int64_t, Silence> silences_;  // by rank
+  int64_t got_further_ = 0;              // when the device was last seen to get on
 };
 
 // "1.5 s".

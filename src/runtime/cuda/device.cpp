@@ -73,7 +73,7 @@ class CudaDevice : public Device {
 
   std::unique_ptr<Event> make_event() override { return std::make_unique<CudaEvent>(); }
 
-  void set_watch(const std::function<void()>& watch) override { *watch_ = watch; }
+  void set_watch(const Watch& watch) override { *watch_ = watch; }
 
   std::optional<TunedCall> tune(const Kernel& kernel, const Launch& launch) override {
     return tune_gemm(kernel, launch);

@@ -111,13 +111,16 @@ cudaError_t CudaStream::wait_watching() {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::milliseconds kBetweenLooks{1};
   constexpr std::chrono::microseconds kPause{20};
-  Clock::time_point next = Clock::now() + kBetweenLooks;
+  const Clock::time_point start = Clock::now();
+  const int64_t since =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(start.time_since_epoch()).count();
+  Clock::time_point next = start + kBetweenLooks;
   bool looked = false;
   cudaError_t state;
   while ((state = cudaStreamQuery(handle_)) == cudaErrorNotReady) {
     if (looked) std::this_thread::sleep_for(kPause);
     if (Clock::now() < next) continue;
-    (*watch_)();
+    (*watch_)(since);
     looked = true;
     next = Clock::now() + kBetweenLooks;
   }

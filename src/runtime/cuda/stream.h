@@ -17,8 +17,8 @@ class AttentionPlans;
 class GemmPlans;
 class PinnedBlocks;
 
-// What the host does while it waits; empty: nothing.
-using Watch = std::function<void()>;
+// What the host does while it waits, as Device::set_watch says; empty: nothing.
+using Watch = std::function<void(int64_t since)>;
 
 class CudaEvent : public Event {
  public:

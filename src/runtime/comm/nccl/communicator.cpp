@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/error.h"
@@ -22,8 +23,6 @@ namespace {
 
 using nccl::functions;
 using nccl::Group;
-
-constexpr int64_t kNewWait = 20'000'000;  // nanoseconds between two looks of different waits
 
 ncclDataType_t nccl_type(DType dtype) {
   switch (dtype) {
@@ -71,7 +70,7 @@ class GpuRank : public Communicator {
     progress_.set_label(channel, where);
     hosts_->mark(channel, where);
   }
-  void watch(int64_t blocked_since) override;
+  void watch(const DeviceLook& look) override;
   std::optional<std::string> poll_error() const override { return hosts_->poll_error(); }
   void abort(std::string_view reason) override { hosts_->abort(reason); }
 
@@ -105,8 +104,6 @@ class GpuRank : public Communicator {
   std::unique_ptr<Communicator> hosts_;
   nccl::Groups groups_;
   nccl::Progress progress_;
-  int64_t looked_ = 0;       // when watch was last called
-  int64_t got_further_ = 0;  // when the GPU was last seen to get on
 };
 
 void GpuRank::all_gather(const CollectiveSite& site, const Tensor& shard,
@@ -263,20 +260,19 @@ void GpuRank::sum_slices(const Work& work, const Tensor& flat, void* workspace) 
 }
 
 // The marks of what was queued give way to what the GPU is in.
-void GpuRank::watch(int64_t) {
-  const int64_t now = monotonic_ns();
-  if (now - std::exchange(looked_, now) > kNewWait) got_further_ = now;
-  bool inside = false;
+void GpuRank::watch(const DeviceLook& look) {
+  DeviceLook seen = look;
+  std::array<std::string_view, kMaxChannels> places;
   for (int64_t channel = 0; channel < kMaxChannels; ++channel) {
-    const nccl::Progress::Look look = progress_.look(channel);
-    inside |= !look.label.empty();
-    if (!look.changed) continue;
-    got_further_ = now;
-    if (channel != kHostChannel) hosts_->mark(channel, look.label);
+    const nccl::Progress::Look progress = progress_.look(channel);
+    places[static_cast<size_t>(channel)] = progress.label;
+    seen.inside |= !progress.label.empty();
+    seen.got_further |= progress.changed;
+    if (progress.changed && channel != kHostChannel) hosts_->mark(channel, progress.label);
   }
   try {
-    hosts_->watch(inside ? got_further_ : 0);
-    groups_.check_errors();
+    hosts_->watch(seen);
+    groups_.check_errors(places);
   } catch (const std::exception& error) {
     hosts_->abort(error.what());  // without effect where another rank has done it
     groups_.abort();

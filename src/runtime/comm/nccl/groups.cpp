@@ -38,7 +38,9 @@ ncclComm_t join(Communicator& hosts, const ncclUniqueId& id, int64_t size, int64
     promise.set_value(joined);
   }).detach();
   const int64_t since = monotonic_ns();
-  while (future.wait_for(kNap) != std::future_status::ready) hosts.watch(since);
+  while (future.wait_for(kNap) != std::future_status::ready) {
+    hosts.watch({.waiting_since = since, .inside = true});
+  }
   const Joined joined = future.get();
   if (joined.result == ncclSuccess) return joined.comm;
   throw DeviceError(cat("nccl: joining ", size, " ranks failed: ", joined.error));
@@ -81,13 +83,14 @@ Group Groups::make(std::string_view axis) {
   return group;
 }
 
-void Groups::check_errors() const {
+void Groups::check_errors(std::span<const std::string_view> places) const {
   for (const auto& [key, group] : groups_) {
     if (group.comm == nullptr || aborted_) continue;
     ncclResult_t error = ncclSuccess;
     NCCL_CHECK(functions().comm_get_async_error(group.comm, &error));
     if (error == ncclSuccess || error == ncclInProgress) continue;
-    check(error, "a collective on the way");
+    const std::string_view place = places[static_cast<size_t>(key.second)];
+    check(error, cat("a collective on the way", place.empty() ? "" : " in ", place));
   }
 }
 

@@ -5,7 +5,9 @@
 
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "runtime/comm/communicator.h"
@@ -32,8 +34,9 @@ class Groups {
   // axis.
   const Group& at(const CollectiveSite& site);
 
-  // Throws DeviceError when an operation has failed on the way.
-  void check_errors() const;
+  // Throws DeviceError when an operation has failed on the way; `places` says, by channel, what the
+  // GPU is in.
+  void check_errors(std::span<const std::string_view> places) const;
 
   // Makes the GPU give up what it waits for. The library takes a while to clean up, or never ends
   // where graphs still hold its operations, so that threads of their own do it.

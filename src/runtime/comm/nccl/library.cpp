@@ -32,7 +32,7 @@ std::string error_text(ncclResult_t result) {
   return cat(functions().get_error_string(result), known ? cat(" (", last, ")") : "");
 }
 
-void check(ncclResult_t result, const char* what) {
+void check(ncclResult_t result, std::string_view what) {
   if (result == ncclSuccess) return;
   // What another rank's end brings about is told by who saw that end.
   const bool remote = result == ncclRemoteError || result == ncclSystemError;

@@ -3,6 +3,9 @@
 
 #include <nccl.h>
 
+#include <string>
+#include <string_view>
+
 #include "runtime/cuda/library.h"
 
 namespace weft::nccl {
@@ -32,7 +35,7 @@ struct Functions {
 const Functions& functions();
 
 // Throws DeviceError "nccl: <what> failed: <message>" unless the call went well.
-void check(ncclResult_t result, const char* what);
+void check(ncclResult_t result, std::string_view what);
 
 #define NCCL_CHECK(call) ::weft::nccl::check((call), #call)
 

@@ -22,8 +22,11 @@ class DeviceWaiting : public testing::Test {
     for (int64_t rank = 0; rank < 2; ++rank) control_.set_state(rank, RankState::Running);
   }
 
-  // What ends a wait of rank 0 whose device is blocked; looks for ten times the timeout.
-  std::string cause(double timeout_seconds, int64_t blocked_since,
+  // What a look sees of a device that has been in a collective since now.
+  static DeviceLook blocked() { return {.waiting_since = monotonic_ns(), .inside = true}; }
+
+  // What ends a wait of rank 0 that sees this of its device; looks for ten times the timeout.
+  std::string cause(double timeout_seconds, const std::function<DeviceLook()>& seen,
                     std::function<bool()> launcher_alive = {}) {
     const WaitOptions options{.timeout_seconds = timeout_seconds,
                               .launcher_alive = std::move(launcher_alive)};
@@ -31,15 +34,21 @@ class DeviceWaiting : public testing::Test {
         std::chrono::steady_clock::now() + std::chrono::duration<double>(10 * timeout_seconds);
     try {
       while (std::chrono::steady_clock::now() < end) {
-        wait_.look(control_, 0, blocked_since, options);
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        wait_.look(control_, 0, seen(), options);
+        std::this_thread::sleep_for(between_looks_);
       }
     } catch (const DeviceError& error) {
       return error.what();
     }
     return "";
   }
+  std::string cause(double timeout_seconds, const DeviceLook& seen,
+                    std::function<bool()> launcher_alive = {}) {
+    return cause(
+        timeout_seconds, [&] { return seen; }, std::move(launcher_alive));
+  }
 
+  std::chrono::milliseconds between_looks_{5};
   struct alignas(64) Line {
     char bytes[64] = {};
   };
@@ -50,13 +59,13 @@ class DeviceWaiting : public testing::Test {
 
 TEST_F(DeviceWaiting, ADeviceThatComputesIsASignOfLife) {
   control_.at(0).sign_of_life = 1;
-  EXPECT_EQ(cause(0.1, 0), "");
+  EXPECT_EQ(cause(0.1, {.waiting_since = monotonic_ns()}), "");
   EXPECT_GT(control_.at(0).sign_of_life.load(), 1);
 }
 
 TEST_F(DeviceWaiting, ASilentPeerOfABlockedDeviceHangs) {
   control_.mark(0, 1, "last step 3 all_gather");
-  const std::string text = cause(0.1, monotonic_ns());
+  const std::string text = cause(0.1, blocked());
   EXPECT_TRUE(text.starts_with("rank 1 hangs: no sign of life for ")) << text;
   EXPECT_NE(text.find("rank 0 waits before the first training step, in last step 3 all_gather"),
             std::string::npos)
@@ -64,9 +73,26 @@ TEST_F(DeviceWaiting, ASilentPeerOfABlockedDeviceHangs) {
   EXPECT_EQ(control_.abort_code(), ExitCode::Hang);
 }
 
+// On a busy machine a host gets the processor now and then only.
+TEST_F(DeviceWaiting, AHostThatSeldomLooksFindsTheHangToo) {
+  between_looks_ = std::chrono::milliseconds(150);
+  const std::string text = cause(0.2, blocked());
+  EXPECT_TRUE(text.starts_with("rank 1 hangs: no sign of life for ")) << text;
+}
+
+TEST_F(DeviceWaiting, EveryWaitHasTheWholeTime) {
+  EXPECT_EQ(cause(0.1, [] { return blocked(); }), "");
+}
+
+TEST_F(DeviceWaiting, ADeviceThatGetsOnHasTheWholeTimeAgain) {
+  DeviceLook seen = blocked();
+  seen.got_further = true;
+  EXPECT_EQ(cause(0.1, seen), "");
+}
+
 TEST_F(DeviceWaiting, APeerThatLeftIsNamed) {
   control_.set_state(1, RankState::Done);
-  const std::string text = cause(0.1, monotonic_ns());
+  const std::string text = cause(0.1, blocked());
   EXPECT_TRUE(text.starts_with("rank 1 ended while rank 0 waits for it")) << text;
 }
 
@@ -77,7 +103,7 @@ TEST_F(DeviceWaiting, RanksThatUseTheirProcessorsAndGetNoFurtherStandStill) {
     while (!stop) {
     }
   });
-  const std::string text = cause(0.3, monotonic_ns());
+  const std::string text = cause(0.3, blocked());
   stop = true;
   busy.join();
   EXPECT_TRUE(text.starts_with("no rank gets any further: rank 0")) << text;
@@ -85,11 +111,11 @@ TEST_F(DeviceWaiting, RanksThatUseTheirProcessorsAndGetNoFurtherStandStill) {
 
 TEST_F(DeviceWaiting, AnAbortEndsTheWait) {
   control_.abort(1, "rank 1: something", ExitCode::PeerLost);
-  EXPECT_EQ(cause(10, 0), "rank 1: something");
+  EXPECT_EQ(cause(10, DeviceLook{}), "rank 1: something");
 }
 
 TEST_F(DeviceWaiting, ALostLauncherEndsTheWait) {
-  EXPECT_EQ(cause(10, 0, [] { return false; }), "the launcher is gone");
+  EXPECT_EQ(cause(10, DeviceLook{}, [] { return false; }), "the launcher is gone");
 }
 
 }  // namespace
