@@ -67,9 +67,7 @@ bool log_fits(const Compiled& compiled) {
 // What would make it fit, found by compiling alternatives.
 void log_alternative(const Compiled& compiled, const Config& config, int64_t ranks) {
   const std::optional<Alternative> found = find_alternative(config, compiled.spec, ranks);
-  if (!found) return;
-  log_line(cat("to fit        ", found->fits ? "" : "nothing that was tried; at best ",
-               found->change, " needs ", human_bytes(static_cast<double>(found->rank_bytes))));
+  log_line(cat("to fit        ", advice(found)));
 }
 
 ExitCode run_plan(const PlanArguments& arguments, const std::vector<std::string>& overrides) {

@@ -1,6 +1,8 @@
 // Compiles one alternative after the other.
 #include "train/fit.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "config/validate.h"
 
@@ -50,15 +52,21 @@ std::vector<Candidate> candidates(Config config, int64_t ranks) {
 
 }  // namespace
 
+int64_t FreeMemory::of_rank(const Compiled& compiled) const {
+  const int64_t ranks = compiled.plan.mesh.ranks();
+  const int64_t own = bytes / (shared ? ranks : 1);
+  return std::max<int64_t>(0, own - (ranks > 1 ? compiled.device.collectives_bytes : 0));
+}
+
 std::optional<Alternative> find_alternative(const Config& config, const ModelSpec& spec,
-                                            int64_t ranks) {
+                                            int64_t ranks, const MemoryLimit& limit) {
   std::optional<Alternative> smallest;
   for (const Candidate& candidate : candidates(config, ranks)) {
     try {
       validate(candidate.config, candidate.ranks);
       const Compiled compiled = compile(candidate.config, spec, candidate.ranks);
       const int64_t bytes = rank_bytes(compiled.plan);
-      const Alternative found{candidate.change, bytes, bytes <= memory_limit(compiled)};
+      const Alternative found{candidate.change, bytes, bytes <= limit(compiled)};
       if (found.fits) return found;
       if (!smallest || bytes < smallest->rank_bytes) smallest = found;
     } catch (const UserError&) {
@@ -67,6 +75,13 @@ std::optional<Alternative> find_alternative(const Config& config, const ModelSpe
     }
   }
   return smallest;
+}
+
+std::string advice(const std::optional<Alternative>& found) {
+  if (!found) return "use a smaller model or shorter sequences";
+  return cat(found->fits ? "" : "nothing that was tried fits, at best ", found->change, " needs ",
+             human_bytes(static_cast<double>(found->rank_bytes)),
+             found->change.starts_with("--ranks") ? " a rank" : "");
 }
 
 }  // namespace weft

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -16,9 +17,25 @@ struct Alternative {
   bool fits = false;
 };
 
-// The first that fits of: every block recomputed, twice, 4 and 8 times the ranks (up to 1024), half
-// the local batch. When none does, the smallest; nothing when the config allows none of them.
+// Bytes that a rank of the plan may use.
+using MemoryLimit = std::function<int64_t(const Compiled& compiled)>;
+
+// What is free on the device of a rank now. Ranks that share the device divide it, and the library
+// of their collectives takes its part from each.
+struct FreeMemory {
+  int64_t bytes = 0;
+  bool shared = false;
+
+  int64_t of_rank(const Compiled& compiled) const;
+};
+
+// The first that fits of: weights not kept in two types, every block recomputed, twice, 4 and 8
+// times the ranks (up to 1024), half the local batch. When none does, the smallest; nothing when
+// the config allows none of them.
 std::optional<Alternative> find_alternative(const Config& config, const ModelSpec& spec,
-                                            int64_t ranks);
+                                            int64_t ranks, const MemoryLimit& limit = memory_limit);
+
+// What to do, for the end of a message: "--ranks 4 needs 3 GiB".
+std::string advice(const std::optional<Alternative>& found);
 
 }  // namespace weft

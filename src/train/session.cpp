@@ -61,18 +61,21 @@ Session::Session(const Config& config, Compiled compiled, Communicator* comm)
 
 // What the device has free now is known before anything is allocated on it.
 void Session::check_free_memory() const {
+  const bool shared = config_.device.share_gpu && ranks() > 1;
+  if (shared) comm_->barrier();  // all have made their device
   const std::optional<int64_t> free = device_->free_bytes();
-  const int64_t sharing = config_.device.share_gpu ? ranks() : 1;
-  if (sharing > 1) comm_->barrier();  // until then nobody takes anything
-  const int64_t needed = rank_bytes(compiled_.plan) * sharing;
-  if (!free || needed <= *free) return;
-  const std::optional<Alternative> other = find_alternative(config_, compiled_.spec, ranks());
+  if (shared) comm_->barrier();  // until then nobody takes anything of it
+  if (!free) return;
+  const FreeMemory memory{.bytes = *free, .shared = shared};
+  const int64_t needed = rank_bytes(compiled_.plan);
+  if (needed <= memory.of_rank(compiled_)) return;
   const auto bytes = [](int64_t count) { return human_bytes(static_cast<double>(count)); };
-  throw DeviceError(cat(device_->description(), ": the plan needs ", bytes(needed), ", ",
-                        bytes(*free), " are free; ",
-                        other ? cat(other->change, " needs ", bytes(other->rank_bytes))
-                              : "use a smaller batch or more recomputation"),
-                    ExitCode::OutOfMemory);
+  throw DeviceError(
+      cat(device_->description(), ": the plan needs ", bytes(needed), ranks() > 1 ? " a rank" : "",
+          ", ", bytes(memory.of_rank(compiled_)), " are free", shared ? " for each" : "", "; ",
+          advice(find_alternative(config_, compiled_.spec, ranks(),
+                                  [&](const Compiled& other) { return memory.of_rank(other); }))),
+      ExitCode::OutOfMemory);
 }
 
 void Session::initialize(uint64_t seed) {

@@ -16,6 +16,7 @@
 #include "plan/summary.h"
 #include "runtime/comm/host_work.h"
 #include "train/agreement.h"
+#include "train/fit.h"
 #include "train/metrics.h"
 #include "train/session.h"
 #include "train/training_data.h"
@@ -221,14 +222,15 @@ std::string save(const Run& run) {
 }
 
 // The plan must fit before anything is allocated.
-void check_fits(const Compiled& compiled) {
+void check_fits(const Config& config, const Compiled& compiled) {
   if (rank_bytes(compiled.plan) <= memory_limit(compiled)) return;
+  const int64_t ranks = compiled.plan.mesh.ranks();
   throw UserError(
       ExitCode::OutOfMemory,
       cat("the plan needs ", human_bytes(static_cast<double>(rank_bytes(compiled.plan))),
-          ", the device ", compiled.device.name, " has ",
-          human_bytes(static_cast<double>(memory_limit(compiled))),
-          "; lower training.local_batch_size or set activation_checkpoint.mode = \"full\""));
+          ranks > 1 ? " a rank" : "", ", the device ", compiled.device.name, " has ",
+          human_bytes(static_cast<double>(memory_limit(compiled))), "; ",
+          advice(find_alternative(config, compiled.spec, ranks))));
 }
 
 // Writes what is known before the first step, and finds out now, not after hours of training,
@@ -283,7 +285,7 @@ TrainResult train(const Config& config, const std::atomic<bool>& stop, Communica
   std::optional<HostWork> start(std::in_place, comm, "the start of the run");
   std::vector<WeightedFile> files = open_training_files(config);
   Compiled compiled = compile(config, {.data_vocab = data_vocabulary(config), .ranks = ranks});
-  check_fits(compiled);
+  check_fits(config, compiled);
   if (comm != nullptr) check_agreement(config, compiled.plan, *comm);
   const TrainingData data(config, std::move(files), compiled.spec.vocab_size);
   const std::string& load_path = config.checkpoint.initial_load_path;

@@ -52,6 +52,49 @@ TEST(Fit, NamesTheSmallestWhenNoneFits) {
   ASSERT_TRUE(found);
   EXPECT_FALSE(found->fits);
   EXPECT_GT(found->rank_bytes, 1);
+  EXPECT_EQ(advice(found), cat("nothing that was tried fits, at best ", found->change, " needs ",
+                               human_bytes(static_cast<double>(found->rank_bytes)), " a rank"));
+}
+
+// The device spec allows what the memory that is free does not.
+TEST(Fit, KeepsToTheLimitItIsGiven) {
+  const TempFolder folder;
+  const Config config = on_device(folder, int64_t{1} << 40, {});
+  const auto recomputed = alternative(config);
+  ASSERT_TRUE(recomputed);
+  const int64_t free = recomputed->rank_bytes - 1;
+  const auto found = find_alternative(config, resolve_model(config.model, 0), 1,
+                                      [&](const Compiled&) { return free; });
+  ASSERT_TRUE(found);
+  EXPECT_TRUE(found->fits);
+  EXPECT_NE(found->change, recomputed->change);
+  EXPECT_LE(found->rank_bytes, free);
+}
+
+TEST(Fit, RanksDivideADeviceThatTheyShare) {
+  Compiled alone;
+  alone.device.collectives_bytes = 1000;
+  EXPECT_EQ((FreeMemory{.bytes = 10000}.of_rank(alone)), 10000);
+  Compiled two = alone;
+  two.plan.mesh.axes.push_back({"dp_shard", 2});
+  EXPECT_EQ((FreeMemory{.bytes = 10000}.of_rank(two)), 9000);
+  EXPECT_EQ((FreeMemory{.bytes = 10000, .shared = true}.of_rank(two)), 4000);
+  EXPECT_EQ((FreeMemory{.bytes = 500}.of_rank(two)), 0);
+}
+
+// Half the batch of each would do; more ranks would only be more of them in the same memory.
+TEST(Fit, MoreRanksOfOneDeviceAreNoHelp) {
+  const TempFolder folder;
+  const Config config = on_device(folder, int64_t{1} << 40, {"--activation_checkpoint.mode=full"});
+  const int64_t needed = rank_bytes(compile(config, {.data_vocab = 0, .ranks = 2}).plan);
+  const FreeMemory free{.bytes = 2 * needed - 1, .shared = true};
+  const auto found = find_alternative(config, resolve_model(config.model, 0), 2,
+                                      [&](const Compiled& other) { return free.of_rank(other); });
+  ASSERT_TRUE(found);
+  EXPECT_TRUE(found->fits);
+  EXPECT_EQ(found->change, "--training.local_batch_size=4");
+  EXPECT_EQ(advice(found), cat("--training.local_batch_size=4 needs ",
+                               human_bytes(static_cast<double>(found->rank_bytes))));
 }
 
 TEST(Fit, SkipsWhatTheConfigDoesNotAllow) {
