@@ -92,7 +92,7 @@ class CudaDevice : public Device {
   }
 
   void check_architecture() const {
-    if (has_code_for_this_gpu()) return;
+    if (has_code_for_this_gpu() && has_hopper_code_for_this_gpu()) return;
     const cudaDeviceProp gpu = properties();
     throw DeviceError(
         cat("cuda: ", gpu.name, " has compute capability ", gpu.major, ".", gpu.minor,

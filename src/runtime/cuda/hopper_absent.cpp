@@ -1,6 +1,7 @@
 // Compiled in place of Hopper's kernels for other GPUs: their rows of the table take no call.
 #include "base/error.h"
 #include "runtime/cuda/launches.h"
+#include "runtime/cuda/probe.h"
 
 namespace weft::cuda {
 
@@ -11,6 +12,10 @@ void refuse() {
 }
 
 }  // namespace
+
+bool has_hopper_code_for_this_gpu() {
+  return true;
+}
 
 void launch_hopper_attention_grad(const Launch&) {
   refuse();

@@ -11,11 +11,15 @@ __global__ void probe() {}
 
 }  // namespace
 
-bool has_code_for_this_gpu() {
+bool has_code_of(const void* kernel) {
   cudaFuncAttributes attributes;
-  const cudaError_t error = cudaFuncGetAttributes(&attributes, probe);
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
   cudaGetLastError();  // forgets it: a missing kernel does not harm the context
   return error == cudaSuccess;
+}
+
+bool has_code_for_this_gpu() {
+  return has_code_of(reinterpret_cast<const void*>(probe));
 }
 
 }  // namespace weft::cuda

@@ -1,0 +1,16 @@
+// An empty kernel that is compiled as Hopper's kernels are.
+#include "runtime/cuda/probe.h"
+
+namespace weft::cuda {
+
+namespace {
+
+__global__ void hopper_probe() {}
+
+}  // namespace
+
+bool has_hopper_code_for_this_gpu() {
+  return has_code_of(reinterpret_cast<const void*>(hopper_probe));
+}
+
+}  // namespace weft::cuda
