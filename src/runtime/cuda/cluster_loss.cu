@@ -29,13 +29,14 @@ struct Exp2Sum {
   float sum;
 };
 
-// Of all lanes; every lane gets it.
+// Of all lanes; every lane gets it. A lane without a maximum has -inf alone and the sum 0, or NaN,
+// which reaches the sum of all.
 __device__ Exp2Sum warp_join(const Exp2Sum& own) {
   Exp2Sum all = own;
   for (int step = 16; step > 0; step /= 2) {
     all.maximum = fmaxf(all.maximum, __shfl_xor_sync(0xffffffff, all.maximum, step));
   }
-  all.sum = own.maximum == -INFINITY ? 0.0f : own.sum * fast_exp2(own.maximum - all.maximum);
+  all.sum = own.sum == 0.0f ? 0.0f : own.sum * fast_exp2(own.maximum - all.maximum);
   for (int step = 16; step > 0; step /= 2) {
     all.sum += __shfl_xor_sync(0xffffffff, all.sum, step);
   }
@@ -185,6 +186,7 @@ void launch_rows(const LossArgs& args, unsigned blocks, const Launch& launch) {
   config.numAttrs = 1;
   int active = 0;
   CUDA_CHECK(cudaOccupancyMaxActiveClusters(&active, kernel, &config));
+  CHECK(active > 0, "the GPU has no room for a cluster of ", blocks, " blocks of ", kThreads);
   const auto clusters = static_cast<unsigned>(std::clamp<int64_t>(args.rows, 1, active));
   config.gridDim = dim3(blocks * clusters);
   CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, args, 0u));

@@ -425,24 +425,24 @@ __global__ void attention_grad_stats(GradShape shape, const Half* dy, const Half
   const int64_t sample = entry / shape.heads / shape.padded;
   const int64_t head = entry % shape.heads;
   const int64_t to = (sample * shape.heads + head) * shape.padded + position;
-  if (position >= shape.length) {
-    if (part == 0) lse2[to] = INFINITY, delta[to] = 0;
-    return;
-  }
-  const int64_t at = ((sample * shape.length + position) * shape.heads + head) * kDim + part * 8;
-  const uint4 a = *reinterpret_cast<const uint4*>(dy + at);
-  const uint4 b = *reinterpret_cast<const uint4*>(y + at);
-  const Half* x = reinterpret_cast<const Half*>(&a);
-  const Half* z = reinterpret_cast<const Half*>(&b);
+  const bool inside = position < shape.length;
   float sum = 0;
+  if (inside) {
+    const int64_t at = ((sample * shape.length + position) * shape.heads + head) * kDim + part * 8;
+    const uint4 a = *reinterpret_cast<const uint4*>(dy + at);
+    const uint4 b = *reinterpret_cast<const uint4*>(y + at);
+    const Half* x = reinterpret_cast<const Half*>(&a);
+    const Half* z = reinterpret_cast<const Half*>(&b);
 #pragma unroll
-  for (int i = 0; i < 8; ++i) sum += static_cast<float>(x[i]) * static_cast<float>(z[i]);
+    for (int i = 0; i < 8; ++i) sum += static_cast<float>(x[i]) * static_cast<float>(z[i]);
+  }
 #pragma unroll
   for (int step = kThreadsPerRow / 2; step > 0; step /= 2) {
     sum += __shfl_xor_sync(0xffffffff, sum, step);
   }
   if (part == 0) {
-    lse2[to] = lse[(sample * shape.heads + head) * shape.length + position] * kLog2e;
+    const int64_t from = (sample * shape.heads + head) * shape.length + position;
+    lse2[to] = inside ? lse[from] * kLog2e : INFINITY;
     delta[to] = sum;
   }
 }

@@ -73,7 +73,7 @@ struct ExpSum {
 
 __device__ ExpSum join(const ExpSum& a, const ExpSum& b) {
   const float maximum = fmaxf(a.maximum, b.maximum);
-  if (maximum == -INFINITY) return {maximum, 0.0f};
+  if (maximum == -INFINITY) return {maximum, a.sum + b.sum};  // 0, or NaN that must not get lost
   return {maximum, a.sum * __expf(a.maximum - maximum) + b.sum * __expf(b.maximum - maximum)};
 }
 
