@@ -212,9 +212,15 @@ struct AttentionPlans::AttentionPlan {
   CudnnPlan plan;
 };
 
-const AttentionPlans::AttentionPlan& AttentionPlans::plan(const AttentionKey& key) {
+// Only the backward adds up over blocks of a kernel.
+const AttentionPlans::AttentionPlan& AttentionPlans::plan(const AttentionKey& key,
+                                                          int64_t workspace_bytes) {
   std::shared_ptr<AttentionPlan>& known = plans_[key];
-  if (known) return *known;
+  if (known) {
+    CHECK(known->plan.workspace_bytes() <= workspace_bytes, "cuDNN wants ",
+          known->plan.workspace_bytes(), " bytes of workspace, the plan has ", workspace_bytes);
+    return *known;
+  }
   AttentionGraph attention(cudnn_, key);
   AttentionTensors tensors;
   if (key.backward) {
@@ -222,17 +228,16 @@ const AttentionPlans::AttentionPlan& AttentionPlans::plan(const AttentionKey& ke
   } else {
     build_forward(attention, tensors);
   }
-  known = std::make_shared<AttentionPlan>(AttentionPlan{tensors, attention.graph.build()});
+  known = std::make_shared<AttentionPlan>(AttentionPlan{
+      tensors,
+      attention.graph.build({.workspace_bytes = workspace_bytes, .fixed_order = key.backward})});
   return *known;
 }
 
 void AttentionPlans::run(const Launch& launch) {
   const Tensor& qkv = launch.operands.at(0);
   const AttentionKey key = key_of(launch, qkv, false);
-  const AttentionPlan& attention = plan(key);
-  CHECK(attention.plan.workspace_bytes() <= launch.workspace_bytes, "cuDNN wants ",
-        attention.plan.workspace_bytes(), " bytes of workspace, the plan has ",
-        launch.workspace_bytes);
+  const AttentionPlan& attention = plan(key, launch.workspace_bytes);
   const AttentionTensors& t = attention.tensors;
   const int64_t k = key.heads * key.head_dim;
   const int64_t v = k + key.kv_heads * key.head_dim;
@@ -255,12 +260,9 @@ void AttentionPlans::run_grad(const Launch& launch) {
   AttentionKey key = whole;
   key.batch = part.samples;
   key.kv_heads = part.kv_heads;
-  const AttentionPlan& attention = plan(key);
   const int64_t delta_bytes = key.batch * key.kv_heads * key.group * key.length * 4;
   const int64_t aligned = (delta_bytes + 255) / 256 * 256;
-  CHECK(attention.plan.workspace_bytes() + aligned <= launch.workspace_bytes, "cuDNN wants ",
-        attention.plan.workspace_bytes(), " bytes of workspace and ", aligned, ", the plan has ",
-        launch.workspace_bytes);
+  const AttentionPlan& attention = plan(key, launch.workspace_bytes - aligned);
   const AttentionTensors& t = attention.tensors;
   const int64_t d = whole.head_dim;
   for (int64_t b = 0; b < whole.batch; b += key.batch) {

@@ -37,7 +37,8 @@ class AttentionPlans {
 
  private:
   struct AttentionPlan;
-  const AttentionPlan& plan(const AttentionKey& key);
+  // The plan of the key, made within so much workspace when it is first asked for.
+  const AttentionPlan& plan(const AttentionKey& key, int64_t workspace_bytes);
 
   Cudnn cudnn_;
   std::map<AttentionKey, std::shared_ptr<AttentionPlan>> plans_;

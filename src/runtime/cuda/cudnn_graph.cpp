@@ -1,6 +1,7 @@
 #include "runtime/cuda/cudnn_graph.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/error.h"
@@ -236,7 +237,7 @@ void CudnnGraph::view(TensorId x, TensorId y) {
   add_operation(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, tensors, {}, nullptr);
 }
 
-CudnnPlan CudnnGraph::build() {
+Descriptor CudnnGraph::make_graph() const {
   Descriptor graph(cudnn_, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   std::vector<cudnnBackendDescriptor_t> operations;
   for (const Descriptor& operation : operations_) operations.push_back(operation.get());
@@ -245,7 +246,10 @@ CudnnPlan CudnnGraph::build() {
   graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
             static_cast<int64_t>(operations.size()), operations.data());
   graph.finalize();
+  return graph;
+}
 
+std::vector<Descriptor> CudnnGraph::offered_configs(const Descriptor& graph) const {
   Descriptor heuristic(cudnn_, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   heuristic.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
   const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
@@ -262,14 +266,51 @@ CudnnPlan CudnnGraph::build() {
                                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, kMaxConfigs, &found,
                                                 raw.data()),
                "choice of an engine");
-  for (int64_t i = 0; i < std::min(found, kMaxConfigs); ++i) {
+  while (static_cast<int64_t>(configs.size()) > found) configs.pop_back();
+  return configs;
+}
+
+bool CudnnGraph::has_fixed_order(const Descriptor& config) const {
+  const Descriptor engine(cudnn_, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+  cudnnBackendDescriptor_t raw = engine.get();
+  int64_t count = 0;
+  cudnn_.check(cudnn_.functions().get_attribute(config.get(), CUDNN_ATTR_ENGINECFG_ENGINE,
+                                                CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &raw),
+               "question for an engine");
+  std::array<cudnnBackendNumericalNote_t, CUDNN_NUMERICAL_NOTE_TYPE_COUNT> notes{};
+  const auto most = static_cast<int64_t>(notes.size());
+  cudnn_.check(
+      cudnn_.functions().get_attribute(raw, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
+                                       CUDNN_TYPE_NUMERICAL_NOTE, most, &count, notes.data()),
+      "question for an engine's notes");
+  const auto end = notes.begin() + std::min(count, most);
+  return std::find(notes.begin(), end, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) == end;
+}
+
+CudnnPlan CudnnGraph::build(const CudnnLimits& limits) {
+  const Descriptor graph = make_graph();
+  const std::vector<Descriptor> configs = offered_configs(graph);
+  const cudnnHandle_t handle = cudnn_.handle();
+  int64_t unordered = 0;
+  int64_t large = 0;
+  for (const Descriptor& config : configs) {
     Descriptor plan(cudnn_, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
-    plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configs[static_cast<size_t>(i)]);
-    if (plan.try_finalize()) return {cudnn_, std::move(plan), scalars_};
+    plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
+    if (!plan.try_finalize()) continue;
+    if (limits.fixed_order && !has_fixed_order(config)) {
+      ++unordered;
+      continue;
+    }
+    CudnnPlan found(cudnn_, std::move(plan), scalars_);
+    if (found.workspace_bytes() <= limits.workspace_bytes) return found;
+    ++large;
   }
   throw DeviceError(
-      cat("cuda: cuDNN has no plan for this attention among ", found, " that it offers"));
+      cat("cuda: of ", configs.size(), " plans that cuDNN offers for this attention, ", unordered,
+          " are not deterministic, ", large, " want more than the ", limits.workspace_bytes,
+          " bytes of workspace in the plan and the others do not run on this GPU; "
+          "use another version of cuDNN 9"));
 }
 
 }  // namespace weft::cuda

@@ -81,6 +81,12 @@ class CudnnPlan {
   int64_t workspace_bytes_ = 0;
 };
 
+// What a plan must keep to.
+struct CudnnLimits {
+  int64_t workspace_bytes = 0;
+  bool fixed_order = false;  // of sums: none that its engine calls nondeterministic
+};
+
 class CudnnGraph {
  public:
   explicit CudnnGraph(const Cudnn& cudnn) : cudnn_(cudnn) {}
@@ -102,8 +108,8 @@ class CudnnGraph {
   // The same elements with other dims and strides.
   void view(TensorId x, TensorId y);
 
-  // The first deterministic plan that the heuristic offers.
-  CudnnPlan build();
+  // The first plan within the limits that the heuristic offers; throws DeviceError when none is.
+  CudnnPlan build(const CudnnLimits& limits);
 
  private:
   enum class TensorKind { Bound, Between, Scalar };
@@ -111,6 +117,9 @@ class CudnnGraph {
   void add_operation(cudnnBackendDescriptorType_t type,
                      std::span<const std::pair<cudnnBackendAttributeName_t, TensorId>> tensors,
                      cudnnBackendAttributeName_t what_name, const Descriptor* what);
+  Descriptor make_graph() const;
+  std::vector<Descriptor> offered_configs(const Descriptor& graph) const;
+  bool has_fixed_order(const Descriptor& config) const;
 
   const Cudnn& cudnn_;
   std::vector<Descriptor> tensors_;
