@@ -4,6 +4,7 @@
 # overlap, recompute, CUDA graphs, weights kept in the compute type, and all modes of sharding with
 # ordered sums. gpu_test.sh calls it with the built binary.
 set -uo pipefail
+source "$(dirname "$0")/gpu_figures.sh"
 weft=$1
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -28,15 +29,15 @@ run() {
     tail -3 "$folder/$name.log"
     return
   fi
-  sed -E 's/"(tokens_per_second|mfu|eta_seconds|time|seconds|memory_bytes)":[^,}]*//g' \
-    "$folder/$name/metrics.jsonl" > "$folder/$name.txt"
-  cksum < "$folder/$name/weights/model.safetensors" >> "$folder/$name.txt"
+  figures "$folder/$name" 12 || fail "$name"
 }
 
-# same NAME RANKS ARGUMENTS...: a run with the bits of `first`.
+# same NAME RANKS ARGUMENTS...: a run with the metrics and the weights of `first`.
 same() {
   run "$@"
   cmp -s "$folder/$first.txt" "$folder/$1.txt" || fail "$1 differs from $first"
+  cmp -s "$folder/$first/weights/model.safetensors" "$folder/$1/weights/model.safetensors" ||
+    fail "weights of $1 differ from those of $first"
 }
 
 ordered=--comm.reduction=ordered
@@ -46,6 +47,7 @@ first=fsdp2
 run fsdp2 2 $ordered
 same again2 2 $ordered
 same no_graph2 2 $ordered --device.cuda_graph=false
+same step_by_step2 2 $ordered --device.step_by_step=true
 same no_overlap2 2 $ordered --compile.overlap=false
 same no_buckets2 2 $ordered --compile.bucketing=none
 same by_size2 2 $ordered --compile.bucketing=size --compile.bucket_min_parameters=100000

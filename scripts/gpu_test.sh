@@ -6,6 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/gpu_build.sh
+source scripts/gpu_figures.sh
 
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -38,22 +39,52 @@ for trace in tests/numerics/gpt2 tests/numerics/llama3; do
     --loss-tolerance 1e-2 --gradient-tolerance 3e-2 --weight-tolerance 1
 done
 
-# 200 steps twice, without CUDA graphs and with weights kept in bf16: the same metrics to the last
-# digit.
+# Runs that must have the same bits: the same metrics of every step to the last digit and the same
+# weights at the end.
+
+# run NAME ARGUMENTS...: a run of the model and steps at hand, in bf16.
 run() {
-  "$build/weft" train configs/gpt2_tiny.toml --device.backend=cuda --training.steps=200 \
-    --model.dim=256 --training.seq_len=64 --training.mixed_precision_param=bfloat16 --checkpoint.enable=false \
-    --metrics.log_freq=1 --job.dump_folder="$folder/$1" "${@:2}" > "$folder/$1.log" 2>&1
-  sed -E 's/"(tokens_per_second|mfu|eta_seconds|time|seconds|memory_bytes)":[^,}]*//g' "$folder/$1/metrics.jsonl" \
-    > "$folder/$1.txt"
+  local name=$1
+  if ! "$build/weft" train "${model[@]}" --device.backend=cuda --training.mixed_precision_param=bfloat16 \
+    --training.steps="$steps" --metrics.log_freq=1 --checkpoint.enable=true --job.dump_folder="$folder/$name" \
+    "${@:2}" > "$folder/$name.log" 2>&1; then
+    echo "$name: $(tail -n 3 "$folder/$name.log")"
+    return 1
+  fi
+  figures "$folder/$name" "$steps"
 }
-check run first
-check run second
-check run without_graph --device.cuda_graph=false
-check run kept --training.keep_low_precision=true
-check cmp "$folder/first.txt" "$folder/second.txt"
-check cmp "$folder/first.txt" "$folder/without_graph.txt"
-check cmp "$folder/first.txt" "$folder/kept.txt"
+
+# same NAME ARGUMENTS...: a run with the bits of `first`.
+same() {
+  run "$@" && cmp "$folder/$first.txt" "$folder/$1.txt" &&
+    cmp "$folder/$first/weights/model.safetensors" "$folder/$1/weights/model.safetensors"
+}
+
+steps=200
+model=(configs/gpt2_tiny.toml --model.dim=256 --training.seq_len=64)
+first=tiny
+check run tiny
+check same tiny_again
+check same tiny_without_graph --device.cuda_graph=false
+check same tiny_step_by_step --device.step_by_step=true
+check same tiny_kept --training.keep_low_precision=true
+
+# Sums over many rows, long rows of logits and many keys, where an order could slip in.
+steps=20
+model=(bench/gpu/gpt2_124m.toml --model.n_layers=2 --training.local_batch_size=8 --training.seq_len=1024)
+first=gpt2
+check run gpt2
+check same gpt2_again
+check same gpt2_without_graph --device.cuda_graph=false
+first=chunks
+check run chunks --training.loss_chunks=4
+check same chunks_again --training.loss_chunks=4
+model=(configs/llama_debug.toml --model.dim=256 --model.n_heads=4 --model.n_kv_heads=2 --model.n_layers=2
+  --training.local_batch_size=8 --training.seq_len=512)
+first=llama
+check run llama
+check same llama_again
+check same llama_without_graph --device.cuda_graph=false
 
 # Two and four ranks on the one GPU.
 check scripts/gpu_ranks.sh "$build/weft"
@@ -68,6 +99,10 @@ if command -v compute-sanitizer > /dev/null; then
   check compute-sanitizer --tool racecheck --error-exitcode 9 --print-limit 5 \
     --kernel-regex kns=attention_grad_ "$build/tests/conformance/conformance_test" \
     --gtest_brief=1 --gtest_filter='Cuda/FastRows*attention_grad'
+  # The plain rows: kernels of this repository by their namespace, not those of libraries.
+  check compute-sanitizer --tool racecheck --error-exitcode 9 --print-limit 5 \
+    --kernel-regex kns=weft "$build/tests/conformance/conformance_test" \
+    --gtest_brief=1 --gtest_filter='AllOps/BackendTest*cuda*'
 else
   echo "no compute-sanitizer here: memory and race checks were not run" >&2
   failed=1
