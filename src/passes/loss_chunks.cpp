@@ -156,7 +156,7 @@ bool run(Graph& graph, PassContext& context) {
 
 }  // namespace
 
-const Pass loss_chunks{
+constexpr Pass loss_chunks{
     .name = "loss_chunks",
     .doc =
         "Cuts the head matmul, the loss and their gradients into training.loss_chunks pieces of "

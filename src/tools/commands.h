@@ -1,4 +1,4 @@
-// The subcommands of weft. Each adds itself to the command line and returns, through `exit_code`,
+// The subcommands of weft. Each adds itself to the command line and tells, through `finish`,
 // what its run ended with; errors travel as exceptions to main.
 #pragma once
 
