@@ -48,6 +48,7 @@ GemmElement element(DType dtype) {
 
 bool amx_allowed() {
 #if defined(__x86_64__)
+  if (!__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl")) return false;
   constexpr unsigned kTiles = 1u << 24, kBF16 = 1u << 22;  // of what leaf 7 returns in edx
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;

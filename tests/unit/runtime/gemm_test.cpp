@@ -36,13 +36,23 @@ float random(uint64_t i) {
   return unit_from_bits(random_block(random_key(1, 2), 0, i).word[0]) - 0.5f;
 }
 
+}  // namespace
+
+#if defined(__x86_64__)
+const GemmVariant& gemm_emulated_amx();  // support/amx_emulation.h
+#endif
+
+namespace {
+
 std::vector<const GemmVariant*> variants() {
   std::vector<const GemmVariant*> all = {&gemm_portable()};
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) all.push_back(&gemm_avx2());
   if (__builtin_cpu_supports("avx512f")) all.push_back(&gemm_avx512());
   if (__builtin_cpu_supports("avx512bf16")) all.push_back(&gemm_avx512_bf16());
-  if (amx_allowed()) all.push_back(&gemm_amx());
+  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
+    all.push_back(&gemm_emulated_amx());
+  }
 #endif
   return all;
 }
@@ -104,24 +114,35 @@ void expect_product(const std::vector<float>& c, const Sizes& s, const Factor& a
   }
 }
 
-TEST(Gemm, EveryVariantMultipliesEveryLayoutAndDtype) {
-  for (const GemmVariant* variant : variants()) {
-    for (const Sizes& s : kSizes) {
-      for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
-        if (variant->terms == 2 && dtype != DType::BF16) continue;
-        for (const bool a_across : {false, true}) {
-          for (const bool b_across : {false, true}) {
-            SCOPED_TRACE(cat(variant->name, " ", s.rows, "x", s.cols, "x", s.depth, " ",
-                             dtype_name(dtype), " ", a_across, b_across));
-            const Factor a(s.rows, s.depth, dtype, a_across, 0);
-            const Factor b(s.depth, s.cols, dtype, b_across, 100000);
-            expect_product(product(*variant, s, a, b, GemmMode::Store), s, a, b, 0);
-            expect_product(product(*variant, s, a, b, GemmMode::Add), s, a, b, 1);
-          }
+void expect_every_layout_and_dtype(const GemmVariant& variant) {
+  for (const Sizes& s : kSizes) {
+    for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
+      if (variant.terms == 2 && dtype != DType::BF16) continue;
+      for (const bool a_across : {false, true}) {
+        for (const bool b_across : {false, true}) {
+          SCOPED_TRACE(cat(variant.name, " ", s.rows, "x", s.cols, "x", s.depth, " ",
+                           dtype_name(dtype), " ", a_across, b_across));
+          const Factor a(s.rows, s.depth, dtype, a_across, 0);
+          const Factor b(s.depth, s.cols, dtype, b_across, 100000);
+          expect_product(product(variant, s, a, b, GemmMode::Store), s, a, b, 0);
+          expect_product(product(variant, s, a, b, GemmMode::Add), s, a, b, 1);
         }
       }
     }
   }
+}
+
+TEST(Gemm, EveryVariantMultipliesEveryLayoutAndDtype) {
+  for (const GemmVariant* variant : variants()) expect_every_layout_and_dtype(*variant);
+}
+
+TEST(Gemm, TilesOfTheProcessorMultiplyEveryLayout) {
+#if defined(__x86_64__)
+  if (!amx_allowed()) GTEST_SKIP() << "no AMX on this machine";
+  expect_every_layout_and_dtype(gemm_amx());
+#else
+  GTEST_SKIP() << "not an x86-64 machine";
+#endif
 }
 
 // A tile with the values of a factor; the rest is NaN, which must not reach the product.
