@@ -99,7 +99,8 @@ void print_floor(const Plan& plan, const std::vector<double>& times) {
   }
   const double floor = flops / std::max(rate, 1.0) + (bandwidth > 0 ? bytes / bandwidth : 0.0);
   std::printf(
-      "floor %.3f ms (%.0f%% of the time): %.1f GFLOP of products at %.1f GFLOP/s, the rest at %.1f "
+      "floor %.3f ms (%.0f%% of the time): %.1f GFLOP of products at %.1f GFLOP/s, the rest at "
+      "%.1f "
       "GB/s\n",
       floor * 1e3, floor / whole * 100, flops * 1e-9, rate * 1e-9, bandwidth * 1e-9);
 }

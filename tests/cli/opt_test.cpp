@@ -57,7 +57,9 @@ TEST(Opt, ChecksTheConfigAsEveryCommandDoes) {
   const ProcessResult result =
       Workspace().run({"opt", "-", "--compile.dump_passes=fuse"}, {.input = kGraph});
   EXPECT_EQ(result.exit_code, 64);
-  EXPECT_EQ(result.errors, "weft: command line: compile.dump_passes = [\"fuse\"] has no effect");
+  EXPECT_EQ(result.errors,
+            "weft: command line: --compile.dump_passes=fuse has no effect: it needs "
+            "compile.dump_folder; remove the key\n");
 }
 
 TEST(Opt, ReportGoesToStandardError) {

@@ -53,7 +53,7 @@ TEST(Fit, NamesTheSmallestWhenNoneFits) {
   EXPECT_FALSE(found->fits);
   EXPECT_GT(found->rank_bytes, 1);
   EXPECT_EQ(advice(found), cat("nothing that was tried fits, at best ", found->change, " needs ",
-                               human_bytes(static_cast<double>(found->rank_bytes)), " a rank"));
+                               human_bytes(static_cast<double>(found->rank_bytes))));
 }
 
 // The device spec allows what the memory that is free does not.
