@@ -52,8 +52,15 @@ TEST(Fit, NamesTheSmallestWhenNoneFits) {
   ASSERT_TRUE(found);
   EXPECT_FALSE(found->fits);
   EXPECT_GT(found->rank_bytes, 1);
-  EXPECT_EQ(advice(found), cat("nothing that was tried fits, at best ", found->change, " needs ",
-                               human_bytes(static_cast<double>(found->rank_bytes))));
+}
+
+TEST(Fit, SaysWhatToDo) {
+  Alternative found{.change = "--ranks 4", .rank_bytes = int64_t{3} << 30, .fits = true};
+  EXPECT_EQ(advice(found), "--ranks 4 needs 3 GiB a rank");
+  found = {.change = "--activation_checkpoint.mode=full", .rank_bytes = 1024, .fits = false};
+  EXPECT_EQ(advice(found),
+            "nothing that was tried fits, at best --activation_checkpoint.mode=full needs 1 KiB");
+  EXPECT_EQ(advice(std::nullopt), "use a smaller model or shorter sequences");
 }
 
 // The device spec allows what the memory that is free does not.
