@@ -96,6 +96,27 @@ void check_updated(const Graph& graph) {
   }
 }
 
+// Collectives change placements, and verify infers theirs; updates and what they overwrite are
+// placed with the storage of parameters, by the pass that shards it; what stands for several nodes
+// takes and gives what they did.
+void check_placed(const Graph& graph, bool sharded) {
+  if (graph.mesh().axes.empty()) return;
+  for (const auto& node : graph.order()) {
+    const OpDef& op = *node->op;
+    if (op.traits.source || op.traits.collective || !op.parts.empty() || &op == &kFused) continue;
+    if (!sharded && (node->phase == Phase::Optimizer || !op.overwrites.empty())) continue;
+    const std::vector<Placement> placements = result_placements(node->call());
+    for (const auto& value : node->results) {
+      TensorType expected = value->type;
+      expected.placement = placements.at(value->index);
+      CHECK(std::is_permutation(value->type.placement.begin(), value->type.placement.end(),
+                                expected.placement.begin(), expected.placement.end()),
+            print_node(*node), ": the operands of %", value->name, " make it ",
+            to_string(expected));
+    }
+  }
+}
+
 // Whether a partial sum as this operand makes partial sums of results.
 bool passes_sums(const Node& node, size_t operand) {
   if (!node.op->parts.empty()) {
@@ -137,6 +158,7 @@ void check_graph(const Graph& graph, const std::set<Fact>& given) {
   } else if (given.contains(Fact::Differentiated)) {
     check_differentiated(graph);
   }
+  if (given.contains(Fact::Placed)) check_placed(graph, given.contains(Fact::Sharded));
   if (given.contains(Fact::Sharded)) check_sharded(graph);
 }
 

@@ -17,8 +17,9 @@ namespace weft {
 
 // What holds of a graph from some pass on; the runner checks it after every later pass.
 // Differentiated: each parameter has a gradient; Updated: each parameter is overwritten exactly
-// once (both for a training step only). Placed: every value says how it lies on the mesh. Sharded:
-// a partial sum goes nowhere but through linear ops into a reduction.
+// once (both for a training step only). Placed: every value lies on the mesh as the sharding rule
+// of its op says for the operands, those of fused and joined ops left out. Sharded: a partial sum
+// goes nowhere but through linear ops into a reduction.
 enum class Fact { Differentiated, Updated, Placed, Sharded };
 
 std::string_view fact_name(Fact fact);  // "differentiated", "updated", "placed", "sharded"
@@ -26,10 +27,10 @@ std::string_view fact_name(Fact fact);  // "differentiated", "updated", "placed"
 // What the graph is for: passes that only concern training have nothing to do otherwise.
 enum class Goal { Train, Evaluate };
 
-// Everything a pass may know. All of it is printable, none of it depends on who compiles.
 // Names of parameters that share a bucket, bucket by bucket.
 using Buckets = std::vector<std::vector<std::string>>;
 
+// Everything a pass may know. All of it is printable, none of it depends on who compiles.
 struct PassContext {
   const Config& config;
   const DeviceSpec& device;

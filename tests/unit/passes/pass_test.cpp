@@ -98,18 +98,24 @@ constexpr Pass kNoUpdate{
         },
 };
 
+// Changes the graph and says that from now on the facts hold.
+constexpr Pass claiming(std::span<const Fact> facts) {
+  return {
+      .name = "claiming",
+      .doc = "",
+      .needs = {},
+      .gives = facts,
+      .run =
+          [](Graph& graph, PassContext&) {
+            graph.add_output("again", find_node(graph, "x")->result());
+            return true;
+          },
+  };
+}
+constexpr Fact kPlaced[] = {Fact::Placed};
+constexpr Pass kClaimsPlaced = claiming(kPlaced);
 constexpr Fact kSharded[] = {Fact::Sharded};
-constexpr Pass kClaimsSharded{
-    .name = "claims_sharded",
-    .doc = "",
-    .needs = {},
-    .gives = kSharded,
-    .run =
-        [](Graph& graph, PassContext&) {
-          graph.add_output("again", find_node(graph, "x")->result());
-          return true;
-        },
-};
+constexpr Pass kClaimsSharded = claiming(kSharded);
 
 TEST(Runner, TheWholePipelineGivesATrainingStep) {
   Graph graph = parse_graph(kForward);
@@ -148,6 +154,17 @@ TEST(Runner, AWrongGraphIsBlamedOnThePass) {
 TEST(Runner, AFactIsHeldAgainstTheGraph) {
   const std::string message = internal_error(kNoUpdate);
   EXPECT_NE(message.find("parameter %w is updated 0 times"), std::string::npos) << message;
+}
+
+TEST(Runner, AValueThatDoesNotLieWhereItsOpPutsItIsFound) {
+  Graph graph = parse_graph(R"(graph g(mesh dp_shard=2) {
+  %x = input "x" : f32[8] @S(0:dp_shard)
+  %y = gelu(%x) : f32[8]
+  return y=%y
+}
+)");
+  const std::string message = internal_error(kClaimsPlaced, graph);
+  EXPECT_TRUE(message.ends_with(": the operands of %y make it f32[8] @S(0:dp_shard)")) << message;
 }
 
 TEST(Runner, APartialSumThatIsUsedIsFound) {
