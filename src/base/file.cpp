@@ -9,10 +9,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <random>
 #include <utility>
 
 #include "base/error.h"
@@ -58,11 +56,12 @@ std::string folder_of(const std::string& path) {
   return folder.empty() ? "." : folder;
 }
 
-std::string partial_name(const std::string& path) {
-  std::random_device device;
-  char suffix[24];
-  std::snprintf(suffix, sizeof suffix, ".partial-%08x", static_cast<unsigned>(device()));
-  return path + suffix;
+// Whether a path names the file that a descriptor is open on.
+bool names_file(const std::string& path, int descriptor) {
+  struct stat named {
+  }, opened{};
+  return ::stat(path.c_str(), &named) == 0 && ::fstat(descriptor, &opened) == 0 &&
+         named.st_dev == opened.st_dev && named.st_ino == opened.st_ino;
 }
 
 }  // namespace
@@ -117,41 +116,53 @@ std::string read_text_file(const std::string& path, int64_t max_bytes) {
   }
 }
 
-OutputFile::OutputFile(std::string path) : OutputFile(std::move(path), {}, O_EXCL) {}
+OutputFile::OutputFile(std::string path) : OutputFile(std::move(path), 0) {}
 
-// An empty `partial` stands for a name of its own.
-OutputFile::OutputFile(std::string path, std::string partial, int flags) : path_(std::move(path)) {
-  if (partial.empty()) partial = partial_name(path_);
+OutputFile OutputFile::resume(std::string path, int64_t keep) {
+  return OutputFile(std::move(path), keep);
+}
+
+OutputFile::OutputFile(std::string path, int64_t keep) : path_(std::move(path)) {
   // Found here rather than at the rename, before the work whose result would be lost.
   struct stat status {};
   if (::stat(path_.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) fail(EISDIR);
-  descriptor_ = ::open(partial.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0666);
-  if (descriptor_ < 0) fail(errno);
-  partial_ = std::move(partial);
+  open_locked(path_ + ".partial");
+  if (::fstat(descriptor_, &status) != 0) fail(errno);
+  if (status.st_size < keep) {
+    discard();
+    throw UserError(ExitCode::InputFile,
+                    cat(path_, ".partial: file has ", status.st_size, " bytes, expected at least ",
+                        keep, " to go on with; remove it and start again"));
+  }
+  if (::ftruncate(descriptor_, keep) != 0) fail(errno);
+  if (::lseek(descriptor_, keep, SEEK_SET) != keep) fail(errno);
+  size_ = keep;
 }
 
-OutputFile OutputFile::resume(std::string path, int64_t keep) {
-  std::string partial = path + ".partial";
-  OutputFile file(std::move(path), std::move(partial), 0);
-  if (::flock(file.descriptor_, LOCK_EX | LOCK_NB) != 0) {
-    file.partial_.clear();  // it is the other process's
-    throw UserError(ExitCode::CannotWrite,
-                    cat(file.path_, ": another process is writing it; wait for it to end"));
-  }
-  struct stat status {};
-  if (::fstat(file.descriptor_, &status) != 0) file.fail(errno);
-  INPUT_CHECK(status.st_size >= keep, file.path_, ".partial: file has ", status.st_size,
-              " bytes, expected at least ", keep, " to go on with; remove it and start again");
-  if (::ftruncate(file.descriptor_, keep) != 0) file.fail(errno);
-  if (::lseek(file.descriptor_, keep, SEEK_SET) != keep) file.fail(errno);
-  file.size_ = keep;
-  return file;
+// Between opening and locking another writer may have given the file its name or removed it; then
+// the lock is on a file that is no longer ours to write.
+void OutputFile::open_locked(const std::string& partial) {
+  do {
+    close_all();
+    descriptor_ = ::open(partial.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (descriptor_ < 0) fail(errno);
+    lock_ = ::fcntl(descriptor_, F_DUPFD_CLOEXEC, 0);
+    if (lock_ < 0) fail(errno);
+    // A file system without locks is written all the same.
+    if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+      close_all();
+      throw UserError(ExitCode::CannotWrite,
+                      cat(path_, ": another process is writing it; wait for it to end"));
+    }
+  } while (!names_file(partial, descriptor_));
+  partial_ = partial;
 }
 
 OutputFile::OutputFile(OutputFile&& other) noexcept
     : path_(std::move(other.path_)),
       partial_(std::exchange(other.partial_, {})),
       descriptor_(std::exchange(other.descriptor_, -1)),
+      lock_(std::exchange(other.lock_, -1)),
       size_(other.size_) {}
 
 OutputFile::~OutputFile() {
@@ -192,6 +203,7 @@ void OutputFile::commit() {
   if (descriptor_ >= 0) finish();
   if (::rename(partial_.c_str(), path_.c_str()) != 0) fail(errno);
   partial_.clear();
+  close_all();
   const Descriptor folder(::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   // Some file systems cannot sync a folder (EINVAL); the rename holds all the same.
   if (folder.get() < 0 || (::fsync(folder.get()) != 0 && errno != EINVAL)) fail(errno);
@@ -202,10 +214,25 @@ void OutputFile::fail(int error) {
   throw UserError(ExitCode::CannotWrite, cat(path_, ": cannot write: ", std::strerror(error)));
 }
 
-void OutputFile::discard() noexcept {
+void OutputFile::close_all() noexcept {
   if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
+  if (lock_ >= 0) ::close(std::exchange(lock_, -1));
+}
+
+// Removed while it is locked, so that it cannot be another writer's.
+void OutputFile::discard() noexcept {
   if (!partial_.empty()) ::unlink(partial_.c_str());
   partial_.clear();
+  close_all();
+}
+
+void remove_partial(const std::string& path) {
+  if (!path_exists(path + ".partial")) return;
+  try {
+    const OutputFile taken_over(path);
+  } catch (const UserError&) {
+    // It is another writer's, or cannot be removed.
+  }
 }
 
 void write_text_file(const std::string& path, std::string_view text) {

@@ -36,14 +36,14 @@ bool path_exists(const std::string& path);
 // The text of a regular file of at most `max_bytes`; an empty file gives an empty text.
 std::string read_text_file(const std::string& path, int64_t max_bytes);
 
-// Output written beside its target as `path.partial-<random>` and renamed to it by commit().
-// Without a commit, and after any failure, nothing is left behind.
+// Output written beside its target as `path.partial` and renamed to it by commit(). Without a
+// commit, and after any failure, nothing is left behind; what a killed process left is replaced.
+// The partial file is locked from beginning to end: another writer of the same path is an error.
 class OutputFile {
  public:
   explicit OutputFile(std::string path);
 
-  // Goes on with what a killed process left as `path.partial`, of which the first `keep` bytes
-  // count. Another process that writes it is an error.
+  // Goes on with what a killed process left, of which the first `keep` bytes count.
   static OutputFile resume(std::string path, int64_t keep);
 
   OutputFile(OutputFile&& other) noexcept;
@@ -59,7 +59,7 @@ class OutputFile {
   // Forces the bytes written so far to the disk.
   void sync();
 
-  // Forces the bytes to the disk and closes the partial file, so that only the rename is left.
+  // Forces the bytes to the disk and ends writing, so that only the rename is left.
   // Files that belong together are all finished before the first is committed.
   void finish();
 
@@ -67,16 +67,22 @@ class OutputFile {
   void commit();
 
  private:
-  OutputFile(std::string path, std::string partial, int flags);
+  OutputFile(std::string path, int64_t keep);
 
+  void open_locked(const std::string& partial);
   [[noreturn]] void fail(int error);
+  void close_all() noexcept;
   void discard() noexcept;
 
   std::string path_;
   std::string partial_;  // empty once committed or discarded
-  int descriptor_ = -1;
+  int descriptor_ = -1;  // -1 once finished
+  int lock_ = -1;        // a duplicate, which holds the lock until the file has its name
   int64_t size_ = 0;
 };
+
+// Removes what a killed process left of an output, unless somebody is writing it.
+void remove_partial(const std::string& path);
 
 // Writes a small file whole.
 void write_text_file(const std::string& path, std::string_view text);

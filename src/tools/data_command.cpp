@@ -65,9 +65,10 @@ struct TrainTokenizerArguments {
 void run_train_tokenizer(const TrainTokenizerArguments& arguments) {
   TrainBpeOptions options = arguments.options;
   options.pattern = split_pattern(arguments.pattern);
-  const OutputFile probe(arguments.output);  // before the work, whether it can be written
+  OutputFile file(arguments.output);  // before the work, whether it can be written
   const BpeTokenizer tokenizer(train_bpe(options));
-  write_text_file(arguments.output, tokenizer_json_text(tokenizer.parts()));
+  file.write(tokenizer_json_text(tokenizer.parts()));
+  file.commit();
   log_line(cat("tokenizer ",
                tokenizer_identity(TokenizerKind::Bpe, tokenizer.vocab_size(), tokenizer.hash())));
   log_line(cat("wrote ", arguments.output));

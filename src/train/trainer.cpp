@@ -284,7 +284,9 @@ TrainResult train(const Config& config, const std::atomic<bool>& stop, Communica
   validate(config, ranks);
   std::optional<HostWork> start(std::in_place, comm, "the start of the run");
   std::vector<WeightedFile> files = open_training_files(config);
-  Compiled compiled = compile(config, {.data_vocab = data_vocabulary(config), .ranks = ranks});
+  Config to_compile = config;
+  if (!first) to_compile.compile.dump_folder.clear();  // one rank writes what all of them compile
+  Compiled compiled = compile(to_compile, {.data_vocab = data_vocabulary(config), .ranks = ranks});
   check_fits(config, compiled);
   if (comm != nullptr) check_agreement(config, compiled.plan, *comm);
   const TrainingData data(config, std::move(files), compiled.spec.vocab_size);

@@ -68,6 +68,23 @@ TEST(TrainRanks, ProcessesAndThreadsWriteTheSameWeights) {
             work.folder().read("threads/weights/model.safetensors"));
 }
 
+// All ranks compile the same; their dumps would have the same names.
+TEST(TrainRanks, OneRankWritesTheDumps) {
+  const Workspace work;
+  work.prepare_data();
+  for (const char* transport : {"shm", "threads"}) {
+    const ProcessResult result = work.train({"--ranks", "3", "--transport", transport,
+                                             "--training.steps=1", "--compile.dump_folder=dumps"});
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+  }
+  int64_t dumps = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(work.folder() / "dumps")) {
+    EXPECT_EQ(entry.path().extension(), ".txt") << entry.path();
+    ++dumps;
+  }
+  EXPECT_GT(dumps, 0);
+}
+
 TEST(TrainRanks, AGroupOfOneWritesTheWeightsOfNoGroup) {
   const Workspace work;
   work.prepare_data();

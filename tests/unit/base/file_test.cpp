@@ -143,6 +143,43 @@ TEST(OutputFile, WithoutCommitNothingIsLeftAndTheOldFileStays) {
   EXPECT_EQ(folder.names(), (Names{"out"}));
 }
 
+TEST(OutputFile, ReplacesWhatAKilledProcessLeft) {
+  const TempFolder folder;
+  folder.write("out.partial", "a long leftover");
+  OutputFile(folder / "out").commit();
+  EXPECT_EQ(folder.read("out"), "");
+  folder.write("out.partial", "another");
+  { OutputFile file(folder / "out"); }
+  EXPECT_EQ(folder.names(), (Names{"out"}));
+}
+
+// Locked from beginning to end: a second writer would be mixed into the first one's file.
+TEST(OutputFile, HasOneWriterAtATime) {
+  const TempFolder folder;
+  const auto expect_busy = [&] {
+    expect_user_error(ExitCode::CannotWrite,
+                      cat(folder / "out", ": another process is writing it; wait for it to end"),
+                      [&] { OutputFile(folder / "out"); });
+  };
+  OutputFile file(folder / "out");
+  expect_busy();
+  file.write("whole");
+  file.finish();
+  expect_busy();
+  file.commit();
+  EXPECT_EQ(folder.read("out"), "whole");
+  OutputFile(folder / "out").commit();
+  EXPECT_EQ(folder.names(), (Names{"out"}));
+}
+
+TEST(OutputFile, LeftoversAreRemovedUnlessSomebodyWritesThem) {
+  const TempFolder folder;
+  folder.write("left.partial", "x");
+  OutputFile busy(folder / "busy");
+  for (const char* name : {"left", "busy", "none"}) remove_partial(folder / name);
+  EXPECT_EQ(folder.names(), (Names{"busy.partial"}));
+}
+
 TEST(OutputFile, MovedFromLeavesThePartialFileAlone) {
   const TempFolder folder;
   std::vector<OutputFile> files;
