@@ -19,13 +19,19 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kBuffer = size_t{1} << 20;
+constexpr size_t kProgressBytes = size_t{1} << 20;
 
 // Bytes done over both walks.
 class Progress {
  public:
   Progress(const std::vector<std::string>& files, const ProgressOptions& options)
       : bar_("prepare", 2 * total_size(files), options) {}
-  void add(int64_t bytes) { bar_.update(done_ += bytes); }
+  // Shows that the current file is read up to a byte.
+  void reach(int64_t byte) { bar_.update(done_ + byte); }
+  void finish_file(int64_t bytes) {
+    reach(bytes);
+    done_ += bytes;
+  }
 
  private:
   static int64_t total_size(const std::vector<std::string>& files) {
@@ -48,22 +54,26 @@ void walk(const std::vector<std::string>& files, const PrepareOptions& options, 
           Visit visit) {
   const auto walk_text = [&](std::string_view text, const TextOrigin& origin) {
     for (size_t at = 0; at < text.size();) {
-      if (options.tokenizer == TokenizerKind::Byte) {
-        visit(static_cast<char32_t>(static_cast<unsigned char>(text[at++])));
-      } else {
-        const std::optional<char32_t> code_point = next_code_point(text, at);
-        INPUT_CHECK(code_point, origin.where, ": invalid UTF-8 at byte ",
-                    origin.offset + static_cast<int64_t>(at),
-                    "; convert the file or use the byte tokenizer");
-        visit(*code_point);
+      const size_t stop = std::min(at + kProgressBytes, text.size());
+      while (at < stop) {
+        if (options.tokenizer == TokenizerKind::Byte) {
+          visit(static_cast<char32_t>(static_cast<unsigned char>(text[at++])));
+        } else {
+          const std::optional<char32_t> code_point = next_code_point(text, at);
+          INPUT_CHECK(code_point, origin.where, ": invalid UTF-8 at byte ",
+                      origin.offset + static_cast<int64_t>(at),
+                      "; convert the file or use the byte tokenizer");
+          visit(*code_point);
+        }
       }
+      progress.reach(origin.offset + static_cast<int64_t>(at));
     }
   };
   for (const std::string& path : files) {
     const MappedFile file = MappedFile::open(path);
     const auto size = static_cast<int64_t>(file.bytes().size());
     visit_documents({&file, 0, size}, options.field, walk_text);
-    progress.add(size);
+    progress.finish_file(size);
   }
 }
 
@@ -162,6 +172,7 @@ PrepareResult prepare(const PrepareOptions& options) {
   writers.reserve(2);
   writers.emplace_back(options.output_folder, "train.bin");
   if (train_tokens < text.tokens) writers.emplace_back(options.output_folder, "val.bin");
+  remove_leftovers(options.output_folder);
   int64_t position = 0;
   walk(files, options, progress, [&](char32_t unit) {
     const int32_t id = options.tokenizer == TokenizerKind::Byte ? static_cast<int32_t>(unit)

@@ -1,6 +1,6 @@
-// Files are cut into spans (what of a file trains or validates), spans into chunks that encode on
-// their own. A wave of chunks is encoded by all threads and written in order; then a JSON beside
-// the partial outputs says how far they are good, which is all that a killed run needs to go on.
+// Files are cut into spans (what of a file trains or validates), spans into waves of chunks, which
+// all threads encode and which are written in order; then a JSON beside the partial outputs says
+// how far they are good, which is all that a killed run needs to go on.
 #include "data/prepare_merges.h"
 
 #include <algorithm>
@@ -21,51 +21,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kChunkBytes = int64_t{1} << 20;
-// Fixed, so that what is written does not depend on the number of threads.
-constexpr size_t kWaveChunks = 32;
 constexpr int64_t kMaxStateBytes = 1 << 16;
 constexpr const char* kStateFile = "prepare.partial.json";
 
-// A part of a file that goes to one output.
-struct Span {
-  size_t file = 0;
-  int64_t begin = 0;
-  int64_t end = 0;
-};
-
-struct SourceFile {
-  std::string path;
-  int64_t size = 0;
-  int64_t changed = 0;  // when, in the clock of the file system
-};
-
-std::vector<SourceFile> look_at_files(const std::vector<std::string>& paths) {
-  std::vector<SourceFile> files;
-  for (const std::string& path : paths) {
-    // Opened to get the same message for what cannot be read as everywhere.
-    const MappedFile file = MappedFile::open(path);
-    const auto changed = fs::last_write_time(path).time_since_epoch().count();
-    files.push_back(
-        {path, static_cast<int64_t>(file.bytes().size()), static_cast<int64_t>(changed)});
-  }
-  return files;
-}
-
 // What of the files goes to which output: the cut is at a share of all bytes.
-std::vector<std::vector<Span>> split_files(const std::vector<SourceFile>& files, double fraction) {
-  int64_t total = 0;
-  for (const SourceFile& file : files) total += file.size;
+std::vector<std::vector<TextSpan>> split_files(const std::vector<SourceFile>& files,
+                                               double fraction) {
+  const int64_t total = total_size(files);
   int64_t left = static_cast<int64_t>(static_cast<double>(total) * (1.0 - fraction));
   if (fraction == 0.0) left = total;
-  std::vector<std::vector<Span>> outputs(fraction == 0.0 ? 1 : 2);
-  for (size_t i = 0; i < files.size(); ++i) {
-    const int64_t size = files[i].size;
-    int64_t cut = std::clamp<int64_t>(left, 0, size);
-    if (cut > 0 && cut < size) cut = place_to_split(MappedFile::open(files[i].path), cut);
-    left -= size;
-    if (cut > 0) outputs.front().push_back({i, 0, cut});
-    if (cut < size) outputs.back().push_back({i, cut, size});
+  std::vector<std::vector<TextSpan>> outputs(fraction == 0.0 ? 1 : 2);
+  for (const SourceFile& file : files) {
+    int64_t cut = std::clamp<int64_t>(left, 0, file.size);
+    if (cut > 0 && cut < file.size) cut = place_to_split(MappedFile::open(file.path), cut);
+    left -= file.size;
+    if (cut > 0) outputs.front().push_back({&file, 0, cut});
+    if (cut < file.size) outputs.back().push_back({&file, cut, file.size});
   }
   return outputs;
 }
@@ -73,8 +44,7 @@ std::vector<std::vector<Span>> split_files(const std::vector<SourceFile>& files,
 // How far a run has come.
 struct State {
   size_t output = 0;
-  size_t span = 0;
-  int64_t offset = 0;           // in the file of the span
+  TextPlace place = {};         // in the spans of that output
   std::vector<int64_t> tokens;  // good ones in each partial output
 };
 
@@ -104,8 +74,8 @@ std::optional<State> read_state(const std::string& path, uint64_t key, size_t ou
     if (json_string(json, "key", path) != hex64(key)) return std::nullopt;
     State state;
     state.output = static_cast<size_t>(json_int(json, "output", path));
-    state.span = static_cast<size_t>(json_int(json, "span", path));
-    state.offset = json_int(json, "offset", path);
+    state.place = {static_cast<size_t>(json_int(json, "span", path)),
+                   json_int(json, "offset", path)};
     for (const auto& tokens : json_member(json, "tokens", path)) {
       state.tokens.push_back(tokens.get<int64_t>());
     }
@@ -119,10 +89,16 @@ std::optional<State> read_state(const std::string& path, uint64_t key, size_t ou
 std::string state_text(const State& state, uint64_t key) {
   const nlohmann::json json = {{"key", hex64(key)},
                                {"output", state.output},
-                               {"span", state.span},
-                               {"offset", state.offset},
+                               {"span", state.place.span},
+                               {"offset", state.place.offset},
                                {"tokens", state.tokens}};
   return json.dump() + "\n";
+}
+
+void remove_state(const std::string& path) {
+  std::error_code ignored;
+  fs::remove(path, ignored);
+  remove_partial(path);
 }
 
 // Appends ids as little-endian numbers.
@@ -145,47 +121,40 @@ class Preparation {
         key_(run_key(options, files_)),
         state_path_(options.output_folder + "/" + kStateFile),
         bytes_per_token_(merges_.vocab_size() > 65536 ? 4 : 2),
-        bar_("prepare", total_bytes(), options.progress) {
+        bar_("prepare", total_size(files_), options.progress) {
     if (!options.end_token.empty()) end_ = merges_.find_added(options.end_token);
     USER_CHECK(options.end_token.empty() || end_, "end token ", in_quotes(options.end_token),
                " is no added token of the tokenizer; name another one or none");
-    const int threads = thread_count(options.threads);
+    const int threads = std::min(thread_count(options.threads), kWaveThreads);
     for (int i = 0; i < threads; ++i) encoders_.emplace_back(merges_, Specials::AsText);
   }
   Preparation(const Preparation&) = delete;
   Preparation& operator=(const Preparation&) = delete;
   // After an error nothing is left to go on with; a killed process does not come here.
   ~Preparation() {
-    std::error_code ignored;
-    if (started_) fs::remove(state_path_, ignored);
+    if (started_) remove_state(state_path_);
   }
 
   PrepareResult run() {
     begin();
     for (; state_.output < outputs_.size(); ++state_.output) {
-      const std::vector<Span>& spans = outputs_[state_.output];
-      for (; state_.span < spans.size(); ++state_.span) {
-        encode_span(spans[state_.span]);
-        state_.offset = 0;
+      for (bool more = true; more;) {
+        more = encode_wave();
+        // The last wave of an output is not worth waiting for the disk: little is lost by a kill.
+        if (more) save_state();
+        bar_.update(done_bytes_);
       }
-      state_.span = 0;
+      state_.place = {};
     }
     return commit();
   }
 
  private:
-  // A chunk, and the ids that it became.
-  struct Chunk {
-    TextPiece piece;
+  // The ids of a chunk.
+  struct Encoded {
     bool begins_document = false;
     std::vector<int32_t> ids;
   };
-
-  int64_t total_bytes() const {
-    int64_t total = 0;
-    for (const SourceFile& file : files_) total += file.size;
-    return total;
-  }
 
   std::string output_path(size_t output) const {
     return options_.output_folder + (output == 0 ? "/train.bin" : "/val.bin");
@@ -201,12 +170,14 @@ class Preparation {
       writers_.push_back(OutputFile::resume(output_path(i), state_.tokens[i] * bytes_per_token_));
     }
     started_ = true;
+    if (!resumed_) remove_leftovers(options_.output_folder);
     for (size_t o = 0; o <= state_.output; ++o) {
       for (size_t s = 0; s < outputs_[o].size(); ++s) {
-        const Span& span = outputs_[o][s];
-        const bool done = o < state_.output || s < state_.span;
-        const bool current = o == state_.output && s == state_.span && state_.offset > 0;
-        if (done || current) done_bytes_ += (done ? span.end : state_.offset) - span.begin;
+        const TextSpan& span = outputs_[o][s];
+        const auto& [at, offset] = state_.place;
+        const bool done = o < state_.output || s < at;
+        const bool current = o == state_.output && s == at && offset > 0;
+        if (done || current) done_bytes_ += (done ? span.end : offset) - span.begin;
       }
     }
   }
@@ -221,46 +192,37 @@ class Preparation {
     return true;
   }
 
-  void encode_span(const Span& span) {
-    const MappedFile file = MappedFile::open(files_[span.file].path);
-    INPUT_CHECK(static_cast<int64_t>(file.bytes().size()) == files_[span.file].size,
-                "an input changed while it was read; prepare again");
-    TextPiece rest{&file, std::max(state_.offset, span.begin), span.end};
-    while (rest.begin < rest.end) {
-      std::vector<Chunk> wave;
-      while (wave.size() < kWaveChunks && rest.begin < rest.end) {
-        const TextPiece piece = take_front(rest, kChunkBytes, merges_);
-        wave.push_back({piece, piece.begin == 0 || is_jsonl(file.path()), {}});
-        rest.begin = piece.end;
-      }
-      parallel_for(static_cast<int>(encoders_.size()), wave.size(), [&](int worker, size_t i) {
-        encode_chunk(encoders_[static_cast<size_t>(worker)], wave[i]);
-      });
-      write_wave(wave);
-      state_.offset = rest.begin;
-      save_state();
-      done_bytes_ += rest.begin - wave.front().piece.begin;
-      bar_.update(done_bytes_);
-    }
+  // Encodes and writes the next wave; false when it was the last one of the output.
+  bool encode_wave() {
+    const std::vector<TextSpan>& spans = outputs_[state_.output];
+    const std::vector<TextChunk> wave = take_wave(spans, state_.place, merges_);
+    std::vector<Encoded> encoded(wave.size());
+    parallel_for(static_cast<int>(encoders_.size()), wave.size(), [&](int worker, size_t i) {
+      encode_chunk(encoders_[static_cast<size_t>(worker)], wave[i].piece, encoded[i]);
+    });
+    write_wave(encoded);
+    for (const TextChunk& chunk : wave) done_bytes_ += chunk.piece.end - chunk.piece.begin;
+    return state_.place.span < spans.size();
   }
 
-  void encode_chunk(BpeEncoder& encoder, Chunk& chunk) const {
+  void encode_chunk(BpeEncoder& encoder, const TextPiece& piece, Encoded& encoded) const {
     std::vector<int32_t> document;
-    const TextStart start = chunk.begins_document ? TextStart::OfDocument : TextStart::InDocument;
-    visit_documents(chunk.piece, options_.field,
-                    [&](std::string_view text, const TextOrigin& origin) {
-                      document.clear();
-                      encoder.encode(text, origin, document, start);
-                      if (document.empty()) return;
-                      if (!chunk.ids.empty() && end_) chunk.ids.push_back(*end_);
-                      chunk.ids.insert(chunk.ids.end(), document.begin(), document.end());
-                    });
+    std::vector<int32_t>& ids = encoded.ids;
+    encoded.begins_document = piece.begin == 0 || is_jsonl(piece.file->path());
+    const TextStart start = encoded.begins_document ? TextStart::OfDocument : TextStart::InDocument;
+    visit_documents(piece, options_.field, [&](std::string_view text, const TextOrigin& origin) {
+      document.clear();
+      encoder.encode(text, origin, document, start);
+      if (document.empty()) return;
+      if (!ids.empty() && end_) ids.push_back(*end_);
+      ids.insert(ids.end(), document.begin(), document.end());
+    });
   }
 
-  void write_wave(const std::vector<Chunk>& wave) {
+  void write_wave(const std::vector<Encoded>& wave) {
     std::string bytes;
     int64_t& tokens = state_.tokens[state_.output];
-    for (const Chunk& chunk : wave) {
+    for (const Encoded& chunk : wave) {
       if (chunk.ids.empty()) continue;
       if (chunk.begins_document && end_ && tokens > 0) {
         append_ids(std::span(&*end_, 1), bytes_per_token_, bytes);
@@ -273,7 +235,7 @@ class Preparation {
   }
 
   void save_state() {
-    writers_[state_.output].sync();
+    for (OutputFile& writer : writers_) writer.sync();
     write_text_file(state_path_, state_text(state_, key_));
   }
 
@@ -315,7 +277,7 @@ class Preparation {
   const PrepareOptions& options_;
   const BpeTokenizer& merges_;
   std::vector<SourceFile> files_;
-  std::vector<std::vector<Span>> outputs_;
+  std::vector<std::vector<TextSpan>> outputs_;  // point into files_
   uint64_t key_;
   std::string state_path_;
   int64_t bytes_per_token_;
@@ -330,6 +292,14 @@ class Preparation {
 };
 
 }  // namespace
+
+void remove_leftovers(const std::string& folder) {
+  for (const char* name :
+       {"train.bin", "train.bin.json", "val.bin", "val.bin.json", "tokenizer.json"}) {
+    remove_partial(cat(folder, "/", name));
+  }
+  remove_state(cat(folder, "/", kStateFile));
+}
 
 PrepareResult prepare_merges(const PrepareOptions& options) {
   CHECK(options.merges && options.merges->kind() == TokenizerKind::Bpe, "no merges");

@@ -6,6 +6,9 @@
 
 namespace weft {
 
+// Removes what killed runs left in a folder, except what is being written.
+void remove_leftovers(const std::string& folder);
+
 // Prepares data with options.merges.
 PrepareResult prepare_merges(const PrepareOptions& options);
 

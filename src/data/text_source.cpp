@@ -14,6 +14,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int64_t kChunkBytes = int64_t{1} << 20;
+constexpr int64_t kWaveBytes = kWaveThreads * kChunkBytes;
+// Each chunk may hold a map open, and a process may have some 65000 of them.
+constexpr size_t kWaveChunks = 4096;
+
 void add_folder(const fs::path& folder, const fs::path& output, std::vector<std::string>& files) {
   std::error_code error;
   fs::recursive_directory_iterator walk_folder(folder, error);
@@ -76,6 +81,24 @@ std::vector<std::string> list_text_files(const std::vector<std::string>& inputs,
   return files;
 }
 
+std::vector<SourceFile> look_at_files(const std::vector<std::string>& paths) {
+  std::vector<SourceFile> files;
+  for (const std::string& path : paths) {
+    // Opened to get the same message for what cannot be read as everywhere.
+    const MappedFile file = MappedFile::open(path);
+    const auto changed = fs::last_write_time(path).time_since_epoch().count();
+    files.push_back(
+        {path, static_cast<int64_t>(file.bytes().size()), static_cast<int64_t>(changed)});
+  }
+  return files;
+}
+
+int64_t total_size(const std::vector<SourceFile>& files) {
+  int64_t total = 0;
+  for (const SourceFile& file : files) total += file.size;
+  return total;
+}
+
 std::string_view TextPiece::text() const {
   return text_of(*file).substr(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
 }
@@ -127,6 +150,29 @@ TextPiece take_front(const TextPiece& piece, int64_t want, const BpeTokenizer& t
   const size_t cut = tokenizer.cut(window, front);
   if (cut == window.size() && cut < text.size()) throw_long_word({file.path(), piece.begin + want});
   return part(cut);
+}
+
+std::vector<TextChunk> take_wave(std::span<const TextSpan> spans, TextPlace& place,
+                                 const BpeTokenizer& tokenizer) {
+  std::vector<TextChunk> wave;
+  int64_t bytes = 0;
+  const auto is_full = [&] { return bytes >= kWaveBytes || wave.size() >= kWaveChunks; };
+  while (place.span < spans.size() && !is_full()) {
+    const TextSpan& span = spans[place.span];
+    const auto file = std::make_shared<const MappedFile>(MappedFile::open(span.file->path));
+    INPUT_CHECK(static_cast<int64_t>(file->bytes().size()) == span.file->size, file->path(),
+                ": the file changed while it was read; start again");
+    TextPiece rest{file.get(), std::max(place.offset, span.begin), span.end};
+    while (rest.begin < rest.end && !is_full()) {
+      const TextPiece piece = take_front(rest, kChunkBytes, tokenizer);
+      wave.push_back({file, piece});
+      bytes += piece.end - piece.begin;
+      rest.begin = piece.end;
+    }
+    const bool done = rest.begin == rest.end;
+    place = done ? TextPlace{place.span + 1, 0} : TextPlace{place.span, rest.begin};
+  }
+  return wave;
 }
 
 int64_t place_to_split(const MappedFile& file, int64_t at) {

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +19,18 @@ namespace weft {
 // empty files and the folder `output`.
 std::vector<std::string> list_text_files(const std::vector<std::string>& inputs,
                                          const std::string& output);
+
+struct SourceFile {
+  std::string path;
+  int64_t size = 0;
+  int64_t changed = 0;  // when, in the clock of the file system
+};
+
+// Looks at files that are there and not empty; anything else is a UserError.
+std::vector<SourceFile> look_at_files(const std::vector<std::string>& paths);
+
+// The bytes of all of them.
+int64_t total_size(const std::vector<SourceFile>& files);
 
 // A piece of a mapped file.
 struct TextPiece {
@@ -44,6 +58,33 @@ void visit_documents(const TextPiece& piece, const std::string& field, const Vis
 // on its own: cut where the tokenizer says, or after a line of .jsonl. A word or line that is too
 // long is a UserError.
 TextPiece take_front(const TextPiece& piece, int64_t want, const BpeTokenizer& tokenizer);
+
+// A part of a file that is read from one end to the other.
+struct TextSpan {
+  const SourceFile* file = nullptr;
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+// How far spans have been read: up to `offset` in the file of one of them.
+struct TextPlace {
+  size_t span = 0;
+  int64_t offset = 0;  // 0: at the beginning of the span
+};
+
+// A piece that can be tokenized on its own, and its file, which is open as long as the piece is.
+struct TextChunk {
+  std::shared_ptr<const MappedFile> file;
+  TextPiece piece;
+};
+
+// A wave fills this many threads; chunks of small files are more and smaller.
+inline constexpr int kWaveThreads = 32;
+
+// The next chunks of the spans, of one or many files, which threads may work on at once; moves the
+// place past them. None when all has been read. Depends on the files alone.
+std::vector<TextChunk> take_wave(std::span<const TextSpan> spans, TextPlace& place,
+                                 const BpeTokenizer& tokenizer);
 
 // The first place at or after `at` where a file may be cut in two texts: before a character, or
 // before a line of .jsonl.

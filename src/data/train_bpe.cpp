@@ -19,8 +19,6 @@ namespace weft {
 
 namespace {
 
-constexpr int64_t kChunkBytes = int64_t{1} << 20;
-constexpr size_t kWaveChunks = 32;
 constexpr int64_t kBytes = 256;
 
 using Counts = std::unordered_map<std::string, int64_t>;
@@ -130,6 +128,9 @@ void count_words(std::string_view text, const TextOrigin& origin, SplitPattern p
               origin.offset + static_cast<int64_t>(bad));
   for (size_t at = 0; at < text.size();) {
     const size_t end = next_word(pattern, text, at);
+    if (end - at > kMaxWordBytes) {
+      throw_long_word({origin.where, origin.offset + static_cast<int64_t>(at)});
+    }
     ++counts[std::string(text.substr(at, end - at))];
     at = end;
   }
@@ -146,32 +147,24 @@ BpeParts byte_parts(SplitPattern pattern) {
 }
 
 std::vector<WordCount> count_files(const TrainBpeOptions& options) {
-  const std::vector<std::string> paths = list_text_files(options.inputs, "");
+  const std::vector<SourceFile> files = look_at_files(list_text_files(options.inputs, ""));
   const BpeTokenizer bytes(byte_parts(options.pattern));
-  std::vector<Counts> counts(static_cast<size_t>(thread_count(options.threads)));
-  std::vector<MappedFile> files;
-  int64_t total = 0;
-  for (const std::string& path : paths) {
-    files.push_back(MappedFile::open(path));
-    total += static_cast<int64_t>(files.back().bytes().size());
-  }
-  ProgressBar bar("count", total, options.progress);
+  const int threads = std::min(thread_count(options.threads), kWaveThreads);
+  std::vector<Counts> counts(static_cast<size_t>(threads));
+  std::vector<TextSpan> spans;
+  for (const SourceFile& file : files) spans.push_back({&file, 0, file.size});
+  ProgressBar bar("count", total_size(files), options.progress);
   int64_t done = 0;
-  for (const MappedFile& file : files) {
-    TextPiece rest{&file, 0, static_cast<int64_t>(file.bytes().size())};
-    while (rest.begin < rest.end) {
-      std::vector<TextPiece> wave;
-      for (; wave.size() < kWaveChunks && rest.begin < rest.end; rest.begin = wave.back().end) {
-        wave.push_back(take_front(rest, kChunkBytes, bytes));
-      }
-      parallel_for(static_cast<int>(counts.size()), wave.size(), [&](int worker, size_t i) {
-        visit_documents(
-            wave[i], options.field, [&](std::string_view text, const TextOrigin& origin) {
-              count_words(text, origin, options.pattern, counts[static_cast<size_t>(worker)]);
-            });
-      });
-      bar.update(done += wave.back().end - wave.front().begin);
-    }
+  for (TextPlace place; place.span < spans.size();) {
+    const std::vector<TextChunk> wave = take_wave(spans, place, bytes);
+    parallel_for(threads, wave.size(), [&](int worker, size_t i) {
+      visit_documents(
+          wave[i].piece, options.field, [&](std::string_view text, const TextOrigin& origin) {
+            count_words(text, origin, options.pattern, counts[static_cast<size_t>(worker)]);
+          });
+    });
+    for (const TextChunk& chunk : wave) done += chunk.piece.end - chunk.piece.begin;
+    bar.update(done);
   }
   for (size_t i = 1; i < counts.size(); ++i) {
     for (const auto& [word, count] : counts[i]) counts[0][word] += count;
@@ -208,8 +201,8 @@ BpeParts train_bpe(const TrainBpeOptions& options) {
     USER_CHECK(!options.special[i].empty() && same == 1, "special token ",
                in_quotes(options.special[i]), " is empty or there twice");
   }
-  const std::vector<WordCount> words = count_files(options);
   BpeParts parts = byte_parts(options.pattern);
+  const std::vector<WordCount> words = count_files(options);
   parts.merges = train_merges(words, options.vocab_size - kBytes - special);
   for (const Merge& merge : parts.merges) {
     const auto bytes = [&](int32_t id) { return parts.tokens[static_cast<size_t>(id)].second; };

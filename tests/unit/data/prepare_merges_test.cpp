@@ -3,7 +3,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <csignal>
 #include <filesystem>
+#include <random>
 
 #include "base/file.h"
 #include "data/prepare.h"
@@ -17,6 +20,9 @@ namespace weft {
 namespace {
 
 using Ids = std::vector<int64_t>;
+
+const std::vector<std::string> kAllOutputs = {"tokenizer.json", "train.bin", "train.bin.json",
+                                              "val.bin", "val.bin.json"};
 
 class PrepareMerges : public testing::Test {
  protected:
@@ -51,6 +57,15 @@ class PrepareMerges : public testing::Test {
       text += kParts[state >> 29];
     }
     return text;
+  }
+
+  std::vector<std::string> output_names() {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_ / "out")) {
+      names.push_back(entry.path().filename().string());
+    }
+    std::sort(names.begin(), names.end());
+    return names;
   }
 
   void expect_error(ExitCode code, const std::string& message, const PrepareOptions& options) {
@@ -179,17 +194,90 @@ TEST_F(PrepareMerges, AKilledRunGoesOn) {
   EXPECT_TRUE(resumed.resumed);
   const std::string train = folder_.read("out/train.bin");
   const std::string validation = folder_.read("out/val.bin");
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder_ / "out")) {
-    names.push_back(entry.path().filename().string());
-  }
-  std::sort(names.begin(), names.end());
-  EXPECT_EQ(names, (std::vector<std::string>{"tokenizer.json", "train.bin", "train.bin.json",
-                                             "val.bin", "val.bin.json"}));
+  EXPECT_EQ(output_names(), kAllOutputs);
   std::filesystem::remove_all(folder_ / "out");
   EXPECT_FALSE(prepare(options({input}, 0.1)).resumed);
   EXPECT_EQ(folder_.read("out/train.bin"), train);
   EXPECT_EQ(folder_.read("out/val.bin"), validation);
+}
+
+// Killed at any moment, a run is gone on with or begun anew; the result is that of a whole run and
+// nothing else is left.
+TEST_F(PrepareMerges, KilledAtRandomMoments) {
+  const std::string text = long_text(36 << 20);
+  std::filesystem::create_directories(folder_ / "in");
+  for (int i = 0; i < 100; ++i)
+    folder_.write(cat("in/", i), long_text(1000 + 10 * static_cast<size_t>(i)));
+  folder_.write("in/large", text);
+  const PrepareOptions all = options({folder_ / "in"}, 0.05);
+  const auto start = std::chrono::steady_clock::now();
+  prepare(all);
+  const std::chrono::duration<double> whole = std::chrono::steady_clock::now() - start;
+  const std::string train = folder_.read("out/train.bin");
+  const std::string validation = folder_.read("out/val.bin");
+  const uint32_t seed = std::random_device()();
+  SCOPED_TRACE(cat("seed ", seed));
+  std::mt19937 random(seed);
+  for (int round = 0; round < 3; ++round) {
+    std::filesystem::remove_all(folder_ / "out");
+    const double delay = whole.count() * static_cast<double>(random() % 1000) / 1000;
+    SCOPED_TRACE(cat("round ", round, ", killed after ", delay, " of ", whole.count(), " s"));
+    const pid_t child = ::fork();
+    if (child == 0) {
+      prepare(all);
+      ::_exit(0);
+    }
+    ::usleep(static_cast<useconds_t>(delay * 1e6));
+    ::kill(child, SIGKILL);
+    ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+    prepare(all);
+    EXPECT_EQ(output_names(), kAllOutputs);
+    EXPECT_TRUE(folder_.read("out/train.bin") == train);
+    EXPECT_TRUE(folder_.read("out/val.bin") == validation);
+  }
+}
+
+// Whatever a killed run of another kind left goes as well.
+TEST_F(PrepareMerges, LeftoversAreRemoved) {
+  folder_.write("a.txt", "abc ab abc ab");
+  std::filesystem::create_directories(folder_ / "out");
+  const auto leave = [&] {
+    for (const std::string& name : kAllOutputs) folder_.write("out/" + name + ".partial", "x");
+    folder_.write("out/prepare.partial.json", "x");
+    folder_.write("out/prepare.partial.json.partial", "x");
+  };
+  leave();
+  prepare(options({folder_ / "a.txt"}));
+  EXPECT_EQ(output_names(),
+            (std::vector<std::string>{"tokenizer.json", "train.bin", "train.bin.json"}));
+  leave();
+  PrepareOptions bytes = options({folder_ / "a.txt"}, 0.5);
+  bytes.tokenizer = TokenizerKind::Byte;
+  bytes.end_token = "";
+  prepare(bytes);
+  EXPECT_EQ(output_names(), kAllOutputs);
+}
+
+// Small files are worked on together: there is nothing to show, or to wait for the disk, before all
+// of them are done.
+TEST_F(PrepareMerges, SmallFilesGoTogether) {
+  std::filesystem::create_directories(folder_ / "in");
+  Ids expected;
+  for (int i = 100; i < 400; ++i) {
+    folder_.write(cat("in/", i), i % 2 == 0 ? "abc ab" : "bc");
+    if (i > 100) expected.push_back(260);
+    if (i % 2 == 0) {
+      expected.insert(expected.end(), {257, 259});
+    } else {
+      expected.push_back(258);
+    }
+  }
+  prepare(options({folder_ / "in"}));
+  EXPECT_EQ(ids("train.bin"), expected);
+  std::rewind(progress_);
+  char line[64];
+  ASSERT_NE(std::fgets(line, sizeof line, progress_), nullptr);
+  EXPECT_STREQ(line, "prepare: 100%\n");
 }
 
 TEST_F(PrepareMerges, AStateOfOtherInputsIsNotUsed) {

@@ -115,6 +115,17 @@ TEST_F(PrepareTest, ShowsProgress) {
   EXPECT_STREQ(line, "prepare: 100%\n");
 }
 
+TEST_F(PrepareTest, ShowsProgressWithinAFile) {
+  prepare(options({folder_.write("a.txt", std::string(5 << 20, 'x'))}, TokenizerKind::Byte));
+  std::rewind(progress_);
+  std::string shown;
+  for (int c; (c = std::fgetc(progress_)) != EOF;) shown += static_cast<char>(c);
+  std::string expected;
+  for (int percent = 10; percent <= 100; percent += 10)
+    expected += cat("prepare: ", percent, "%\n");
+  EXPECT_EQ(shown, expected);
+}
+
 TEST_F(PrepareTest, BadInputLeavesNothingBehind) {
   const std::string good = folder_.write("good.txt", "0123456789");
   const std::string bad = folder_.write("bad.txt", "0123\xff");

@@ -74,5 +74,21 @@ TEST(TrainBpe, WritesATokenizerThatEncodes) {
   std::fclose(progress);
 }
 
+TEST(TrainBpe, AWordThatIsNoTextIsRefused) {
+  const TempFolder folder;
+  std::FILE* progress = std::tmpfile();
+  const TrainBpeOptions options{
+      .inputs = {folder.write("a.jsonl",
+                              "{\"text\": \"a " + std::string(kMaxWordBytes + 1, 'x') + "\"}")},
+      .vocab_size = 300,
+      .threads = 1,
+      .progress = {.stream = progress, .live = false}};
+  expect_user_error(
+      ExitCode::InputFile,
+      cat(folder / "a.jsonl", ": word of more than 16777216 bytes at byte 1; this is no text"),
+      [&] { train_bpe(options); });
+  std::fclose(progress);
+}
+
 }  // namespace
 }  // namespace weft
