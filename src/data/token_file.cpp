@@ -147,7 +147,11 @@ TokenFileInfo parse_token_info(std::string_view text, std::string_view where) {
   INPUT_CHECK(vocab_size >= 1 && vocab_size <= most, where, ": \"vocab_size\" is ", vocab_size,
               ", expected 1 to ", most, " for ", 8 * info.bytes_per_token, "-bit tokens");
   info.tokenizer = parse_tokenizer_ref(json_member(root, "tokenizer", where), vocab_size, where);
-  if (root.contains("end_token")) info.end_token = json_int(root, "end_token", where);
+  if (root.contains("end_token")) {
+    info.end_token = json_int(root, "end_token", where);
+    INPUT_CHECK(*info.end_token >= 0 && *info.end_token < vocab_size, where, ": \"end_token\" is ",
+                *info.end_token, ", expected an id below ", vocab_size);
+  }
   if (root.contains("source")) {
     const nlohmann::json& source = root["source"];
     INPUT_CHECK(source.is_array(), where, ": \"source\" is ", source.type_name(),

@@ -120,6 +120,10 @@ TEST(TokenFile, BadInfo) {
                     start + R"("vocab_size":65537})");
   expect_info_error("x: \"vocab_size\" is 0, expected 1 to 65536 for 16-bit tokens",
                     start + R"("vocab_size":0})");
+  for (const char* end : {"-1", "256"}) {
+    expect_info_error(cat("x: \"end_token\" is ", end, ", expected an id below 256"),
+                      cat(start, R"("vocab_size":256,"end_token":)", end, ",", bytes, "}"));
+  }
   expect_info_error("x: \"vocab_size\" is 65, its tokenizer has 256",
                     start + R"("vocab_size":65,)" + bytes + "}");
   expect_info_error("x: \"source\" is string, expected an array of strings",
