@@ -9,12 +9,13 @@
 GPT2_FOLDER holds encoder.json and vocab.bpe. Weft is timed as a whole command, from start to files
 on disk; tiktoken by its batch call alone, on parts of the same text. Both use 2 threads and take
 turns. With --hugging-face its ids are compared as well: for each split pattern, with a space put
-before every document, and for a tokenizer that Weft trained. Its NFC knows Unicode 9, Weft's
+before every document, with added tokens of every flag, and for a tokenizer that Weft trained. Its NFC knows Unicode 9, Weft's
 Unicode 16: characters that differ are left out of the text for the one pattern that uses NFC.
 """
 import base64
 import json
 import os
+import random
 import re
 import subprocess
 import sys
@@ -26,7 +27,7 @@ import numpy
 import tiktoken
 import unicodedata2
 from tiktoken.load import data_gym_to_mergeable_bpe_ranks
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
@@ -40,6 +41,17 @@ WORD = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]%s[\p{Ll}\p{Lm}\p{Lo}
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?")
 O200K = (WORD % ("*", "+") + "|" + WORD % ("+", "*") +
          r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+FLAGGED = [AddedToken("[L]", lstrip=True, normalized=False),
+           AddedToken("[R]", rstrip=True, normalized=False),
+           AddedToken("[LR]", lstrip=True, rstrip=True, normalized=True),
+           AddedToken("it", single_word=True, normalized=False),
+           AddedToken("as", single_word=True, normalized=True),
+           AddedToken("e\u0301!", normalized=True), AddedToken("\u00e9 x", normalized=True),
+           AddedToken("e\u0301?", normalized=False), AddedToken("<e>", special=True, normalized=True)]
+# What the tokens above look at: their own texts, spaces, word characters and others, marks.
+PIECES = ["[L]", "[R]", "[LR]", "it", "as", "e\u0301!", "\u00e9!", "e\u0301?", "\u00e9?", "\u00e9 x",
+          "e\u0301 x", "<e>", " ", "  ", "\n", "\u00a0", "\u3000", "word", " word", "s", "12", "_", "-",
+          ", ", "\u00b2", "\u00bd", "\u203f", "\u200d", "\u200b", "\u0301", "\u24b6", "\u00b7"]
 REPEATS = 3
 
 
@@ -128,6 +140,7 @@ def compare_hugging_face(weft, folder, path, parts, output):
     ours, _ = run_weft(weft, file, lines, output + "/prefix", "--end-token", "none")
     good &= compare("gpt2 with add_prefix_space, tokenizers", ours,
                     hugging_face_ids(file, documents))
+    good &= compare_flagged(weft, folder, output)
     file = output + "/trained.json"
     subprocess.run([weft, "data", "train-tokenizer", path, "--vocab-size", "8192", "--output", file],
                    check=True, stdout=subprocess.DEVNULL)
@@ -138,6 +151,29 @@ def compare_hugging_face(weft, folder, path, parts, output):
     short = parts[0][:10000]
     good &= opened.decode(opened.encode(short), clean_up_tokenization_spaces=False) == short
     print("trained by Weft, opened by transformers:", opened.vocab_size, "ids")
+    return good
+
+
+def compare_flagged(weft, folder, output):
+    """Added tokens of every flag, under NFC and ignore_merges, in lines and in one long text."""
+    file = hugging_face(folder, "flagged", [LLAMA3], nfc=True)
+    tokenizer = Tokenizer.from_file(file)
+    tokenizer.add_tokens([t for t in FLAGGED if not t.special])
+    tokenizer.add_special_tokens([t for t in FLAGGED if t.special])
+    tokenizer.model.ignore_merges = True
+    tokenizer.save(file)
+    draw = random.Random(1)
+    documents = ["".join(draw.choices(PIECES, k=30)) for _ in range(20000)]
+    with open(output + "/flagged.jsonl", "w", encoding="utf-8") as lines:
+        lines.writelines(json.dumps({"text": text}) + "\n" for text in documents)
+    text = "".join(draw.choices(PIECES, k=1000000))
+    with open(output + "/flagged.txt", "w", encoding="utf-8", newline="") as whole:
+        whole.write(text)
+    good = True
+    for name, texts in (("flagged.jsonl", documents), ("flagged.txt", [text])):
+        ours, _ = run_weft(weft, file, f"{output}/{name}", output + "/flagged", "--end-token", "none")
+        good &= compare(f"added tokens of every flag, {name}, tokenizers", ours,
+                        hugging_face_ids(file, texts))
     return good
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the tables src/data/unicode_{classes,cases,compositions}.cpp.
+"""Writes the tables src/data/unicode_{classes,cases,words,compositions}.cpp.
 
 The tables follow the Unicode version that tokenizers in use today agree on. Python's own may be
 older: `pip install unicodedata2==16.0.0` first. Run from the repository root.
@@ -9,6 +9,10 @@ import unicodedata2 as unicodedata
 SPACES = [0x09, 0x0A, 0x0B, 0x0C, 0x0D, 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028,
           0x2029, 0x202F, 0x205F, 0x3000]
 CLASSES = [("Letter", "L"), ("Mark", "M"), ("Number", "N"), ("Symbol", "PS")]
+# Symbols with the property Other_Alphabetic: letters in circles and squares.
+ALPHABETIC_SYMBOLS = [*range(0x24B6, 0x24EA), *range(0x1F130, 0x1F14A), *range(0x1F150, 0x1F16A),
+                      *range(0x1F170, 0x1F18A)]
+JOINERS = [0x200C, 0x200D]
 POINTS = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
 
 
@@ -87,6 +91,28 @@ def write_cases():
         file.write(text)
 
 
+def write_words():
+    runs = []
+    for point in POINTS:
+        category = unicodedata.category(chr(point))
+        listed = category == "Pc" or point in ALPHABETIC_SYMBOLS or point in JOINERS
+        if category != "No" and not listed:
+            continue
+        if runs and runs[-1][1] == point - 1:
+            runs[-1][1] = point
+        else:
+            runs.append([point, point])
+    text = header("Word characters beside letters, marks and numbers, and numbers that are none",
+                  "unicode.h")
+    text += "namespace {\n\nconstexpr WordRange kRanges[] = {\n"
+    text += rows(f"{{{first:#x}, {last:#x}}}" for first, last in runs)
+    text += "};\n\n}  // namespace\n// clang-format on\n\n"
+    text += "std::span<const WordRange> word_exceptions() {\n  return kRanges;\n}\n\n"
+    text += "}  // namespace weft\n"
+    with open("src/data/unicode_words.cpp", "w", encoding="ascii") as file:
+        file.write(text)
+
+
 def write_compositions():
     pairs, marks = [], []
     for point in POINTS:
@@ -121,4 +147,5 @@ def write_compositions():
 
 write_classes()
 write_cases()
+write_words()
 write_compositions()

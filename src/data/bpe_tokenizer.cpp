@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <unordered_set>
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "data/byte_alphabet.h"
 #include "data/normalize.h"
 #include "data/unicode.h"
 #include "data/utf8.h"
@@ -23,7 +25,16 @@ constexpr std::string_view kDeepSeekEnd =
 constexpr std::string_view kEndNames[] = {"<|endoftext|>", "<|end_of_text|>", kDeepSeekEnd,
                                           "</s>",          "<|im_end|>",      "<eos>"};
 
+// Whether it matters which added tokens are normalized: where text is not, and all tokens are
+// alike, the same ones are found.
+bool tells_normalized(const BpeParts& parts) {
+  const auto normalized = [](const AddedToken& token) { return token.normalized; };
+  const auto count = std::count_if(parts.added.begin(), parts.added.end(), normalized);
+  return parts.nfc || (count > 0 && count < std::ssize(parts.added));
+}
+
 uint64_t hash_of(const BpeParts& parts) {
+  const bool normalized_counts = tells_normalized(parts);
   Hasher hasher;
   const auto add_text = [&](std::string_view text) {
     hasher.add(uint64_t{text.size()});
@@ -43,7 +54,7 @@ uint64_t hash_of(const BpeParts& parts) {
   for (const AddedToken& token : parts.added) {
     hasher.add(static_cast<uint64_t>(token.id));
     add_text(token.content);
-    hasher.add(uint64_t{token.special} | uint64_t{token.normalized} << 1 |
+    hasher.add(uint64_t{token.special} | uint64_t{token.normalized && normalized_counts} << 1 |
                uint64_t{token.single_word} << 2 | uint64_t{token.lstrip} << 3 |
                uint64_t{token.rstrip} << 4);
   }
@@ -57,13 +68,19 @@ BpeParts sorted(BpeParts parts) {
   return parts;
 }
 
+// What is looked for in a text to find a token.
+std::string text_to_find(const AddedToken& token, bool nfc) {
+  return nfc && token.normalized ? normalize_nfc(token.content) : token.content;
+}
+
 // Tokens that an encoder looks for in the text as it is, or after normalizing it.
-std::vector<const AddedToken*> tokens_to_match(const BpeParts& parts, Specials specials,
-                                               bool normalized) {
-  std::vector<const AddedToken*> tokens;
+std::vector<AddedToken> tokens_to_match(const BpeParts& parts, Specials specials, bool normalized) {
+  std::vector<AddedToken> tokens;
   for (const AddedToken& token : parts.added) {
     if (token.special && specials == Specials::AsText) continue;
-    if ((token.normalized && !token.special) == normalized) tokens.push_back(&token);
+    if (token.normalized != normalized) continue;
+    tokens.push_back(token);
+    tokens.back().content = text_to_find(token, parts.nfc);
   }
   return tokens;
 }
@@ -72,24 +89,43 @@ std::vector<const AddedToken*> tokens_to_match(const BpeParts& parts, Specials s
 CharClass class_at(std::string_view text, size_t at) {
   return CharTable::get()[next_code_point(text, at).value()];
 }
-size_t begin_of_previous(std::string_view text, size_t at) {
-  do --at;
-  while (at > 0 && (text[at] & 0xc0) == 0x80);
+size_t begin_of_character(std::string_view text, size_t at) {
+  while (at > 0 && at < text.size() && (text[at] & 0xc0) == 0x80) --at;
   return at;
 }
-
-bool is_word_character(std::string_view text, size_t at) {
-  const CharClass c = class_at(text, at);
-  return is_letter(c) || c == CharClass::Mark || c == CharClass::Number || text[at] == '_';
+size_t begin_of_previous(std::string_view text, size_t at) {
+  return begin_of_character(text, at - 1);
 }
 
 bool stands_alone(std::string_view text, size_t begin, size_t end) {
-  const bool before = begin > 0 && is_word_character(text, begin_of_previous(text, begin));
-  const bool after = end < text.size() && is_word_character(text, end);
-  return !before && !after;
+  const auto in_word = [&](size_t at) {
+    return is_word_character(next_code_point(text, at).value());
+  };
+  const bool before = begin > 0 && in_word(begin_of_previous(text, begin));
+  return !before && !(end < text.size() && in_word(end));
 }
 
 }  // namespace
+
+void check_special_texts(const std::vector<std::string>& texts,
+                         const std::vector<std::pair<int32_t, std::string>>& tokens) {
+  // As text, and as Hugging Face's files spell bytes: there it would be one token with the other.
+  std::unordered_set<std::string> known;
+  for (const auto& [id, bytes] : tokens) {
+    known.insert(bytes);
+    known.insert(to_byte_alphabet(bytes));
+  }
+  for (const std::string& text : texts) {
+    const bool alone = std::count(texts.begin(), texts.end(), text) == 1;
+    USER_CHECK(!text.empty() && alone, "special token ", in_quotes(text),
+               " is empty or there twice");
+    USER_CHECK(find_invalid_utf8(text) == text.size(), "special token ", in_quotes(text),
+               " is not UTF-8");
+    USER_CHECK(!known.contains(text), "special token ", in_quotes(text),
+               " is an ordinary token of the vocabulary; give it another text, such as ",
+               in_quotes(cat("<|", text, "|>")));
+  }
+}
 
 BpeTokenizer::BpeTokenizer(BpeParts parts)
     : parts_(sorted(std::move(parts))),
@@ -135,9 +171,18 @@ std::optional<int32_t> BpeTokenizer::end_token() const {
 bool BpeTokenizer::touches_added(std::string_view text, size_t at) const {
   for (const AddedToken& token : parts_.added) {
     if (token.special) continue;
-    const size_t size = token.content.size();
-    const size_t first = at > size ? at - size : 0;
-    if (text.substr(first, at - first + size).find(token.content) != std::string_view::npos) {
+    const bool normal = parts_.nfc && token.normalized;
+    const std::string wanted = text_to_find(token, parts_.nfc);
+    // A text may be several times as long as its normal form.
+    const size_t size = wanted.size() * (normal ? 8 : 1);
+    const size_t first = begin_of_character(text, at > size ? at - size : 0);
+    const size_t last = begin_of_character(text, std::min(at + size, text.size()));
+    const std::string_view around = text.substr(first, last - first);
+    if (normal) {
+      // Text that is not UTF-8 is refused when it is encoded; any place to cut it will do.
+      const bool valid = find_invalid_utf8(around) == around.size();
+      if (valid && normalize_nfc(around).find(wanted) != std::string::npos) return true;
+    } else if (around.find(wanted) != std::string_view::npos) {
       return true;
     }
   }
@@ -163,19 +208,19 @@ void throw_long_word(const TextOrigin& origin) {
                                            " bytes at byte ", origin.offset, "; this is no text"));
 }
 
-AddedMatcher::AddedMatcher(std::vector<const AddedToken*> tokens) : tokens_(std::move(tokens)) {
-  std::stable_sort(tokens_.begin(), tokens_.end(), [](const AddedToken* a, const AddedToken* b) {
-    return a->content.size() > b->content.size();
+AddedMatcher::AddedMatcher(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)) {
+  std::stable_sort(tokens_.begin(), tokens_.end(), [](const AddedToken& a, const AddedToken& b) {
+    return a.content.size() > b.content.size();
   });
-  for (const AddedToken* token : tokens_) {
-    first_[static_cast<unsigned char>(token->content.front())] = true;
+  for (const AddedToken& token : tokens_) {
+    first_[static_cast<unsigned char>(token.content.front())] = true;
   }
 }
 
 const AddedToken* AddedMatcher::match(std::string_view text, size_t at) const {
   if (!first_[static_cast<unsigned char>(text[at])]) return nullptr;
-  for (const AddedToken* token : tokens_) {
-    if (text.substr(at).starts_with(token->content)) return token;
+  for (const AddedToken& token : tokens_) {
+    if (text.substr(at).starts_with(token.content)) return &token;
   }
   return nullptr;
 }

@@ -23,7 +23,7 @@ struct AddedToken {
   int32_t id = 0;
   std::string content = {};
   bool special = true;
-  bool normalized = false;   // looked for in the normalized text
+  bool normalized = false;   // itself normalized, and looked for in the normalized text
   bool single_word = false;  // only where no word character touches it
   bool lstrip = false;       // takes white space before it
   bool rstrip = false;       // takes white space after it
@@ -41,6 +41,11 @@ struct BpeParts {
   bool ignore_merges = false;  // a word that is a token is not taken apart
   bool prefix_space = false;   // text that begins without a space gets one, after added tokens too
 };
+
+// A UserError(Config) unless these texts can be special tokens beside a vocabulary: UTF-8, not
+// empty, distinct, and no token of it.
+void check_special_texts(const std::vector<std::string>& texts,
+                         const std::vector<std::pair<int32_t, std::string>>& tokens);
 
 class BpeTokenizer {
  public:
@@ -109,7 +114,7 @@ inline constexpr size_t kMaxWordBytes = size_t{16} << 20;
 // Finds added tokens in texts, the leftmost first and of those the longest.
 class AddedMatcher {
  public:
-  explicit AddedMatcher(std::vector<const AddedToken*> tokens);
+  explicit AddedMatcher(std::vector<AddedToken> tokens);
 
   bool empty() const { return tokens_.empty(); }
 
@@ -120,8 +125,8 @@ class AddedMatcher {
  private:
   const AddedToken* match(std::string_view text, size_t at) const;
 
-  std::vector<const AddedToken*> tokens_;  // longest first
-  std::array<bool, 256> first_{};          // bytes that a token begins with
+  std::vector<AddedToken> tokens_;  // longest first
+  std::array<bool, 256> first_{};   // bytes that a token begins with
 };
 
 // Encodes texts with a tokenizer that outlives it. Remembers words: one per thread.

@@ -330,14 +330,18 @@ const char* name_of(SplitPattern pattern) {
   CHECK(false, static_cast<int>(pattern));
 }
 
+std::string split_names() {
+  std::vector<std::string> names;
+  for (const SplitPattern pattern : kPatterns) names.emplace_back(name_of(pattern));
+  return join(names, ", ");
+}
+
 SplitPattern split_pattern(std::string_view name) {
-  std::vector<std::string> known;
   for (const SplitPattern pattern : kPatterns) {
     if (name == name_of(pattern)) return pattern;
-    known.emplace_back(name_of(pattern));
   }
   throw UserError(ExitCode::Config, cat("split pattern ", in_quotes(name),
-                                        " is unknown; use one of ", join(known, ", ")));
+                                        " is unknown; use one of ", split_names()));
 }
 
 SplitPattern find_split_pattern(std::span<const std::string> regexes, std::string_view where) {

@@ -18,6 +18,9 @@ enum class SplitPattern { Gpt2, Llama3, Qwen2, DeepSeek3, O200k };
 // "gpt2", "llama3", "qwen2", "deepseek3", "o200k".
 const char* name_of(SplitPattern pattern);
 
+// All of them, for messages: "gpt2, llama3, ...".
+std::string split_names();
+
 // The pattern of this name; a UserError(Config) naming the choices when there is none.
 SplitPattern split_pattern(std::string_view name);
 

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "data/byte_alphabet.h"
 #include "data/tokenizer_json.h"
 
 namespace weft {
@@ -20,6 +21,7 @@ namespace fs = std::filesystem;
 constexpr int64_t kMaxFileBytes = int64_t{256} << 20;
 // Every way to cut a token is looked up, so its length is bounded; real ones have 128 at most.
 constexpr size_t kMaxTiktokenBytes = 256;
+constexpr size_t kMaxUnmade = 1024;  // special tokens of a vocabulary; real ones have a few dozen
 
 std::optional<std::string> from_base64(std::string_view text) {
   const auto digit = [](char c) -> int {
@@ -75,9 +77,12 @@ LoadedBpe from_parts(BpeParts parts) {
   return {std::move(tokenizer), std::move(json)};
 }
 
-LoadedBpe load_pair(const std::string& encoder, const std::string& merges) {
-  return from_parts(parse_gpt2_files(read_text_file(encoder, kMaxFileBytes), encoder,
-                                     read_text_file(merges, kMaxFileBytes), merges));
+LoadedBpe load_pair(const std::string& encoder, const std::string& merges,
+                    const LoadBpeOptions& options) {
+  BpeParts parts = parse_gpt2_files(read_text_file(encoder, kMaxFileBytes), encoder,
+                                    read_text_file(merges, kMaxFileBytes), merges);
+  if (!options.pattern.empty()) parts.pattern = split_pattern(options.pattern);
+  return from_parts(std::move(parts));
 }
 
 LoadedBpe load_tiktoken(const std::string& path, const LoadBpeOptions& options) {
@@ -87,6 +92,59 @@ LoadedBpe load_tiktoken(const std::string& path, const LoadBpeOptions& options) 
   TiktokenOptions tiktoken{.pattern = split_pattern(options.pattern), .special = {}};
   for (const std::string& text : options.special) tiktoken.special.push_back(parse_special(text));
   return from_parts(parse_tiktoken(read_text_file(path, kMaxFileBytes), path, tiktoken));
+}
+
+// Whether a token is made of two others, as all are that merges make.
+bool is_made_of_two(const std::string& text, const TextVocabulary& vocabulary) {
+  constexpr size_t kLongest = 1024;  // every cut is looked up
+  if (text.size() > kLongest) return false;
+  for (size_t cut = 1; cut < text.size(); ++cut) {
+    if (vocabulary.contains(text.substr(0, cut)) && vocabulary.contains(text.substr(cut))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// The tokens that no merge makes: special ones, unless merges are missing.
+std::vector<AddedToken> unmade_tokens(const TextVocabulary& vocabulary, const BpeParts& parts,
+                                      std::string_view merges_where) {
+  std::unordered_set<int32_t> ordinary;
+  for (const Merge& merge : parts.merges) ordinary.insert(merge.result);
+  for (const auto& [id, bytes] : parts.tokens) {
+    if (bytes.size() == 1) ordinary.insert(id);
+  }
+  std::vector<AddedToken> added;
+  for (const auto& [text, id] : vocabulary) {
+    if (!ordinary.contains(id)) added.push_back({.id = id, .content = text});
+  }
+  INPUT_CHECK(added.size() <= kMaxUnmade, merges_where, ": no merge makes ", added.size(),
+              " tokens, expected at most ", kMaxUnmade, " special ones; is the file whole?");
+  std::sort(added.begin(), added.end(),
+            [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
+  for (const AddedToken& token : added) {
+    INPUT_CHECK(!is_made_of_two(token.content, vocabulary), merges_where, ": no merge makes token ",
+                in_quotes(token.content), ", which is no special one; is the file whole?");
+  }
+  return added;
+}
+
+// Adds special tokens and gives them a place in the vocabulary.
+void add_special(const std::vector<AddedToken>& special, BpeParts& parts) {
+  std::unordered_set<int32_t> ids;
+  for (const auto& [id, bytes] : parts.tokens) ids.insert(id);
+  std::vector<std::string> texts;
+  for (const AddedToken& token : special) texts.push_back(token.content);
+  check_special_texts(texts, parts.tokens);
+  for (const AddedToken& token : special) {
+    USER_CHECK(ids.insert(token.id).second, "special token ", in_quotes(token.content), " has id ",
+               token.id, ", which is another token's");
+    // A word that is a token is found in plain text too.
+    USER_CHECK(next_word(parts.pattern, token.content, 0) < token.content.size(), "special token ",
+               in_quotes(token.content), " is a word that text may hold; put brackets around it");
+    parts.tokens.emplace_back(token.id, from_byte_alphabet(token.content).value_or(token.content));
+    parts.added.push_back(token);
+  }
 }
 
 // The file of a folder that names its tokenizer.
@@ -115,13 +173,7 @@ BpeParts parse_gpt2_files(std::string_view encoder, std::string_view encoder_whe
     add_merge(vocabulary, std::string(line.substr(0, space)), std::string(line.substr(space + 1)),
               merges_where, static_cast<int64_t>(parts.merges.size()) + 1, parts.merges);
   });
-  std::unordered_set<int32_t> made;
-  for (const Merge& merge : parts.merges) made.insert(merge.result);
-  for (const auto& [id, bytes] : parts.tokens) {
-    if (bytes.size() > 1 && !made.contains(id)) {
-      parts.added.push_back({.id = id, .content = bytes});
-    }
-  }
+  parts.added = unmade_tokens(vocabulary, parts, merges_where);
   return parts;
 }
 
@@ -129,7 +181,7 @@ BpeParts parse_tiktoken(std::string_view text, std::string_view where,
                         const TiktokenOptions& options) {
   BpeParts parts{.tokens = {},
                  .merges = {},
-                 .added = options.special,
+                 .added = {},
                  .pattern = options.pattern,
                  .nfc = false,
                  .ignore_merges = true};
@@ -152,10 +204,6 @@ BpeParts parse_tiktoken(std::string_view text, std::string_view where,
     parts.tokens.emplace_back(id, *bytes);
   });
   INPUT_CHECK(!parts.tokens.empty(), where, ": the file holds no tokens");
-  for (const AddedToken& token : options.special) {
-    USER_CHECK(ids.insert(token.id).second, "special token ", in_quotes(token.content), " has id ",
-               token.id, ", which is another token's");
-  }
   std::sort(parts.tokens.begin(), parts.tokens.end());
   for (const auto& [id, bytes] : parts.tokens) {
     const size_t first = parts.merges.size();
@@ -170,6 +218,7 @@ BpeParts parse_tiktoken(std::string_view text, std::string_view where,
                 return a.left != b.left ? a.left < b.left : a.right < b.right;
               });
   }
+  add_special(options.special, parts);
   return parts;
 }
 
@@ -182,13 +231,14 @@ LoadedBpe load_bpe(const std::string& path, const LoadBpeOptions& options) {
   std::error_code ignored;
   const std::string file = fs::is_directory(path, ignored) ? find_in_folder(path) : path;
   if (file.ends_with(".tiktoken")) return load_tiktoken(file, options);
-  USER_CHECK(options.pattern.empty() && options.special.empty(), file,
-             ": a split pattern or special token is given, which only .tiktoken files need; leave "
-             "it out");
+  USER_CHECK(options.special.empty(), file,
+             ": a special token is given, which only .tiktoken files need; leave it out");
   const fs::path folder = fs::path(file).parent_path();
   const std::string name = fs::path(file).filename().string();
-  if (name == "encoder.json") return load_pair(file, (folder / "vocab.bpe").string());
-  if (name == "vocab.json") return load_pair(file, (folder / "merges.txt").string());
+  if (name == "encoder.json") return load_pair(file, (folder / "vocab.bpe").string(), options);
+  if (name == "vocab.json") return load_pair(file, (folder / "merges.txt").string(), options);
+  USER_CHECK(options.pattern.empty(), file,
+             ": a split pattern is given, which the file itself names; leave it out");
   return bpe_from_json(read_text_file(file, kMaxFileBytes), file);
 }
 

@@ -12,7 +12,7 @@
 
 namespace weft {
 
-// Reads encoder.json and vocab.bpe; tokens that are neither a byte nor merged are special.
+// Reads encoder.json and vocab.bpe; tokens that are neither a byte nor made of others are special.
 BpeParts parse_gpt2_files(std::string_view encoder, std::string_view encoder_where,
                           std::string_view merges, std::string_view merges_where);
 
@@ -23,7 +23,8 @@ struct TiktokenOptions {
 };
 
 // Reads lines of "base64 rank". Any two neighbours that are a token together merge, lowest rank
-// first.
+// first. Special tokens become part of the vocabulary, because Hugging Face numbers the others
+// itself.
 BpeParts parse_tiktoken(std::string_view text, std::string_view where,
                         const TiktokenOptions& options);
 
@@ -34,7 +35,7 @@ struct LoadedBpe {
 };
 
 struct LoadBpeOptions {
-  std::string pattern;               // of a .tiktoken file: a name of split_pattern
+  std::string pattern;  // a name of split_pattern, where the file does not say; empty: GPT-2's
   std::vector<std::string> special;  // of a .tiktoken file: "text=id"
 };
 

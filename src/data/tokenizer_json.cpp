@@ -109,6 +109,9 @@ void check_model(const json& model, std::string_view where) {
     INPUT_CHECK(value == nullptr || *value == "", where, ": \"", key,
                 "\" is set, expected none in a byte-level model");
   }
+  const json* dropout = optional_member(model, "dropout");
+  INPUT_CHECK(dropout == nullptr || *dropout == 0, where, ": \"dropout\" is ", dropout->dump(),
+              ", which takes merges at random; expected none");
 }
 
 std::vector<Merge> parse_merges(const json& merges, const TextVocabulary& vocabulary,
@@ -153,9 +156,12 @@ std::vector<AddedToken> parse_added(const json& list, const TextVocabulary& voca
     token.content = json_string(item, "content", where);
     INPUT_CHECK(!token.content.empty(), where, ": an added token is empty");
     token.id = token_id(json_member(item, "id", where), token.content, where);
+    const auto own = vocabulary.find(token.content);
+    INPUT_CHECK(own == vocabulary.end() || own->second == token.id, where, ": added token ",
+                in_quotes(token.content), " has id ", token.id, ", in the vocabulary it has ",
+                own->second);
     const auto owner = owners.find(token.id);
-    const bool free = owner == owners.end() || owner->second == token.content ||
-                      from_byte_alphabet(owner->second) == token.content;
+    const bool free = owner == owners.end() || owner->second == token.content;
     INPUT_CHECK(free && ids.insert(token.id).second, where, ": id ", token.id, " of added token ",
                 in_quotes(token.content), " is another token's");
     token.special = flag(item, "special", false, where);
@@ -194,6 +200,21 @@ json pre_tokenizer_json(const BpeParts& parts) {
   }
   stages.push_back(bytes);
   return {{"type", "Sequence"}, {"pretokenizers", stages}};
+}
+
+// The texts of a vocabulary by id: bytes in their alphabet, added tokens as they are.
+std::vector<std::string> vocabulary_texts(const BpeParts& parts) {
+  const TokenTable tokens(parts.tokens);
+  std::vector<std::string> texts(static_cast<size_t>(tokens.size()));
+  for (const auto& [id, bytes] : parts.tokens) {
+    texts[static_cast<size_t>(id)] = to_byte_alphabet(bytes);
+  }
+  for (const AddedToken& token : parts.added) {
+    if (token.id < tokens.size() && !tokens[token.id].empty()) {
+      texts[static_cast<size_t>(token.id)] = token.content;
+    }
+  }
+  return texts;
 }
 
 std::string json_quoted(std::string_view text) {
@@ -262,7 +283,7 @@ BpeParts parse_tokenizer_json(std::string_view text, std::string_view where) {
 }
 
 std::string tokenizer_json_text(const BpeParts& parts) {
-  const TokenTable tokens(parts.tokens);
+  const std::vector<std::string> texts = vocabulary_texts(parts);
   json added = json::array();
   for (const AddedToken& token : parts.added) added.push_back(added_json(token));
   const json normalizer = parts.nfc ? json{{"type", "NFC"}} : json();
@@ -282,16 +303,16 @@ std::string tokenizer_json_text(const BpeParts& parts) {
   text += parts.ignore_merges ? "true" : "false";
   text += ",\n    \"vocab\": {";
   const char* separator = "\n      ";
-  for (int64_t id = 0; id < tokens.size(); ++id) {
-    if (tokens[id].empty()) continue;
-    text += cat(separator, json_quoted(to_byte_alphabet(tokens[id])), ": ", id);
+  for (size_t id = 0; id < texts.size(); ++id) {
+    if (texts[id].empty()) continue;
+    text += cat(separator, json_quoted(texts[id]), ": ", id);
     separator = ",\n      ";
   }
   text += "\n    },\n    \"merges\": [";
   separator = "\n      ";
   for (const Merge& merge : parts.merges) {
-    text += separator + json_quoted(to_byte_alphabet(tokens[merge.left]) + " " +
-                                    to_byte_alphabet(tokens[merge.right]));
+    text += separator + json_quoted(texts[static_cast<size_t>(merge.left)] + " " +
+                                    texts[static_cast<size_t>(merge.right)]);
     separator = ",\n      ";
   }
   text += "\n    ]\n  }\n}\n";

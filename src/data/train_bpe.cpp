@@ -195,19 +195,15 @@ BpeParts train_bpe(const TrainBpeOptions& options) {
              kMaxTokenId, ": ", kBytes, " bytes and ", special, " special tokens");
   USER_CHECK(options.threads >= 0 && options.threads <= 4096, "threads are ", options.threads,
              ", expected 0 to 4096");
-  for (size_t i = 0; i < options.special.size(); ++i) {
-    const auto same =
-        std::count(options.special.begin(), options.special.end(), options.special[i]);
-    USER_CHECK(!options.special[i].empty() && same == 1, "special token ",
-               in_quotes(options.special[i]), " is empty or there twice");
-  }
   BpeParts parts = byte_parts(options.pattern);
+  check_special_texts(options.special, parts.tokens);
   const std::vector<WordCount> words = count_files(options);
   parts.merges = train_merges(words, options.vocab_size - kBytes - special);
   for (const Merge& merge : parts.merges) {
     const auto bytes = [&](int32_t id) { return parts.tokens[static_cast<size_t>(id)].second; };
     parts.tokens.emplace_back(merge.result, bytes(merge.left) + bytes(merge.right));
   }
+  check_special_texts(options.special, parts.tokens);
   for (const std::string& content : options.special) {
     const auto id = static_cast<int32_t>(parts.tokens.size() + parts.added.size());
     parts.added.push_back({.id = id, .content = content});

@@ -1,4 +1,4 @@
-// Builds the table of classes from its ranges.
+// Builds the table of classes from its ranges, and answers from it.
 #include "data/unicode.h"
 
 #include <algorithm>
@@ -38,6 +38,17 @@ CharTable::CharTable() {
     if (fresh) classes_.insert(classes_.end(), classes.begin(), classes.end());
     pages_[page] = found->second;
   }
+}
+
+bool is_word_character(char32_t code_point) {
+  const CharClass c = CharTable::get()[code_point];
+  const bool usual = is_letter(c) || c == CharClass::Mark || c == CharClass::Number;
+  const auto exceptions = word_exceptions();
+  const auto after =
+      std::upper_bound(exceptions.begin(), exceptions.end(), code_point,
+                       [](char32_t point, const WordRange& range) { return point < range.first; });
+  const bool exception = after != exceptions.begin() && code_point <= std::prev(after)->last;
+  return usual != exception;
 }
 
 }  // namespace weft

@@ -45,6 +45,18 @@ struct CaseRange {
 // The letters with a case; generated.
 std::span<const CaseRange> case_ranges();
 
+// Characters that are word characters although no letter, mark or number, or the other way round;
+// generated.
+struct WordRange {
+  char32_t first;
+  char32_t last;
+};
+std::span<const WordRange> word_exceptions();
+
+// Whether a character is in `\w` of Unicode's regular expressions (UTS #18): alphabetic, mark,
+// decimal number, connector punctuation or join control.
+bool is_word_character(char32_t code_point);
+
 // Looks up classes in pages of 256 characters; equal pages are stored once.
 class CharTable {
  public:

@@ -18,7 +18,7 @@ namespace {
 struct PrepareArguments {
   PrepareOptions options;
   std::string tokenizer = "char";
-  LoadBpeOptions tiktoken;
+  LoadBpeOptions load;
   std::string end_token;
 };
 
@@ -41,10 +41,10 @@ void run_prepare(PrepareArguments arguments) {
   if (file) {
     USER_CHECK(path_exists(arguments.tokenizer), "tokenizer ", in_quotes(arguments.tokenizer),
                " is unknown; use char, byte, or the path of a tokenizer file or folder");
-    options.merges = Tokenizer::bpe(load_bpe(arguments.tokenizer, arguments.tiktoken));
+    options.merges = Tokenizer::bpe(load_bpe(arguments.tokenizer, arguments.load));
     options.end_token = choose_end_token(arguments);
   } else {
-    const bool more = !arguments.tiktoken.pattern.empty() || !arguments.tiktoken.special.empty();
+    const bool more = !arguments.load.pattern.empty() || !arguments.load.special.empty();
     USER_CHECK(arguments.end_token.empty() && !more, "the ", arguments.tokenizer,
                " tokenizer has no use for --end-token, --split and --special; leave them out");
   }
@@ -142,10 +142,12 @@ void add_prepare(CLI::App& data) {
                    "char, byte, or a path: tokenizer.json, encoder.json, a .tiktoken file, or a "
                    "folder")
       ->capture_default_str();
-  command->add_option("--split", arguments->tiktoken.pattern,
-                      "of a .tiktoken file: gpt2, llama3, qwen2 or deepseek3");
-  command->add_option("--special", arguments->tiktoken.special,
-                      "of a .tiktoken file: a special token as text=id; may be repeated");
+  command->add_option("--split", arguments->load.pattern,
+                      "of a .tiktoken file, or of vocab.json and merges.txt: " + split_names());
+  command
+      ->add_option("--special", arguments->load.special,
+                   "of a .tiktoken file: a special token as text=id; may be repeated")
+      ->allow_extra_args(false);
   command->add_option("--end-token", arguments->end_token,
                       "added token between documents, or none; by default one of a known name");
   command->add_option("--field", options.field, "field of a .jsonl file's objects with the text")
@@ -172,9 +174,11 @@ void add_train_tokenizer(CLI::App& data) {
       ->add_option("--vocab-size", options.vocab_size,
                    "number of ids: 256 bytes, merges and special tokens")
       ->required();
-  command->add_option("--split", arguments->pattern, "gpt2, llama3, qwen2 or deepseek3")
-      ->capture_default_str();
-  command->add_option("--special", options.special, "special tokens; they get the last ids")
+  command->add_option("--split", arguments->pattern, split_names())->capture_default_str();
+  command
+      ->add_option("--special", options.special,
+                   "a special token; may be repeated; they get the last ids")
+      ->allow_extra_args(false)
       ->capture_default_str();
   command->add_option("--field", options.field, "field of a .jsonl file's objects with the text")
       ->capture_default_str();

@@ -124,6 +124,22 @@ TEST(Data, MergesFromTrainingToText) {
       << mixed.errors;
 }
 
+// A special token does not take what follows it.
+TEST(Data, SpecialTokensComeOneByOne) {
+  const Workspace work;
+  work.folder().write("a.txt", "ab ab ab ab");
+  work.run_ok({"data", "train-tokenizer", "--vocab-size", "260", "--output", "t.json", "--special",
+               "<a>", "--special", "<b>", "a.txt"});
+  const auto trained = nlohmann::json::parse(work.folder().read("t.json"));
+  ASSERT_EQ(trained.at("added_tokens").size(), 2U);
+  EXPECT_EQ(trained.at("added_tokens")[1].at("content"), "<b>");
+  work.folder().write("x.tiktoken", "YQ== 0\nYg== 1\nIA== 2\n");
+  work.run_ok({"data", "prepare", "--output", "data", "--tokenizer", "x.tiktoken", "--split",
+               "o200k", "--special", "<|endoftext|>=7", "a.txt"});
+  const auto written = nlohmann::json::parse(work.folder().read("data/tokenizer.json"));
+  EXPECT_EQ(written.at("model").at("vocab").at("<|endoftext|>"), 7);
+}
+
 TEST(Data, TrainsOnAMixOfFiles) {
   const Workspace work;
   work.prepare_data();

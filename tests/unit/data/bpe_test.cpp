@@ -120,6 +120,54 @@ TEST(Bpe, NormalizesBetweenAddedTokens) {
   EXPECT_EQ(encode_all(parts, "e\xcc\x81!"), (Ids{300}));
 }
 
+// As Hugging Face does it: what is normalized is the token as well as the text, and a special token
+// is no exception.
+TEST(Bpe, NormalizedTokensAreFoundInNormalizedText) {
+  const std::string composed = "\xc3\xa9!", apart = "e\xcc\x81!";
+  BpeParts parts = tiny_bpe_parts();
+  parts.nfc = true;
+  for (const bool special : {false, true}) {
+    for (const std::string& content : {composed, apart}) {
+      parts.added = {{.id = 300, .content = content, .special = special, .normalized = true}};
+      EXPECT_EQ(encode_all(parts, composed, Specials::AsTokens), (Ids{300}));
+      EXPECT_EQ(encode_all(parts, apart, Specials::AsTokens), (Ids{300}));
+      parts.added[0].normalized = false;
+      EXPECT_EQ(encode_all(parts, content, Specials::AsTokens), (Ids{300}));
+      EXPECT_EQ(encode_all(parts, content == composed ? apart : composed, Specials::AsTokens),
+                (Ids{0xc3, 0xa9, '!'}));
+    }
+  }
+}
+
+// Where a text is cut, the normal form of what stands there decides.
+TEST(Bpe, DoesNotCutThroughNormalizedTokens) {
+  BpeParts parts = tiny_bpe_parts();
+  parts.nfc = true;
+  parts.added = {{.id = 300, .content = "\xc3\xa9 x", .special = false, .normalized = true}};
+  const std::string text = "abc e\xcc\x81 x abc";
+  const size_t cut = BpeTokenizer(parts).cut(text, 7);
+  Ids ids = encode_all(parts, text.substr(0, cut));
+  for (const int32_t id : encode_all(parts, text.substr(cut))) ids.push_back(id);
+  EXPECT_EQ(ids, encode_all(parts, text));
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), 300), 1);
+  EXPECT_LE(BpeTokenizer(parts).cut("abc \xff\xff\xff abc", 7), 11U);
+}
+
+// Hugging Face's word characters are those of Rust's \w.
+TEST(Bpe, SingleWordsEndAtOtherCharacters) {
+  BpeParts parts = tiny_bpe_parts();
+  parts.added = {{.id = 300, .content = "it", .special = false, .single_word = true}};
+  for (const char* word : {"s", "9", "_", "\xc3\xa9", "\xcc\x81", "\xe2\x80\xbf", "\xe2\x80\x8c",
+                           "\xe2\x80\x8d", "\xe2\x85\xa7", "\xe2\x92\xb6"}) {
+    EXPECT_NE(encode_all(parts, cat("it", word)).front(), 300) << word;
+    EXPECT_NE(encode_all(parts, cat(word, "it")).back(), 300) << word;
+  }
+  for (const char* other : {" ", "-", "\xc2\xb2", "\xc2\xbd", "\xe2\x91\xa0", "\xc2\xb7"}) {
+    EXPECT_EQ(encode_all(parts, cat("it", other)).front(), 300) << other;
+    EXPECT_EQ(encode_all(parts, cat(other, "it")).back(), 300) << other;
+  }
+}
+
 // The space comes before what begins a document and after added tokens, unless one is there.
 TEST(Bpe, PutsASpaceBeforeTheText) {
   BpeParts parts = tiny_bpe_parts();
@@ -191,6 +239,24 @@ TEST(Bpe, TheHashTellsTokenizersApart) {
   parts = tiny_bpe_parts();
   parts.added[0].special = false;
   EXPECT_NE(hash, BpeTokenizer(parts).hash());
+}
+
+// Files of one tokenizer differ in a flag that matters only where text is normalized or other
+// tokens are found before.
+TEST(Bpe, TheHashLeavesOutWhatChangesNothing) {
+  BpeParts parts = tiny_bpe_parts();
+  const uint64_t hash = BpeTokenizer(parts).hash();
+  parts.added[0].normalized = true;
+  EXPECT_EQ(BpeTokenizer(parts).hash(), hash);
+  parts.nfc = true;
+  const uint64_t normalized = BpeTokenizer(parts).hash();
+  parts.added[0].normalized = false;
+  EXPECT_NE(BpeTokenizer(parts).hash(), normalized);
+  parts.nfc = false;
+  parts.added.push_back({.id = 261, .content = "<|e", .special = false});
+  const uint64_t both_raw = BpeTokenizer(parts).hash();
+  parts.added[0].normalized = true;
+  EXPECT_NE(BpeTokenizer(parts).hash(), both_raw);
 }
 
 }  // namespace

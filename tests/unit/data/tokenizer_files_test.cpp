@@ -69,6 +69,10 @@ TEST(TokenizerJson, RefusesWhatWouldChangeIds) {
                     R"({"model":{"byte_fallback":true}})");
   expect_json_error("t.json: \"end_of_word_suffix\" is set, expected none in a byte-level model",
                     R"({"model":{"end_of_word_suffix":"</w>"}})");
+  expect_json_error("t.json: \"dropout\" is 0.1, which takes merges at random; expected none",
+                    R"({"model":{"dropout":0.1}})");
+  expect_json_error("t.json: \"dropout\" is true, which takes merges at random; expected none",
+                    R"({"model":{"dropout":true}})");
   expect_json_error("t.json: normalizer \"Lowercase\" is unknown, expected NFC or none",
                     with(R"(,"normalizer":{"type":"Lowercase"})"));
   expect_json_error("t.json: normalizer \"NFKC\" is unknown, expected NFC or none",
@@ -110,6 +114,8 @@ TEST(TokenizerJson, RefusesBadTables) {
     return small_json(kByteLevel, "[]", R"({"a":0})", ",\"added_tokens\":" + text);
   };
   expect_json_error("t.json: an added token is empty", added(R"([{"id":5,"content":""}])"));
+  expect_json_error("t.json: added token \"a\" has id 5, in the vocabulary it has 0",
+                    added(R"([{"id":5,"content":"a"}])"));
   expect_json_error("t.json: id 0 of added token \"x\" is another token's",
                     added(R"([{"id":0,"content":"x"}])"));
   expect_json_error("t.json: id 5 of added token \"y\" is another token's",
@@ -129,6 +135,41 @@ TEST(Gpt2Files, TokensThatNothingMakesAreSpecial) {
                     [] { parse_gpt2_files(R"({"a":0})", "e.json", "ab", "v.bpe"); });
 }
 
+TEST(Gpt2Files, AMissingMergeIsNoticed) {
+  const auto expect = [](const std::string& message, const std::string& vocab,
+                         const std::string& merges) {
+    expect_user_error(ExitCode::InputFile, message,
+                      [&] { parse_gpt2_files(vocab, "e.json", merges, "v.bpe"); });
+  };
+  const std::string vocab = R"({"a":0,"b":1,"ab":2,"aba":3,"<|endoftext|>":4})";
+  const std::string cut =
+      "v.bpe: no merge makes token \"aba\", which is no special one; is the file "
+      "whole?";
+  EXPECT_EQ(parse_gpt2_files(vocab, "e.json", "a b\nab a\n", "v.bpe").added.size(), 1U);
+  expect(cut, vocab, "a b\n");
+  // A half of a character, which is no text of its own.
+  const std::string half =
+      "v.bpe: no merge makes token \"a\xc3\x83\", which is no special one; is "
+      "the file whole?";
+  expect(half, "{\"a\":0,\"\xc3\x83\":1,\"a\xc3\x83\":2}", "");
+  std::string many = R"({"a":0)";
+  for (int i = 1; i <= 1025; ++i) many += cat(",\"<", i, ">\":", i);
+  expect(
+      "v.bpe: no merge makes 1025 tokens, expected at most 1024 special ones; is the file whole?",
+      many + "}", "");
+}
+
+// Hugging Face keeps the ids of added tokens whose text is in the vocabulary as it is.
+TEST(Gpt2Files, SpecialTokensAreWrittenAsTheyAre) {
+  const std::string vocab = "{\"a\":0,\"<\xef\xbd\x9c>\":1,\"\xc3\xa9!\":2}";
+  const BpeTokenizer tokenizer(parse_gpt2_files(vocab, "e.json", "", "v.bpe"));
+  const std::string text = tokenizer_json_text(tokenizer.parts());
+  EXPECT_NE(text.find("\"<\xef\xbd\x9c>\": 1"), std::string::npos) << text;
+  EXPECT_NE(text.find("\"\xc3\xa9!\": 2"), std::string::npos) << text;
+  EXPECT_EQ(tokenizer.find_added("\xc3\xa9!"), 2);
+  EXPECT_EQ(BpeTokenizer(parse_tokenizer_json(text, "again")).hash(), tokenizer.hash());
+}
+
 TEST(Tiktoken, RanksMergeInOrder) {
   // a, b, c, ab, bc, abc
   const std::string text = "YQ== 0\nYg== 1\nYw== 2\nYWI= 3\nYmM= 4\nYWJj 5\n";
@@ -137,6 +178,41 @@ TEST(Tiktoken, RanksMergeInOrder) {
   EXPECT_EQ(parts.merges, (std::vector<Merge>{{0, 1, 3}, {1, 2, 4}, {0, 4, 5}, {3, 2, 5}}));
   EXPECT_EQ(encode_all(parts, "abcbc"), (Ids{5, 4}));
   EXPECT_EQ(encode_all(parts, "abc<e>", Specials::AsTokens), (Ids{5, 9}));
+}
+
+// Hugging Face numbers added tokens from the size of the vocabulary on, unless they are in it: as
+// 256 and up here, among them one between the ranks.
+TEST(Tiktoken, SpecialTokensKeepTheirIdsInHuggingFace) {
+  const BpeTokenizer tokenizer(parse_tiktoken(
+      "YQ== 0\nYg== 3\n", "t",
+      {.special = {{.id = 9, .content = "<e>"}, {.id = 1, .content = "<\xc3\xa9 >"}}}));
+  const std::string text = tokenizer_json_text(tokenizer.parts());
+  EXPECT_NE(text.find(R"("<e>": 9)"), std::string::npos) << text;
+  EXPECT_NE(text.find("\"<\xc3\xa9 >\": 1"), std::string::npos) << text;
+  EXPECT_EQ(tokenizer.vocab_size(), 10);
+  EXPECT_EQ(encode_all(tokenizer.parts(), "a<e>b<\xc3\xa9 >", Specials::AsTokens),
+            (Ids{0, 9, 3, 1}));
+  EXPECT_EQ(BpeTokenizer(parse_tokenizer_json(text, "again")).hash(), tokenizer.hash());
+}
+
+TEST(Tiktoken, BadSpecialTokens) {
+  const auto expect = [](const std::string& message, const std::string& content) {
+    expect_user_error(ExitCode::Config, message, [&] {
+      // a, ab, and the byte that U+00E9 stands for.
+      parse_tiktoken("YQ== 0\nYWI= 1\n6Q== 2\n", "t", {.special = {{.id = 9, .content = content}}});
+    });
+  };
+  expect(
+      "special token \"ab\" is an ordinary token of the vocabulary; give it another text, such as "
+      "\"<|ab|>\"",
+      "ab");
+  expect(
+      "special token \"\xc3\xa9\" is an ordinary token of the vocabulary; give it another text, "
+      "such "
+      "as \"<|\xc3\xa9|>\"",
+      "\xc3\xa9");
+  expect("special token \"<\xff>\" is not UTF-8", "<\xff>");
+  expect("special token \"end\" is a word that text may hold; put brackets around it", "end");
 }
 
 TEST(Tiktoken, BadLines) {
@@ -167,6 +243,10 @@ TEST(LoadBpe, FindsTheFilesOfAPath) {
   folder.write("old/encoder.json", R"({"a":0,"b":1,"ab":2})");
   folder.write("old/vocab.bpe", "#version: 0.2\na b\n");
   EXPECT_EQ(load_bpe(folder / "old").tokenizer->vocab_size(), 3);
+  EXPECT_EQ(load_bpe(folder / "old").tokenizer->parts().pattern, SplitPattern::Gpt2);
+  EXPECT_EQ(
+      load_bpe(folder / "old", {.pattern = "qwen2", .special = {}}).tokenizer->parts().pattern,
+      SplitPattern::Qwen2);
   const std::string ranks = folder.write("x.tiktoken", "YQ== 0\n");
   const auto loaded = load_bpe(ranks, {.pattern = "llama3", .special = {"<e>=7"}});
   EXPECT_EQ(loaded.tokenizer->find_added("<e>"), 7);
@@ -189,11 +269,14 @@ TEST(LoadBpe, SaysWhatIsMissing) {
                     "special token \"<e>\" is not of the form text=id with an id below 4194304",
                     [&] { load_bpe(ranks, {.pattern = "gpt2", .special = {"<e>"}}); });
   const std::string json = folder.write("tokenizer.json", "{}");
-  expect_user_error(ExitCode::Config,
-                    cat(json,
-                        ": a split pattern or special token is given, which only .tiktoken files "
-                        "need; leave it out"),
-                    [&] { load_bpe(json, {.pattern = "gpt2", .special = {}}); });
+  expect_user_error(
+      ExitCode::Config,
+      cat(json, ": a split pattern is given, which the file itself names; leave it out"),
+      [&] { load_bpe(json, {.pattern = "gpt2", .special = {}}); });
+  expect_user_error(
+      ExitCode::Config,
+      cat(json, ": a special token is given, which only .tiktoken files need; leave it out"),
+      [&] { load_bpe(json, {.pattern = "", .special = {"<e>=7"}}); });
 }
 
 TEST(ByteAlphabet, IsABijection) {

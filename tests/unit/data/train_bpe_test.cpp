@@ -68,9 +68,21 @@ TEST(TrainBpe, WritesATokenizerThatEncodes) {
                     "tokens",
                     [&] { train_bpe(options); });
   options.vocab_size = 300;
+  const auto expect_special_error = [&](const std::string& message) {
+    expect_user_error(ExitCode::Config, message, [&] { train_bpe(options); });
+  };
   options.special = {"<e>", "<e>"};
-  expect_user_error(ExitCode::Config, "special token \"<e>\" is empty or there twice",
-                    [&] { train_bpe(options); });
+  expect_special_error("special token \"<e>\" is empty or there twice");
+  options.special = {"<\xff>"};
+  expect_special_error("special token \"<\xff>\" is not UTF-8");
+  for (const char* token : {"e", "low"}) {
+    options.special = {token};
+    expect_special_error(
+        cat("special token \"", token,
+            "\" is an ordinary token of the vocabulary; give it another text, such "
+            "as \"<|",
+            token, "|>\""));
+  }
   std::fclose(progress);
 }
 
