@@ -126,13 +126,18 @@ void TokenSource::validation_batch(const ValidationSpec& spec, int32_t* tokens,
   }
 }
 
-std::vector<int32_t> document_positions(std::span<const int32_t> tokens, int64_t seq_len,
-                                        int32_t end_token) {
-  std::vector<int32_t> positions(tokens.size());
+void document_positions(std::span<const int32_t> tokens, int64_t seq_len, int32_t end_token,
+                        int32_t* positions) {
   for (size_t i = 0; i < tokens.size(); ++i) {
     const bool starts = i % static_cast<size_t>(seq_len) == 0 || tokens[i - 1] == end_token;
     positions[i] = starts ? 0 : positions[i - 1] + 1;
   }
+}
+
+std::vector<int32_t> document_positions(std::span<const int32_t> tokens, int64_t seq_len,
+                                        int32_t end_token) {
+  std::vector<int32_t> positions(tokens.size());
+  document_positions(tokens, seq_len, end_token, positions.data());
   return positions;
 }
 

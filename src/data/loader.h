@@ -70,6 +70,8 @@ class TokenSource {
 
 // For every token of rows of seq_len its distance from the start of its document, or of the row
 // where the document starts before it. The token after an end token starts a document.
+void document_positions(std::span<const int32_t> tokens, int64_t seq_len, int32_t end_token,
+                        int32_t* positions);
 std::vector<int32_t> document_positions(std::span<const int32_t> tokens, int64_t seq_len,
                                         int32_t end_token);
 

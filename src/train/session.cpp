@@ -115,18 +115,26 @@ void Session::run(ProgramKind program) {
   }
 }
 
+int64_t Session::first_sample(int64_t slot) const {
+  return config_.training.local_batch_size *
+         global_micro_batch(config_, {.ranks = ranks(), .rank = rank(), .slot = slot});
+}
+
+std::vector<int64_t> Session::first_samples() const {
+  std::vector<int64_t> samples;
+  for (int64_t slot = 0; slot < accumulation_steps(config_, ranks()); ++slot) {
+    samples.push_back(first_sample(slot));
+  }
+  return samples;
+}
+
 float Session::run_micro_batches(const StepScalars& scalars, const BatchFn& batch) {
   int64_t micro_batches = accumulation_steps(config_, ranks());
-  int64_t batch_size = config_.training.local_batch_size;
-  const auto first_sample = [&](int64_t slot) {
-    return batch_size *
-           global_micro_batch(config_, {.ranks = ranks(), .rank = rank(), .slot = slot});
-  };
   // The loss is divided by the valid tokens of the whole step, so all micro-batches come first.
-  std::vector<Batch> batches(static_cast<size_t>(micro_batches));
+  batches_.resize(static_cast<size_t>(micro_batches));
   int64_t valid = 0;
   for (int64_t micro = 0; micro < micro_batches; ++micro) {
-    Batch& next = batches[static_cast<size_t>(micro)];
+    Batch& next = batches_[static_cast<size_t>(micro)];
     batch(first_sample(micro), next);
     valid += valid_tokens(next);
   }
@@ -138,7 +146,7 @@ float Session::run_micro_batches(const StepScalars& scalars, const BatchFn& batc
   for (int64_t micro = 0; micro < micro_batches; ++micro) {
     if (has_input("rng")) write_rng(scalars, first_sample(micro));
     if (has_input("micro")) write_int("micro", static_cast<int32_t>(micro));
-    write_batch(batches[static_cast<size_t>(micro)]);
+    write_batch(batches_[static_cast<size_t>(micro)]);
     run(micro + 1 < micro_batches ? ProgramKind::Micro : ProgramKind::Last);
     if (!is_elastic(config_)) loss += read_scalar("loss");
   }

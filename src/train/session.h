@@ -69,6 +69,8 @@ class Session {
 
   // One optimizer step over all its micro-batches.
   StepResult train_step(const StepScalars& scalars, const BatchFn& batch);
+  // Where the micro-batches of a step begin, in the order in which it asks for them.
+  std::vector<int64_t> first_samples() const;
   // The same without an update, for a plan made without the optimizer pass: gradients are outputs.
   void forward_backward(const BatchFn& batch);
   // Mean loss of the batches of all ranks through the `eval` program; added up over the ranks, then
@@ -86,6 +88,7 @@ class Session {
   void write_batch(const Batch& batch);
   void write_rng(const StepScalars& scalars, int64_t first_sample);
   void run(ProgramKind program);
+  int64_t first_sample(int64_t slot) const;
   float run_micro_batches(const StepScalars& scalars, const BatchFn& batch);
 
   int64_t ranks() const { return comm_ == nullptr ? 1 : comm_->ranks(); }
@@ -100,6 +103,7 @@ class Session {
   std::unique_ptr<Device> device_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<ParamStore> params_;
+  std::vector<Batch> batches_;  // of one step; kept, so that their memory is
 };
 
 }  // namespace weft

@@ -48,9 +48,7 @@ struct Run {
 StepResult run_step(Run& run, int64_t step) {
   const Config& config = run.config;
   StepScalars scalars{.step = step, .seed = config.debug.seed, .lr = learning_rate(config, step)};
-  return run.session.train_step(scalars, [&](int64_t first_sample, Batch& batch) {
-    batch = run.batches->take(step, first_sample);
-  });
+  return run.session.train_step(scalars, [&](int64_t, Batch& batch) { run.batches->take(batch); });
 }
 
 double run_validation(Run& run) {
@@ -306,7 +304,7 @@ TrainResult train(const Config& config, const std::atomic<bool>& stop, Communica
   if (first) announce(session.compiled(), ranks);
   start.reset();
 
-  BatchesAhead batches(data);
+  BatchesAhead batches(data, session.first_samples());
   Run run{config, session, data, log ? &*log : nullptr, comm, &batches};
   LoopResult result = run_loop(run, stop);
   bool worth_saving = result.failure.empty() || result.skipped < result.steps;

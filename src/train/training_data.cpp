@@ -1,6 +1,7 @@
 #include "train/training_data.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -11,9 +12,17 @@ namespace weft {
 namespace {
 
 void check_same_tokenizer(const TokenFile& first, const TokenFile& other) {
-  if (!first.info() || !other.info()) return;
+  if (!other.info()) return;
   INPUT_CHECK(first.info()->tokenizer.hash == other.info()->tokenizer.hash, other.path(),
               ": made with another tokenizer than ", first.path(), "; prepare both alike");
+}
+
+// The first of the files that says what its ids mean, or null.
+const TokenFile* first_with_info(const std::vector<WeightedFile>& files) {
+  for (const WeightedFile& weighted : files) {
+    if (weighted.file.info()) return &weighted.file;
+  }
+  return nullptr;
 }
 
 // The token that ends a document, where documents are kept apart.
@@ -34,8 +43,8 @@ void check_same_end_token(const Config& config, const TokenFile& first, const To
 
 // Weights that come with a tokenizer are of use for its ids alone.
 void check_tokenizer_of_weights(const TokenFile& data, const std::string& weights) {
-  const bool there =
-      path_exists(weights + "/tokenizer.json") || path_exists(weights + "/weft_tokenizer.json");
+  const bool there = !weights.empty() && (path_exists(weights + "/tokenizer.json") ||
+                                          path_exists(weights + "/weft_tokenizer.json"));
   if (!data.info() || !there) return;
   const Tokenizer tokenizer = Tokenizer::open(weights);
   INPUT_CHECK(tokenizer.hash() == data.info()->tokenizer.hash, data.path(), ": made with ",
@@ -50,17 +59,21 @@ std::optional<TokenSource> open_validation(const Config& config,
   if (!config.validation.enable) return std::nullopt;
   if (config.validation.dataset_path.empty()) return TokenSource::synthetic(vocab_size);
   TokenFile file = TokenFile::open(config.validation.dataset_path);
-  if (!train.empty()) {
-    check_same_tokenizer(train.front().file, file);
-    check_same_end_token(config, train.front().file, file);
+  const TokenFile* known = first_with_info(train);
+  if (known != nullptr) {
+    check_same_tokenizer(*known, file);
+  } else {
+    check_tokenizer_of_weights(file, config.checkpoint.initial_load_path);
   }
+  if (!train.empty()) check_same_end_token(config, train.front().file, file);
   return TokenSource::file(std::move(file), config.training.seq_len, vocab_size);
 }
 
 std::optional<Tokenizer> tokenizer_to_save(const Config& config,
                                            const std::vector<WeightedFile>& train) {
-  if (!config.checkpoint.enable || train.empty() || !train.front().file.info()) return std::nullopt;
-  return train.front().file.tokenizer();
+  const TokenFile* known = first_with_info(train);
+  if (!config.checkpoint.enable || known == nullptr) return std::nullopt;
+  return known->tokenizer();
 }
 
 }  // namespace
@@ -78,11 +91,12 @@ std::vector<WeightedFile> open_training_files(const Config& config) {
   std::vector<WeightedFile> files;
   for (const TrainingFile& file : training_files(config)) {
     files.push_back({TokenFile::open(file.path), file.weight});
-    check_same_tokenizer(files.front().file, files.back().file);
     check_same_end_token(config, files.front().file, files.back().file);
   }
-  const std::string& weights = config.checkpoint.initial_load_path;
-  if (!files.empty() && !weights.empty()) check_tokenizer_of_weights(files.front().file, weights);
+  const TokenFile* known = first_with_info(files);
+  if (known == nullptr) return files;
+  for (const WeightedFile& weighted : files) check_same_tokenizer(*known, weighted.file);
+  check_tokenizer_of_weights(*known, config.checkpoint.initial_load_path);
   return files;
 }
 
@@ -98,17 +112,20 @@ TrainingData::TrainingData(const Config& config, std::vector<WeightedFile> train
       train_(train.empty() ? TokenSource::synthetic(vocab_size)
                            : TokenSource::mix(std::move(train), seq_len_, vocab_size)) {}
 
-Batch TrainingData::empty_batch() const {
+void TrainingData::size_batch(Batch& batch) const {
   const auto size = static_cast<size_t>(batch_size_ * seq_len_);
-  return {.tokens = std::vector<int32_t>(size), .targets = std::vector<int32_t>(size)};
+  batch.tokens.resize(size);
+  batch.targets.resize(size);
 }
 
 void TrainingData::place_in_documents(Batch& batch) const {
-  if (end_token_) batch.positions = document_positions(batch.tokens, seq_len_, *end_token_);
+  if (!end_token_) return;
+  batch.positions.resize(batch.tokens.size());
+  document_positions(batch.tokens, seq_len_, *end_token_, batch.positions.data());
 }
 
-Batch TrainingData::batch(int64_t step, int64_t first_sample) const {
-  Batch batch = empty_batch();
+void TrainingData::fill(int64_t step, int64_t first_sample, Batch& batch) const {
+  size_batch(batch);
   train_.batch({.seed = seed_,
                 .step = step,
                 .first_sample = first_sample,
@@ -116,11 +133,11 @@ Batch TrainingData::batch(int64_t step, int64_t first_sample) const {
                 .seq_len = seq_len_},
                batch.tokens.data(), batch.targets.data());
   place_in_documents(batch);
-  return batch;
 }
 
 Batch TrainingData::validation_batch(int64_t first) const {
-  Batch batch = empty_batch();
+  Batch batch;
+  size_batch(batch);
   const int64_t windows = validation_->validation_windows(seq_len_);
   for (int64_t s = 0; s < batch_size_; ++s) {
     validation_->validation_batch(
@@ -131,14 +148,43 @@ Batch TrainingData::validation_batch(int64_t first) const {
   return batch;
 }
 
-Batch BatchesAhead::take(int64_t step, int64_t first_sample) {
-  Slot& slot = slots_[first_sample];
-  Batch batch = slot.step == step ? slot.batch.get() : data_.batch(step, first_sample);
-  slot.step = step + 1;
-  slot.batch = std::async(std::launch::async, [this, next = slot.step, first_sample] {
-    return data_.batch(next, first_sample);
-  });
-  return batch;
+BatchesAhead::BatchesAhead(const TrainingData& data, std::vector<int64_t> first_samples)
+    : data_(data),
+      first_samples_(std::move(first_samples)),
+      slots_(first_samples_.size()),
+      thread_([this] { work(); }) {}
+
+BatchesAhead::~BatchesAhead() {
+  ended_ = true;
+  ++taken_;
+  taken_.notify_one();
+  thread_.join();
+}
+
+void BatchesAhead::work() {
+  const auto slots = static_cast<int64_t>(slots_.size());
+  for (int64_t next = 0;; ++next) {
+    for (int64_t taken = taken_; next - taken >= slots; taken = taken_) taken_.wait(taken);
+    if (ended_) return;
+    const auto at = static_cast<size_t>(next % slots);
+    try {
+      data_.fill(next / slots, first_samples_[at], slots_[at].batch);
+    } catch (...) {
+      slots_[at].failure = std::current_exception();
+    }
+    made_ = next + 1;
+    made_.notify_one();
+  }
+}
+
+void BatchesAhead::take(Batch& batch) {
+  const int64_t next = taken_;
+  for (int64_t made = made_; made <= next; made = made_) made_.wait(made);
+  Slot& slot = slots_[static_cast<size_t>(next) % slots_.size()];
+  if (slot.failure) std::rethrow_exception(slot.failure);
+  std::swap(batch, slot.batch);
+  taken_ = next + 1;
+  taken_.notify_one();
 }
 
 }  // namespace weft

@@ -2,10 +2,11 @@
 // that read them, and the micro-batches made of them.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
-#include <future>
-#include <map>
+#include <exception>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "config/config.h"
@@ -28,8 +29,8 @@ class TrainingData {
   // of this vocabulary.
   TrainingData(const Config& config, std::vector<WeightedFile> train, int64_t vocab_size);
 
-  // The micro-batch from `first_sample` of the step's global batch on.
-  Batch batch(int64_t step, int64_t first_sample) const;
+  // Makes the micro-batch from `first_sample` of the step's global batch on.
+  void fill(int64_t step, int64_t first_sample, Batch& batch) const;
 
   bool has_validation() const { return validation_.has_value(); }
   // The micro-batch from the `first`-th window of the validation data on. Windows wrap around, so
@@ -40,7 +41,7 @@ class TrainingData {
   const std::optional<Tokenizer>& tokenizer() const { return tokenizer_; }
 
  private:
-  Batch empty_batch() const;
+  void size_batch(Batch& batch) const;
   void place_in_documents(Batch& batch) const;
 
   uint64_t seed_;
@@ -51,23 +52,37 @@ class TrainingData {
   TokenSource train_;
 };
 
-// Training micro-batches, each made while the device works on the one that stands in its place a
-// step before.
+// Training micro-batches, made by a thread while the device works on those of the step before.
+// There are two buffers for each, which change hands, so that a steady step allocates and locks
+// nothing.
 class BatchesAhead {
  public:
-  // `data` outlives it.
-  explicit BatchesAhead(const TrainingData& data) : data_(data) {}
+  // For steps from 0 on, whose micro-batches begin at these samples; `data` outlives it.
+  BatchesAhead(const TrainingData& data, std::vector<int64_t> first_samples);
+  BatchesAhead(const BatchesAhead&) = delete;
+  BatchesAhead& operator=(const BatchesAhead&) = delete;
+  ~BatchesAhead();
 
-  Batch take(int64_t step, int64_t first_sample);
+  // The next micro-batch, in the order of steps and samples; what `batch` held is used again. An
+  // error while it was made is thrown here.
+  void take(Batch& batch);
 
  private:
   struct Slot {
-    int64_t step = -1;
-    std::future<Batch> batch;
+    Batch batch;
+    std::exception_ptr failure;
   };
 
+  void work();
+
   const TrainingData& data_;
-  std::map<int64_t, Slot> slots_;  // by first sample
+  std::vector<int64_t> first_samples_;
+  std::vector<Slot> slots_;  // one for each of the micro-batches of a step
+  // Counted over all steps: the thread may be as far ahead as there are slots.
+  std::atomic<int64_t> made_{0};
+  std::atomic<int64_t> taken_{0};
+  std::atomic<bool> ended_{false};
+  std::thread thread_;
 };
 
 }  // namespace weft

@@ -156,6 +156,35 @@ TEST(Data, TrainsOnAMixOfFiles) {
             "alike\n");
 }
 
+// A file without a JSON says nothing of its ids; those that do are compared all the same.
+TEST(Data, AFileOfUnknownIdsHidesNoMismatch) {
+  const Workspace work;
+  work.prepare_data();
+  work.folder().write("nano.bin", work.folder().read("data/train.bin"));
+  work.folder().write("bytes.txt", "other text, long enough for validation and for training");
+  work.run_ok({"data", "prepare", "bytes.txt", "--output", "other", "--tokenizer", "byte"});
+  const std::string mix = "--training.dataset_mix=nano.bin=1,data/train.bin=1";
+  const std::string alike =
+      ": made with another tokenizer than data/train.bin; prepare both alike\n";
+  const ProcessResult good =
+      work.train({"--training.dataset_path=", mix, "--training.steps=1", "--model.vocab_size=256"});
+  ASSERT_EQ(good.exit_code, 0) << good.errors;
+  const ProcessResult third = work.train({"--training.dataset_path=", mix + ",other/train.bin=1"});
+  EXPECT_EQ(third.exit_code, 65);
+  EXPECT_EQ(third.errors, "weft: other/train.bin" + alike);
+  const ProcessResult validation =
+      work.train({"--training.dataset_path=", mix, "--validation.dataset_path=other/train.bin",
+                  "--model.vocab_size=256"});
+  EXPECT_EQ(validation.exit_code, 65);
+  EXPECT_EQ(validation.errors, "weft: other/train.bin" + alike);
+  const ProcessResult weights =
+      work.train({"--training.dataset_path=", "--training.dataset_mix=nano.bin=1,other/train.bin=1",
+                  "--checkpoint.initial_load_path=out/weights"});
+  EXPECT_EQ(weights.exit_code, 65);
+  EXPECT_TRUE(contains(weights.errors, "weft: other/train.bin: made with byte, 256 ids, "))
+      << weights.errors;
+}
+
 // Documents without an end token between them cannot be told apart.
 TEST(Data, KeepsDocumentsApart) {
   const Workspace work;

@@ -15,6 +15,7 @@
 
 #include "config/load.h"
 #include "train/session.h"
+#include "train/training_data.h"
 
 namespace {
 
@@ -115,6 +116,23 @@ TEST(SteadyStep, TheCountersCount) {
   counting = false;
   EXPECT_EQ(allocations, 1);
   EXPECT_EQ(locks, 1);
+}
+
+// Batches change hands with the thread that makes them.
+TEST(SteadyStep, BatchesAreTakenWithoutAllocatingOrLocking) {
+  const TrainingData data(small({}), {}, 256);
+  BatchesAhead ahead(data, {0, 2});
+  std::vector<Batch> batches(2);
+  for (int step = 0; step < 2 + kRuns; ++step) {
+    if (step == 2) {
+      allocations = locks = 0;
+      counting = true;
+    }
+    for (Batch& batch : batches) ahead.take(batch);
+  }
+  counting = false;
+  EXPECT_EQ(allocations, 0);
+  EXPECT_EQ(locks, 0);
 }
 
 TEST(SteadyStep, NeitherAllocatesNorLocks) {

@@ -37,19 +37,47 @@ TrainingData open_data(const Config& config) {
   return {config, open_training_files(config), 256};
 }
 
+Batch batch_of(const TrainingData& data, int64_t step, int64_t first_sample) {
+  Batch batch;
+  data.fill(step, first_sample, batch);
+  return batch;
+}
+
 TEST(TrainingData, BatchesAheadAreThoseMadeInTime) {
   const TrainingData data = open_data(config_of({}));
-  BatchesAhead ahead(data);
-  // Two slots in turns, a step left out, and one again.
-  for (const auto& [step, first] :
-       {std::pair<int64_t, int64_t>(0, 0), {0, 2}, {1, 0}, {1, 2}, {3, 0}, {3, 0}, {4, 0}}) {
-    const Batch found = ahead.take(step, first);
-    const Batch expected = data.batch(step, first);
-    EXPECT_EQ(found.tokens, expected.tokens) << step << " " << first;
-    EXPECT_EQ(found.targets, expected.targets) << step << " " << first;
+  BatchesAhead ahead(data, {0, 4, 2});
+  Batch found;
+  for (int64_t step = 0; step < 20; ++step) {
+    for (const int64_t first : {0, 4, 2}) {
+      ahead.take(found);
+      const Batch expected = batch_of(data, step, first);
+      EXPECT_EQ(found.tokens, expected.tokens) << step << " " << first;
+      EXPECT_EQ(found.targets, expected.targets) << step << " " << first;
+    }
   }
-  EXPECT_NE(data.batch(0, 0).tokens, data.batch(0, 2).tokens);
-  EXPECT_NE(data.batch(0, 0).tokens, data.batch(1, 0).tokens);
+  EXPECT_NE(batch_of(data, 0, 0).tokens, batch_of(data, 0, 2).tokens);
+  EXPECT_NE(batch_of(data, 0, 0).tokens, batch_of(data, 1, 0).tokens);
+}
+
+// Whether none, some or all of what it made is taken.
+TEST(TrainingData, BatchesAheadEndAtAnyTime) {
+  const TrainingData data = open_data(config_of({}));
+  for (int taken = 0; taken < 5; ++taken) {
+    BatchesAhead ahead(data, {0, 2});
+    Batch batch;
+    for (int i = 0; i < taken; ++i) ahead.take(batch);
+  }
+}
+
+// The thread's error is the taker's, as often as it asks.
+TEST(TrainingData, AFailureWhileMakingABatchIsCarriedOver) {
+  Config config = config_of({});
+  config.training.seq_len = int64_t{1} << 60;  // more tokens than a vector can have
+  const TrainingData data = open_data(config);
+  BatchesAhead ahead(data, {0});
+  Batch batch;
+  EXPECT_THROW(ahead.take(batch), std::length_error);
+  EXPECT_THROW(ahead.take(batch), std::length_error);
 }
 
 TEST(TrainingData, ValidationWindowsWrapAround) {
@@ -71,7 +99,7 @@ TEST(TrainingData, PositionsAreThoseInDocuments) {
       open_data(config_of_file(path, {"--training.document_mask=true", "--validation.enable=true",
                                       "--validation.dataset_path=" + path}));
   EXPECT_EQ(data.validation_batch(0).positions, (Ids{0, 1, 2, 3, 0, 1, 2, 3}));
-  const Batch batch = data.batch(0, 0);
+  const Batch batch = batch_of(data, 0, 0);
   EXPECT_EQ(batch.positions, document_positions(batch.tokens, 4, 3));
 }
 
