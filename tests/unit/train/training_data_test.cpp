@@ -15,7 +15,7 @@ using Ids = std::vector<int32_t>;
 
 // Ten 16-bit tokens of a tokenizer of bytes; 3 ends a document.
 std::string write_tokens(const TempFolder& folder, const std::string& name) {
-  const std::string path = folder.write(name, raw<uint16_t>({0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
+  std::string path = folder.write(name, raw<uint16_t>({0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
   folder.write(
       name + ".json",
       token_info_text({.tokens = 10, .tokenizer = refer_to(Tokenizer::bytes()), .end_token = 3}));
