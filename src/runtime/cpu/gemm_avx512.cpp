@@ -1,25 +1,11 @@
 // Sixteen lanes and fused multiply-adds; compiled with -mavx512f -mf16c.
-#include "runtime/cpu/gemm_panels.h"
-
-#include <immintrin.h>
+#include "runtime/cpu/gemm_zmm.h"
 
 namespace weft {
 
 namespace {
 
-struct Avx512 {
-  using Reg = Floats16;
-  static constexpr int kLanes = 16;
-  static Reg zero() { return Reg{}; }
-  static Reg spread(float value) { return _mm512_set1_ps(value); }
-  static Reg load(const float* from) { return _mm512_loadu_ps(from); }
-  static void store(float* to, Reg value) { _mm512_storeu_ps(to, value); }
-  static Reg load_first(const float* from, int lanes) {
-    return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << lanes) - 1), from);
-  }
-  static void store_first(float* to, Reg value, int lanes) {
-    _mm512_mask_storeu_ps(to, static_cast<__mmask16>((1u << lanes) - 1), value);
-  }
+struct Avx512 : Zmm {
   static Reg multiply_add(Reg a, Reg b, Reg sum) { return _mm512_fmadd_ps(a, b, sum); }
   static Reg from_bf16(const uint16_t* from) {
     const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));

@@ -6,7 +6,7 @@ namespace weft {
 
 namespace {
 
-struct PairProducts : Pairs {
+struct PairProducts : Zmm {
   static Reg multiply_add(Reg a, Reg b, Reg sum) {
     return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
   }

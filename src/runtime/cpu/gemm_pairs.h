@@ -3,28 +3,10 @@
 // that includes it, like gemm_panels.h.
 #pragma once
 
-#include <immintrin.h>
-
-#include "runtime/cpu/gemm_panels.h"
+#include "runtime/cpu/gemm_zmm.h"
 
 namespace weft {
 namespace {
-
-// Floats in the sense of gemm_panels.h are pairs here.
-struct Pairs {
-  using Reg = Floats16;
-  static constexpr int kLanes = 16;
-  static Reg zero() { return Reg{}; }
-  static Reg spread(float value) { return _mm512_set1_ps(value); }
-  static Reg load(const float* from) { return _mm512_loadu_ps(from); }
-  static void store(float* to, Reg value) { _mm512_storeu_ps(to, value); }
-  static Reg load_first(const float* from, int lanes) {
-    return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << lanes) - 1), from);
-  }
-  static void store_first(float* to, Reg value, int lanes) {
-    _mm512_mask_storeu_ps(to, static_cast<__mmask16>((1u << lanes) - 1), value);
-  }
-};
 
 inline uint32_t pair(uint16_t low, uint16_t high) {
   return static_cast<uint32_t>(low) | static_cast<uint32_t>(high) << 16;
@@ -61,8 +43,8 @@ void pack_pairs(const PackSource& source, float* packed) {
       PackSource whole = source;
       whole.lane_stride /= 2;
       whole.depth = p;
-      pack_panel<Pairs, kWidth, LoadF32<Pairs>>(reinterpret_cast<const float*>(from), whole, lanes,
-                                                panel);
+      pack_panel<Zmm, kWidth, LoadF32<Zmm>>(reinterpret_cast<const float*>(from), whole, lanes,
+                                            panel);
     }
     for (; p < pairs; ++p) {
       const uint16_t* low = from + 2 * p * source.depth_stride;
