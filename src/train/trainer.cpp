@@ -284,7 +284,7 @@ TrainResult train(const Config& config, const std::atomic<bool>& stop, Communica
   std::vector<WeightedFile> files = open_training_files(config);
   Config to_compile = config;
   if (!first) to_compile.compile.dump_folder.clear();  // one rank writes what all of them compile
-  Compiled compiled = compile(to_compile, {.data_vocab = data_vocabulary(config), .ranks = ranks});
+  Compiled compiled = compile(to_compile, {.data_vocab = data_vocabulary(files), .ranks = ranks});
   check_fits(config, compiled);
   if (comm != nullptr) check_agreement(config, compiled.plan, *comm);
   const TrainingData data(config, std::move(files), compiled.spec.vocab_size);

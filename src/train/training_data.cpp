@@ -1,6 +1,5 @@
 #include "train/training_data.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -78,15 +77,6 @@ std::optional<Tokenizer> tokenizer_to_save(const Config& config,
 
 }  // namespace
 
-int64_t data_vocabulary(const Config& config) {
-  if (config.model.vocab_size != kVocabularyOfData) return 0;
-  int64_t largest = 0;
-  for (const TrainingFile& file : training_files(config)) {
-    largest = std::max(largest, TokenFile::open(file.path).vocab_size().value_or(0));
-  }
-  return largest;
-}
-
 std::vector<WeightedFile> open_training_files(const Config& config) {
   std::vector<WeightedFile> files;
   for (const TrainingFile& file : training_files(config)) {
@@ -98,6 +88,16 @@ std::vector<WeightedFile> open_training_files(const Config& config) {
   for (const WeightedFile& weighted : files) check_same_tokenizer(*known, weighted.file);
   check_tokenizer_of_weights(*known, config.checkpoint.initial_load_path);
   return files;
+}
+
+int64_t data_vocabulary(const std::vector<WeightedFile>& files) {
+  const TokenFile* known = first_with_info(files);
+  return known == nullptr ? 0 : known->vocab_size().value_or(0);
+}
+
+int64_t data_vocabulary(const Config& config) {
+  if (config.model.vocab_size != kVocabularyOfData) return 0;
+  return data_vocabulary(open_training_files(config));
 }
 
 // Members that look at the training files come before the one that takes them.

@@ -16,12 +16,16 @@
 
 namespace weft {
 
-// How many ids the config's data has, where the model takes its vocabulary from there; else 0.
-int64_t data_vocabulary(const Config& config);
-
 // Opens the training files, none for synthetic data; all come from one tokenizer, that of the
 // initial weights where those name theirs.
 std::vector<WeightedFile> open_training_files(const Config& config);
+
+// How many ids the tokenizer of these files has; 0 where none of them names it.
+int64_t data_vocabulary(const std::vector<WeightedFile>& files);
+
+// The same for who needs no more of the data; opens it only where the model takes its vocabulary
+// from there, else 0.
+int64_t data_vocabulary(const Config& config);
 
 class TrainingData {
  public:

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "config/load.h"
 #include "support/temp_folder.h"
 #include "support/token_bytes.h"
@@ -118,6 +120,20 @@ TEST(TrainingData, TheVocabularyIsAskedForOnlyWhereTheModelTakesIt) {
   EXPECT_EQ(data_vocabulary(config_of_file(folder / "absent.bin")), 0);
   const Config config = config_of_file(write_tokens(folder, "t.bin"), {"--model.vocab_size=-1"});
   EXPECT_EQ(data_vocabulary(config), 256);
+}
+
+// A run asks the files that it trains on, and opens none a second time.
+TEST(TrainingData, OpenFilesKnowTheirVocabulary) {
+  const TempFolder folder;
+  const std::string path = write_tokens(folder, "t.bin");
+  const std::string nameless = folder.write("n.bin", raw<uint16_t>({0, 1}));
+  const std::vector<WeightedFile> both = open_training_files(config_of(
+      {"--training.dataset=file", "--training.dataset_mix=" + nameless + "=1," + path + "=1"}));
+  const std::vector<WeightedFile> one = open_training_files(config_of_file(nameless));
+  for (const std::string& file : {path, path + ".json", nameless}) std::filesystem::remove(file);
+  EXPECT_EQ(data_vocabulary(both), 256);
+  EXPECT_EQ(data_vocabulary(one), 0);
+  EXPECT_EQ(data_vocabulary(open_training_files(config_of({}))), 0);
 }
 
 }  // namespace
