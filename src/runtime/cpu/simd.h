@@ -1,6 +1,6 @@
 // What the vector kernels share. A function marked WEFT_CLONES is compiled for several instruction
 // sets and chosen when the program is loaded; sums run over sixteen lanes that are folded in a
-// fixed order, so that every choice gives the same bits.
+// fixed order, so that every choice gives the same bits (tests/conformance/clones_test.cpp).
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,66 @@
+// Calls whose shapes reach past the tiles, chunks and blocks of the cpu kernels, which the samples
+// of the ops do not, and leave the last of them part full.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "graph/samples.h"
+
+namespace weft {
+
+struct LargeCase {
+  std::string_view op;
+  std::string_view samples;
+};
+
+// clang-format off
+inline constexpr LargeCase kLargeCases[] = {
+    {"matmul",
+     "a: f32[101,197], b: f32[197,263], bias: f32[263] | a: f32[2,97,385], b: f32[261,385]; tb=true | "
+     "a: f32[7,67,33], b: f32[7,67,289]; ta=true | a: bf16[99,200], b: bf16[200,260], bias: bf16[260] | "
+     "a: bf16[193,98], b: bf16[193,35]; ta=true, out=\"f32\" | a: f16[13,7], b: f16[33,7]; tb=true | "
+     "a: f32[5,3100], b: f32[3100,700] | a: bf16[3,3105], b: bf16[700,3105], bias: bf16[700]; tb=true"},
+    {"sum_rows", "x: f32[333,1030] | x: bf16[130,17]; out=\"f32\""},
+    {"gelu", "x: f32[17,2111] | x: f16[3,1025]"},
+    {"gelu_grad", "dy: f32[17,2111], x: f32[17,2111] | dy: bf16[3,1025], x: bf16[3,1025]"},
+    {"dropout", "x: f32[3,77,411], rng: i32[4]; rate=0.3, stream=7"},
+    {"fused",
+     "x: f32[5,4001], x: f32[5,4001], x: i32[4]; body=\"t0:f32 = dropout($1, $2; rate=0.1, stream=7); "
+     "t1:f32 = add($0, t0); t2:bf16 = cast(t1; dtype=bf16)\" | "
+     "x: f16[5,1001], x: f16[5,1001]; body=\"t0:f16 = add($0, $1); t1:f16 = gelu(t0)\" | "
+     "x: bf16[5,1001], x: bf16[5,1001]; body=\"t0:bf16 = add($0, $1); t1:bf16 = gelu(t0)\""},
+    {"layer_norm", "x: f32[131,1037], w: f32[1037], b: f32[1037] | x: bf16[70,300], w: bf16[300]"},
+    {"layer_norm_grad",
+     "dy: f32[131,1037], x: f32[131,1037], w: f32[1037], mean: f32[131], rstd: f32[131] | "
+     "dy: bf16[70,300], x: bf16[70,300], w: bf16[300], mean: f32[70], rstd: f32[70]; out=\"f32\""},
+    {"rms_norm", "x: f32[33,1037], w: f32[1037] | x: bf16[5,300], w: bf16[300]"},
+    {"rms_norm_grad", "dy: f32[131,97], x: f32[131,97], w: f32[97], rstd: f32[131]"},
+    {"swiglu", "x: f32[9,2110] | x: bf16[5,2060]"},
+    {"swiglu_grad", "dy: f32[9,1055], x: f32[9,2110]"},
+    {"rope", "x: f32[3,70,320]; heads=4, head_dim=64"},
+    {"attention",
+     "qkv: f32[2,64,96]; heads=1, kv_heads=1 | qkv: f32[2,211,160]; heads=6, kv_heads=2 | "
+     "qkv: f32[2,150,48], rng: i32[4]; heads=2, kv_heads=1, dropout=0.2, stream=5 | "
+     "qkv: bf16[1,100,72]; heads=1, kv_heads=1"},
+    {"attention_grad",
+     "dy: f32[2,64,32], qkv: f32[2,64,96], y: f32[2,64,32], lse: f32[2,1,64]; heads=1, kv_heads=1 | "
+     "dy: f32[2,211,96], qkv: f32[2,211,160], y: f32[2,211,96], lse: f32[2,6,211]; heads=6, kv_heads=2 | "
+     "dy: f32[2,150,24], qkv: f32[2,150,48], y: f32[2,150,24], lse: f32[2,2,150], rng: i32[4]; heads=2, kv_heads=1, dropout=0.2, stream=5 | "
+     "dy: bf16[1,100,24], qkv: bf16[1,100,72], y: bf16[1,100,24], lse: f32[1,1,100]; heads=1, kv_heads=1"},
+    {"embedding_grad", "ids: i32[4,100], dy: f32[4,100,33]; rows=131 | ids: i32[300], dy: bf16[300,5]; rows=70"},
+    {"cross_entropy", "logits: f32[67,3001], targets: i32[67], count: f32[] | logits: bf16[5,1100], targets: i32[5], count: f32[]"},
+    {"cross_entropy_grad",
+     "dloss: f32[], logits: f32[67,3001], targets: i32[67], lse: f32[67], count: f32[] | "
+     "dloss: f32[], logits: bf16[5,1100], targets: i32[5], lse: f32[5], count: f32[]"},
+    {"square_sum", "g: f32[40000], g: f32[3,1025], g: bf16[20001]"},
+    {"adamw", "w: f32[33,1029], g: f32[33,1029], m: f32[33,1029], v: f32[33,1029], lr: f32[], coefficient: f32[], count: i32[]; decay=0.1"},
+    {"adamw_cast", "w: f32[33,1029], g: f32[33,1029], m: f32[33,1029], v: f32[33,1029], lr: f32[], coefficient: f32[], count: i32[], low: bf16[33,1029]; decay=0.1"},
+};
+// clang-format on
+
+inline std::vector<Call> large_calls(const LargeCase& large) {
+  return parse_samples(*find_op(large.op), large.samples);
+}
+
+}  // namespace weft
