@@ -129,7 +129,7 @@ class Peer:
         ranks = work["ranks"]
         job = dict(model=dict(work["model"], seq_len=work["seq_len"]), batch=work["batch"], mode=mode,
                    weights=weights, tokens=f"{folder}/tokens.bin", lr=LEARNING_RATE, world=ranks,
-                   threads=1 if ranks > 1 else os.cpu_count())
+                   threads=1 if ranks > 1 else len(os.sched_getaffinity(0)))
         self.processes = []
         port = str(free_port())
         for rank in range(ranks):
@@ -301,7 +301,7 @@ def table(rows):
 def machine():
     with open("/proc/cpuinfo") as file:
         names = re.findall(r"model name\s*: (.*)", file.read())
-    return f"{names[0] if names else platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
+    return f"{names[0] if names else platform.machine()}, {len(os.sched_getaffinity(0))} of {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
 
 
 def write_results(path, head, rows, figures, versions):

@@ -1,12 +1,24 @@
 // Asks the operating system.
 #include "base/machine.h"
 
+#include <sched.h>
 #include <unistd.h>
+
+#include <algorithm>
+#include <thread>
 
 namespace weft {
 
 int64_t host_memory_bytes() {
   return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+}
+
+int64_t usable_cores() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  // Fails on machines with more cores than the set has room for.
+  const bool known = ::sched_getaffinity(0, sizeof allowed, &allowed) == 0;
+  return std::max<int64_t>(1, known ? CPU_COUNT(&allowed) : std::thread::hardware_concurrency());
 }
 
 }  // namespace weft

@@ -8,4 +8,8 @@ namespace weft {
 // Physical memory in bytes.
 int64_t host_memory_bytes();
 
+// Cores that this process may run on: fewer than the machine has where a scheduler or taskset says
+// so.
+int64_t usable_cores();
+
 }  // namespace weft

@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/machine.h"
+
 namespace weft {
 
 void parallel_for(int threads, size_t count, const std::function<void(int, size_t)>& work) {
@@ -36,8 +38,7 @@ void parallel_for(int threads, size_t count, const std::function<void(int, size_
 }
 
 int thread_count(int64_t threads) {
-  if (threads > 0) return static_cast<int>(threads);
-  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  return static_cast<int>(threads > 0 ? threads : usable_cores());
 }
 
 }  // namespace weft

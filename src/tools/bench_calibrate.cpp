@@ -5,10 +5,10 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <optional>
-#include <thread>
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/machine.h"
 #include "graph/flat.h"
 #include "graph/ops/ops.h"
 #include "graph/samples.h"
@@ -139,7 +139,7 @@ struct MeasuredLink {
 
 MeasuredLink measure_link(const Backend& backend, int64_t ranks, bool share_gpu) {
   const SharedMeasured shared;
-  const auto threads = static_cast<int64_t>(std::thread::hardware_concurrency()) / ranks;
+  const int64_t threads = usable_cores() / ranks;
   const int code = launch_ranks({.ranks = ranks, .report = {}}, [&](int64_t rank, ShmJob& job) {
     Mesh mesh;
     mesh.axes = {{std::string(kAxis), ranks}};

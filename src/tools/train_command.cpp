@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "base/machine.h"
 #include "config/load.h"
 #include "config/validate.h"
 #include "runtime/comm/launcher.h"
@@ -100,7 +101,7 @@ ExitCode run_train(const TrainArguments& arguments, const std::vector<std::strin
     catch_signals();
     return report(config, train(config, g_stop));
   }
-  const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
+  const int64_t cores = usable_cores();
   if (config.device.threads == 0) {
     config.device.threads = std::max<int64_t>(1, cores / arguments.ranks);
   }

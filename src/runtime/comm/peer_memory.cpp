@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/machine.h"
 #include "runtime/comm/pieces.h"
 #include "runtime/comm/sum.h"
 
@@ -140,8 +141,7 @@ PeerMemory::PeerMemory(const Control& control, RankInfo info, const CommOptions&
   for (int64_t i = 0; i < mesh.ranks(); ++i) world.ranks.push_back(i);
   groups_.push_back(std::move(world));
   wait_.timeout_seconds = options_.timeout_seconds;
-  wait_.spins =
-      mesh.ranks() <= static_cast<int64_t>(std::thread::hardware_concurrency()) ? 1000 : 0;
+  wait_.spins = mesh.ranks() <= usable_cores() ? 1000 : 0;
   wait_.launcher_alive = [this] { return launcher_alive(); };
   control_.at(info_.rank).process = ::getpid();
   control_.set_state(info_.rank, RankState::Running);

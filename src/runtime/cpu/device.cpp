@@ -199,8 +199,7 @@ ThreadTeam& team(const Launch& launch) {
 }
 
 std::unique_ptr<Device> make_host_device(const DeviceOptions& options) {
-  const int64_t cores = std::max<int64_t>(1, std::thread::hardware_concurrency());
-  return std::make_unique<HostDevice>(options.threads > 0 ? options.threads : cores);
+  return std::make_unique<HostDevice>(options.threads > 0 ? options.threads : usable_cores());
 }
 
 }  // namespace weft

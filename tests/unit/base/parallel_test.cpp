@@ -2,10 +2,14 @@
 #include "base/parallel.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <atomic>
 #include <stdexcept>
+#include <thread>
 #include <vector>
+
+#include "base/machine.h"
 
 namespace weft {
 namespace {
@@ -33,6 +37,23 @@ TEST(Parallel, TheFirstFailureIsThrown) {
       EXPECT_STREQ(error.what(), "7");
     }
   }
+}
+
+TEST(Parallel, OnlyCoresThatMayBeUsedCount) {
+  std::thread([] {  // its own cores, not those of the other tests
+    cpu_set_t allowed;
+    ASSERT_EQ(::sched_getaffinity(0, sizeof allowed, &allowed), 0);
+    EXPECT_EQ(usable_cores(), CPU_COUNT(&allowed));
+    int first = 0;
+    while (!CPU_ISSET(first, &allowed)) ++first;
+    CPU_ZERO(&allowed);
+    CPU_SET(first, &allowed);
+    ASSERT_EQ(::sched_setaffinity(0, sizeof allowed, &allowed), 0);
+    EXPECT_EQ(usable_cores(), 1);
+    EXPECT_EQ(thread_count(0), 1);
+    EXPECT_EQ(thread_count(3), 3);
+  })
+      .join();
 }
 
 }  // namespace
