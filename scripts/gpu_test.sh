@@ -97,11 +97,11 @@ if command -v compute-sanitizer > /dev/null; then
     "$build/tests/conformance/conformance_test" --gtest_brief=1 \
     --gtest_filter='Cuda/FastRows*:-*matmul*:*attention*'
   check compute-sanitizer --tool racecheck --error-exitcode 9 --print-limit 5 \
-    --kernel-regex kns=attention_grad_ "$build/tests/conformance/conformance_test" \
+    --kernel-name kns=attention_grad_ "$build/tests/conformance/conformance_test" \
     --gtest_brief=1 --gtest_filter='Cuda/FastRows*attention_grad'
   # The plain rows: kernels of this repository by their namespace, not those of libraries.
   check compute-sanitizer --tool racecheck --error-exitcode 9 --print-limit 5 \
-    --kernel-regex kns=weft "$build/tests/conformance/conformance_test" \
+    --kernel-name kns=weft "$build/tests/conformance/conformance_test" \
     --gtest_brief=1 --gtest_filter='AllOps/BackendTest*cuda*'
 else
   echo "no compute-sanitizer here: memory and race checks were not run" >&2

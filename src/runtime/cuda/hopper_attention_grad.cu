@@ -272,8 +272,7 @@ class KeyGradient {
       await_products<1>();
       pin(dv_);
       pin(dk_);
-      __syncwarp();  // the one that arrives does so after the reads of all lanes
-      if (lane_ == 0) arrive(&shared_.empty[stage]);
+      arrive(&shared_.empty[stage]);
       await_products<0>();
       pin(dq);
       hand_over(dq);
@@ -394,7 +393,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     init_barrier(&shared.keys_full, 1);
     for (int stage = 0; stage < kStages; ++stage) {
       init_barrier(&shared.full[stage], 1);
-      init_barrier(&shared.empty[stage], kConsumers * kGroupThreads / 32);
+      init_barrier(&shared.empty[stage], kConsumers * kGroupThreads);
     }
     fence_barrier_init();
   }
