@@ -177,6 +177,7 @@ struct DeviceConfig {
   bool cuda_graph = true;
   bool step_by_step = false;
   bool share_gpu = false;
+  bool tf32 = false;
   std::string spec = "auto";
   std::string tuning;
 };

@@ -254,7 +254,9 @@ std::vector<std::string> device_spec_names() {
   return names;
 }
 
-DeviceSpec load_device_spec(const Config& config) {
+namespace {
+
+DeviceSpec find_device_spec(const Config& config) {
   std::string wanted = config.device.spec;
   if (wanted == "auto") {
     wanted = config.device.backend == "cuda" ? "h200" : "cpu";
@@ -268,6 +270,14 @@ DeviceSpec load_device_spec(const Config& config) {
              " is unknown, expected \"auto\", ", join(device_spec_names(), ", "),
              " or the path of a TOML file");
   return parse_device_spec(read_config_file(wanted), wanted);
+}
+
+}  // namespace
+
+DeviceSpec load_device_spec(const Config& config) {
+  DeviceSpec spec = find_device_spec(config);
+  if (config.device.tf32) spec.matmul_flops_f32 = spec.matmul_flops_bf16 / 2;  // as units are made
+  return spec;
 }
 
 DeviceSpec parse_device_spec(std::string_view toml, const std::string& file_name) {

@@ -82,6 +82,11 @@ const Condition kOnCuda{"device.backend = \"cuda\"",
 const Condition kReplays{
     "device.backend = \"cuda\" and device.step_by_step = false",
     [](const Config& c, int64_t) { return c.device.backend == "cuda" && !c.device.step_by_step; }};
+const Condition kMultipliesF32OnCuda{
+    "device.backend = \"cuda\" and training.mixed_precision_param = \"float32\"",
+    [](const Config& c, int64_t) {
+      return c.device.backend == "cuda" && c.training.mixed_precision_param == Precision::Float32;
+    }};
 const Condition kManyGpus{
     "device.backend = \"cuda\" and more than one rank",
     [](const Config& c, int64_t r) { return r > 1 && c.device.backend == "cuda"; }};
@@ -481,6 +486,10 @@ void add_machine(Keys& keys) {
              {.doc = "For tests: all ranks use GPU 0 and reach each other through sockets, instead "
                      "of a GPU for each.",
               .effective_when = &kManyGpus});
+  device.add("tf32", &DeviceConfig::tf32,
+             {.doc = "Round the factors of f32 matrix products to tf32, which has 10 bits of "
+                     "mantissa: several times faster, and as inexact as that.",
+              .effective_when = &kMultipliesF32OnCuda});
   device.add("spec", &DeviceConfig::spec,
              {.doc = "Machine that the plan is made for: \"auto\" follows the backend, otherwise a "
                      "built-in name or the path of a TOML file."});

@@ -103,6 +103,7 @@ struct Plan {
   std::string name;
   std::string backend;
   std::string tuning;  // a hash of the library algorithms it runs with; empty: their first choices
+  bool tf32 = false;   // factors of f32 products are rounded to it
   Mesh mesh;
   std::vector<std::string> streams;
   int64_t num_events = 0;

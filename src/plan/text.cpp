@@ -129,6 +129,10 @@ class Parser {
       plan_.tuning = scan.rest();
       return;
     }
+    if (key == "tf32") {
+      plan_.tf32 = true;
+      return;
+    }
     if (key == "step") {
       parse_step(scan);
     } else if (key == "buffer") {
@@ -336,6 +340,7 @@ class Parser {
 std::string print_plan(const Plan& plan) {
   std::string text = cat("plan ", plan.name, "\nbackend ", plan.backend, "\n");
   if (!plan.tuning.empty()) text += cat("tuning ", plan.tuning, "\n");
+  if (plan.tf32) text += "tf32\n";
   std::vector<std::string> axes;
   for (const MeshAxis& axis : plan.mesh.axes) axes.push_back(cat(axis.name, "=", axis.size));
   if (!axes.empty()) text += "mesh " + join(axes, ", ") + "\n";

@@ -109,6 +109,7 @@ struct DeviceOptions {
   int64_t index = 0;    // which of the host's devices it is, where there are several
   int64_t needed = 1;   // how many of them the ranks need
   Tuning tuning = {};   // algorithms of its libraries; empty: their first choices
+  bool tf32 = false;    // whether it rounds the factors of f32 products to tf32
 };
 
 // How ranks find each other's devices.

@@ -48,7 +48,8 @@ ExitCode run_tune(const TuneArguments& arguments, const std::vector<std::string>
   const Compiled compiled =
       compile(config, {.data_vocab = data_vocabulary(config), .ranks = arguments.ranks});
   const Backend& backend = find_backend(config.device.backend);
-  const auto device = backend.make_device({.threads = config.device.threads});
+  const auto device =
+      backend.make_device({.threads = config.device.threads, .tf32 = compiled.plan.tf32});
   KernelTimer timer(backend.kernels(), backend.name, *device);
   Tuning tuning;
   tuning.device = device->description();

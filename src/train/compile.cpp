@@ -73,7 +73,8 @@ Compiled compile_for(const DeviceSpec& device, const Config& config, const Model
 }
 
 // Ranks with other choices would compute other bits: their plans differ too.
-void add_tuning(const Config& config, Compiled& compiled) {
+void add_choices(const Config& config, Compiled& compiled) {
+  compiled.plan.tf32 = config.device.tf32;
   compiled.tuning = load_tuning(config);
   if (compiled.tuning.empty()) return;
   compiled.plan.tuning = std::to_string(hash_text(tuning_to_toml(compiled.tuning)));
@@ -141,7 +142,7 @@ Compiled compile(const Config& config, const ModelSpec& spec, int64_t ranks) {
     if (rank_bytes(least.plan) <= device.memory_bytes) compiled = std::move(least);
   }
   compiled.device = device;
-  add_tuning(config, compiled);
+  add_choices(config, compiled);
   return compiled;
 }
 
@@ -154,7 +155,7 @@ Compiled compile_decode(const Config& config, const ModelSpec& spec, int64_t seq
   compiled.reports = run_passes(model.graph, pipeline(), config, compiled.device,
                                 run_options(config, Goal::Evaluate, {}, "decode"));
   compiled.plan = make_plan({{ProgramKind::Eval, &model.graph}}, config, compiled.device);
-  add_tuning(config, compiled);
+  add_choices(config, compiled);
   return compiled;
 }
 

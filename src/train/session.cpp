@@ -50,7 +50,8 @@ Session::Session(const Config& config, Compiled compiled, Communicator* comm)
                                  .record = config_.device.cuda_graph,
                                  .index = shares ? 0 : rank(),
                                  .needed = shares ? 1 : ranks(),
-                                 .tuning = compiled_.tuning});
+                                 .tuning = compiled_.tuning,
+                                 .tf32 = compiled_.plan.tf32});
   check_free_memory();
   executor_ = std::make_unique<Executor>(compiled_.plan, *device_, backend.kernels(), comm_);
   params_ = std::make_unique<ParamStore>(compiled_, *executor_, *device_, comm_);

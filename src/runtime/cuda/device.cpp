@@ -16,7 +16,7 @@ namespace {
 class CudaDevice : public Device {
  public:
   explicit CudaDevice(const DeviceOptions& options)
-      : index_(static_cast<int>(options.index)), records_(options.record), tuning_(options.tuning) {
+      : options_(options), index_(static_cast<int>(options.index)) {
     int devices = 0;
     const cudaError_t error = cudaGetDeviceCount(&devices);
     if (error != cudaSuccess || devices == 0) {
@@ -33,8 +33,9 @@ class CudaDevice : public Device {
     CUDA_CHECK(cudaSetDevice(index_));
     CUDA_CHECK(cudaFree(nullptr));  // makes the context now, so that a broken driver shows here
     check_architecture();
-    USER_CHECK(tuning_.empty() || tuning_.device == description(), "device.tuning: made on \"",
-               tuning_.device, "\", this is \"", description(),
+    const Tuning& tuning = options_.tuning;
+    USER_CHECK(tuning.empty() || tuning.device == description(), "device.tuning: made on \"",
+               tuning.device, "\", this is \"", description(),
                "\"; measure this one with weft bench tune");
   }
 
@@ -68,7 +69,7 @@ class CudaDevice : public Device {
   void release(void* memory) override { cudaFree(memory); }
 
   std::unique_ptr<Stream> make_stream(std::string_view name) override {
-    return std::make_unique<CudaStream>(name, watch_, tuning_);
+    return std::make_unique<CudaStream>(name, watch_, options_);
   }
 
   std::unique_ptr<Event> make_event() override { return std::make_unique<CudaEvent>(); }
@@ -81,7 +82,7 @@ class CudaDevice : public Device {
 
   std::unique_ptr<Recording> record(std::span<const std::unique_ptr<Stream>> streams,
                                     const std::function<void()>& queue) override {
-    return records_ ? record_graph(streams, queue) : nullptr;
+    return options_.record ? record_graph(streams, queue) : nullptr;
   }
 
  private:
@@ -101,9 +102,8 @@ class CudaDevice : public Device {
         ExitCode::Config);
   }
 
+  const DeviceOptions options_;
   int index_;
-  bool records_;
-  Tuning tuning_;
   std::shared_ptr<Watch> watch_ = std::make_shared<Watch>();
 };
 

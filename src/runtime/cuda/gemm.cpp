@@ -27,38 +27,12 @@ cudaDataType_t data_type(DType dtype) {
   }
 }
 
-// Our C = A B, row-major, is C^T = B^T A^T, column-major: B stands left. The factors are operands
-// `first` and the one after it.
-GemmShape shape_of(const Launch& launch, size_t first) {
-  const Call& call = *launch.call;
-  const TensorType& a = call.type(first);
-  const TensorType& b = call.type(first + 1);
-  GemmShape shape;
-  shape.in = a.dtype;
-  shape.out = call.results.at(0).dtype;
-  shape.bias = first == 0 && call.operands.size() > 2;
-  const int64_t inner = a.shape.back();
-  const int64_t leading = a.elements() / inner;
-  if (call.bool_attr("ta")) {  // A [depth, cols], B [depth, rows]
-    shape.rows = b.shape.back();
-    shape.cols = inner;
-    shape.depth = leading;
-    shape.transpose_right = true;
-  } else {
-    shape.cols = leading;
-    shape.depth = inner;
-    shape.transpose_left = call.bool_attr("tb");
-    shape.rows = b.shape.at(shape.transpose_left ? 0 : 1);
-  }
-  return shape;
-}
-
 // The shape as a tuning file names it.
 std::string to_text(const GemmShape& shape) {
   return cat("matmul rows=", shape.rows, " cols=", shape.cols, " depth=", shape.depth,
              " left=", shape.transpose_left ? "t" : "n",
              " right=", shape.transpose_right ? "t" : "n", " bias=", shape.bias ? 1 : 0,
-             " in=", dtype_name(shape.in), " out=", dtype_name(shape.out));
+             " in=", shape.tf32 ? "tf32" : dtype_name(shape.in), " out=", dtype_name(shape.out));
 }
 
 // An algorithm is plain data, which the library promises to know again in the same version.
@@ -174,8 +148,9 @@ struct GemmPlans::GemmPlan {
   cublasLtMatmulAlgo_t algorithm = {};
 };
 
-GemmPlans::GemmPlans(const Tuning& tuning)
+GemmPlans::GemmPlans(const Tuning& tuning, bool tf32)
     : tuning_(tuning),
+      tf32_(tf32),
       library_("libcublasLt.so.13", "cuBLAS of CUDA 13"),
       functions_(std::make_unique<Functions>(library_)) {
   USER_CHECK(tuning_.empty() || tuning_.library == version(), "device.tuning: made with ",
@@ -197,12 +172,40 @@ void GemmPlans::check(cublasStatus_t status, const char* what) const {
   throw DeviceError(cat("cuda: cuBLASLt: ", what, " failed: ", functions_->status_text(status)));
 }
 
+// Our C = A B, row-major, is C^T = B^T A^T, column-major: B stands left. The factors are operands
+// `first` and the one after it.
+GemmShape GemmPlans::shape_of(const Launch& launch, size_t first) const {
+  const Call& call = *launch.call;
+  const TensorType& a = call.type(first);
+  const TensorType& b = call.type(first + 1);
+  GemmShape shape;
+  shape.in = a.dtype;
+  shape.tf32 = tf32_ && shape.in == DType::F32;
+  shape.out = call.results.at(0).dtype;
+  shape.bias = first == 0 && call.operands.size() > 2;
+  const int64_t inner = a.shape.back();
+  const int64_t leading = a.elements() / inner;
+  if (call.bool_attr("ta")) {  // A [depth, cols], B [depth, rows]
+    shape.rows = b.shape.back();
+    shape.cols = inner;
+    shape.depth = leading;
+    shape.transpose_right = true;
+  } else {
+    shape.cols = leading;
+    shape.depth = inner;
+    shape.transpose_left = call.bool_attr("tb");
+    shape.rows = b.shape.at(shape.transpose_left ? 0 : 1);
+  }
+  return shape;
+}
+
 GemmPlans::GemmPlan& GemmPlans::plan(const GemmShape& shape) {
   std::unique_ptr<GemmPlan>& known = plans_[shape];
   if (known) return *known;
   const Functions& f = *functions_;
   auto made = std::make_unique<GemmPlan>(f);
-  check(f.create_product(&made->product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "description");
+  const auto compute = shape.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+  check(f.create_product(&made->product, compute, CUDA_R_32F), "description");
   const auto set = [&](cublasLtMatmulDescAttributes_t attribute, auto value) {
     check(f.set_product(made->product, attribute, &value, sizeof value), "attribute of a product");
   };
@@ -255,6 +258,11 @@ std::vector<cublasLtMatmulAlgo_t> GemmPlans::offered(const GemmPlan& gemm, int m
   const uint64_t workspace = u64(kGemmWorkspace);
   f.set_preference(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
                    sizeof workspace);
+  // Parts of a sum meet in f32 in the workspace: neither rounded to the result's type nor mixed
+  // with what a product is added to.
+  const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  f.set_preference(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions,
+                   sizeof reductions);
   std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most));
   int found = 0;
   const cublasStatus_t status = f.choose(handle_, gemm.product, gemm.left, gemm.right, gemm.result,

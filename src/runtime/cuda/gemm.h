@@ -1,6 +1,6 @@
 // Matrix products by cuBLASLt. Every shape has one algorithm, so the same call has the same bits on
 // every run: that of the tuning, or else the first that the library's heuristic offers within the
-// declared workspace. f32 is computed in f32, not in tf32.
+// declared workspace. f32 is multiplied as f32, or as tf32 where that is asked for.
 #pragma once
 
 #include <cublasLt.h>
@@ -24,6 +24,7 @@ struct GemmShape {
   bool transpose_left = false;
   bool transpose_right = false;
   bool bias = false;
+  bool tf32 = false;  // rounds the factors
   DType in = DType::F32;
   DType out = DType::F32;
 
@@ -33,7 +34,7 @@ struct GemmShape {
 class GemmPlans {
  public:
   // `tuning` outlives the plans. Throws UserError when it was made with another cuBLASLt.
-  explicit GemmPlans(const Tuning& tuning);
+  GemmPlans(const Tuning& tuning, bool tf32);
   ~GemmPlans();
   GemmPlans(const GemmPlans&) = delete;
   GemmPlans& operator=(const GemmPlans&) = delete;
@@ -52,6 +53,7 @@ class GemmPlans {
   struct Functions;
   struct GemmPlan;
   GemmPlan& plan(const GemmShape& shape);
+  GemmShape shape_of(const Launch& launch, size_t first) const;
   std::string version() const;
   // The algorithms offered for a product, the library's first choice first; `most` at most.
   std::vector<cublasLtMatmulAlgo_t> offered(const GemmPlan& gemm, int most) const;
@@ -63,6 +65,7 @@ class GemmPlans {
   void check(cublasStatus_t status, const char* what) const;
 
   const Tuning& tuning_;
+  const bool tf32_;
   Library library_;
   std::unique_ptr<Functions> functions_;
   cublasLtHandle_t handle_ = nullptr;

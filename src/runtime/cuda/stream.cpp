@@ -37,8 +37,8 @@ CudaEvent::~CudaEvent() {
 }
 
 CudaStream::CudaStream(std::string_view name, std::shared_ptr<const Watch> watch,
-                       const Tuning& tuning)
-    : name_(name), watch_(std::move(watch)), tuning_(tuning) {
+                       const DeviceOptions& options)
+    : name_(name), watch_(std::move(watch)), options_(options) {
   CUDA_CHECK(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking));
 }
 
@@ -151,7 +151,7 @@ double CudaStream::time(const Kernel& kernel, const Launch& launch) {
 }
 
 GemmPlans& CudaStream::gemm() {
-  if (!gemm_) gemm_ = std::make_unique<GemmPlans>(tuning_);
+  if (!gemm_) gemm_ = std::make_unique<GemmPlans>(options_.tuning, options_.tf32);
   return *gemm_;
 }
 

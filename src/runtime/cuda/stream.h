@@ -34,8 +34,9 @@ class CudaEvent : public Event {
 
 class CudaStream : public Stream {
  public:
-  // `tuning` outlives the stream.
-  CudaStream(std::string_view name, std::shared_ptr<const Watch> watch, const Tuning& tuning);
+  // `options` outlive the stream.
+  CudaStream(std::string_view name, std::shared_ptr<const Watch> watch,
+             const DeviceOptions& options);
   ~CudaStream() override;
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
@@ -75,7 +76,7 @@ class CudaStream : public Stream {
 
   std::string name_;
   std::shared_ptr<const Watch> watch_;
-  const Tuning& tuning_;
+  const DeviceOptions& options_;
   std::string_view last_kernel_;  // queued since the host last waited
   std::string_view last_where_;   // and its place in the plan
   bool alone_ = false;            // nothing else is queued, on any stream

@@ -18,6 +18,7 @@ TEST(PlanText, KeepsEveryField) {
   plan.name = "every field";
   plan.backend = "cuda";
   plan.tuning = "1234567890";
+  plan.tf32 = true;
   plan.mesh.axes = {{"dp", 4}, {"tp", 2}};
   plan.streams = {"compute", "comm"};
   plan.num_events = 3;

@@ -118,6 +118,8 @@ TEST(CudaTable, PrefersTheFastKernelWhereItFits) {
   EXPECT_EQ(chosen("rms_norm", "x: bf16[3,8200], w: bf16[8200]"), "plain_rms_norm");
   EXPECT_EQ(chosen("add", "a: f32[3,7], b: f32[3,7]"), "plain_add");
   EXPECT_EQ(chosen("add", "a: f32[3,8], b: f32[3,8]"), "vector_add");
+  EXPECT_EQ(chosen("dropout", "x: f32[2,4,6], rng: i32[4]; rate=0.1, stream=7"), "vector_dropout");
+  EXPECT_EQ(chosen("dropout", "x: f32[4,2,3], rng: i32[4]; rate=0.1, stream=7"), "plain_dropout");
 }
 
 // The rows that take the gradient of attention in Llama 1B, in order of preference: one f32 copy
@@ -210,6 +212,37 @@ TEST_F(CudaDeviceTest, DoesNotRecordWhenToldNotTo) {
   std::vector<std::unique_ptr<Stream>> streams;
   streams.push_back(device->make_stream("compute"));
   EXPECT_EQ(device->record(streams, [] { FAIL() << "queued"; }), nullptr);
+}
+
+// A product of 1 + 2^-20 and 1, which tf32 rounds to 1.
+float product(const DeviceOptions& options) {
+  const auto device = cuda_backend().make_device(options);
+  const Call call = parse_samples(*find_op("matmul"), "a: f32[16,16], b: f32[16,16]").at(0);
+  const Kernel& kernel = choose_kernel(cuda_backend().kernels(), call, "cuda", "y");
+  const auto stream = device->make_stream("compute");
+  std::vector<float> left(256, 0), right(256, 0), result(256, 0);
+  for (size_t i = 0; i < 16; ++i) left[i * 17] = right[i * 17] = 1;
+  left[0] = 1 + 0x1p-20F;
+  const int64_t workspace = kernel.workspace(call);
+  char* memory = static_cast<char*>(device->allocate(3 * 1024 + workspace));
+  stream->copy_in(memory, left.data(), 1024);
+  stream->copy_in(memory + 1024, right.data(), 1024);
+  stream->launch(
+      kernel, {.call = &call,
+               .operands = {{memory, DType::F32, {16, 16}}, {memory + 1024, DType::F32, {16, 16}}},
+               .results = {{memory + 2048, DType::F32, {16, 16}}},
+               .workspace = memory + 3072,
+               .workspace_bytes = workspace,
+               .stream = stream.get()});
+  stream->copy_out(result.data(), memory + 2048, 1024);
+  stream->synchronize();
+  device->release(memory);
+  return result[0];
+}
+
+TEST_F(CudaDeviceTest, RoundsFactorsToTf32OnlyWhenAsked) {
+  EXPECT_EQ(product({}), 1 + 0x1p-20F);
+  EXPECT_EQ(product({.tf32 = true}), 1);
 }
 
 TEST_F(CudaDeviceTest, SaysHowMuchMemoryIsMissing) {
