@@ -28,9 +28,12 @@ constexpr FastCase kCases[] = {
     {"cast", "x: f32[5,2048]; dtype=bf16 | x: bf16[3,264]; dtype=f32 | x: f32[3,264]; dtype=f16"},
     {"gelu", "x: bf16[7,520] | x: f32[3,2048] | x: f16[3,264]"},
     {"gelu_grad", "dy: bf16[7,520], x: bf16[7,520] | dy: f32[3,264], x: f32[3,264]"},
-    {"dropout", "x: bf16[3,5,64], rng: i32[4]; rate=0.3, stream=7"},
+    {"dropout",
+     "x: bf16[3,5,64], rng: i32[4]; rate=0.3, stream=7 | x: bf16[5,40,264], rng: i32[4]; rate=0.1, stream=7 | "
+     "x: f32[7,33,136], rng: i32[4]; rate=0.5, stream=7 | x: f16[2,12,8], rng: i32[4]; rate=0.999, stream=7"},
     {"fused",
      "x: bf16[3,264], x: bf16[3,264], x: i32[4]; body=\"t0:bf16 = dropout($1, $2; rate=0.1, stream=7); t1:bf16 = add($0, t0)\" | "
+     "x: f32[5,40,264], x: i32[4], x: f32[5,40,264]; body=\"t0:f32 = dropout($2, $1; rate=0.2, stream=7); t1:f32 = add(t0, $0)\" | "
      "x: bf16[2,64], x: bf16[2,64], x: bf16[2,64], x: bf16[2,64]; body=\"t0:bf16 = add($0, $1); t1:bf16 = add(t0, $2); t2:bf16 = gelu_grad(t1, $3); t3:f32 = cast(t2; dtype=f32)\""},
     {"matmul",
      "a: bf16[130,264], b: bf16[264,136], bias: bf16[136] | a: bf16[130,264], b: bf16[136,264]; tb=true | "

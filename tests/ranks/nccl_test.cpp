@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/half.h"
+#include "graph/samples.h"
 #include "ranks/ranks.h"
 #include "runtime/comm/launcher.h"
 #include "runtime/comm/pieces.h"
@@ -230,15 +231,15 @@ TEST_F(Nccl, GroupsAlongTwoAxesDoNotMix) {
 }
 
 // Rank 1 is lost in one way or the other while rank 0's GPU waits for it.
-Outcome lose_rank(int signal) {
+Outcome lose_rank(const std::function<void(Block&, Communicator&)>& lose) {
   return run(make_mesh({{"dp", 2}}), {.timeout_seconds = 2, .delay = {}},
-             [=](Communicator& comm, Device& device) {
+             [&](Communicator& comm, Device& device) {
                Block block(comm, device, 1 << 20);
                const Tensor tensor = block.tensor(0, DType::F32, {1 << 18});
                const CollectiveSite site{.axis = "dp", .stream = block.stream(), .ordered = false};
                for (int i = 0; i < 10000; ++i) {
                  comm.start_step(i);
-                 if (i == 20 && comm.rank() == 1) ::kill(::getpid(), signal);
+                 if (i == 20 && comm.rank() == 1) lose(block, comm);
                  comm.mark(0, "the sum of the test");
                  comm.all_reduce(site, {&tensor, 1});
                  block.stream()->synchronize();
@@ -246,9 +247,13 @@ Outcome lose_rank(int signal) {
              });
 }
 
+std::function<void(Block&, Communicator&)> send_itself(int signal) {
+  return [=](Block&, Communicator&) { ::kill(::getpid(), signal); };
+}
+
 TEST_F(Nccl, AKilledRankEndsTheJob) {
   const auto start = std::chrono::steady_clock::now();
-  const Outcome outcome = lose_rank(SIGKILL);
+  const Outcome outcome = lose_rank(send_itself(SIGKILL));
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   EXPECT_EQ(outcome.code, 76);
   EXPECT_NE(outcome.messages.find("was killed by signal 9 (SIGKILL) at training step 20"),
@@ -259,12 +264,39 @@ TEST_F(Nccl, AKilledRankEndsTheJob) {
 
 TEST_F(Nccl, AStoppedRankEndsTheJob) {
   const auto start = std::chrono::steady_clock::now();
-  const Outcome outcome = lose_rank(SIGSTOP);
+  const Outcome outcome = lose_rank(send_itself(SIGSTOP));
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   EXPECT_EQ(outcome.code, 79);
   EXPECT_NE(outcome.messages.find("rank 1 hangs: no sign of life"), std::string::npos)
       << outcome.messages;
   EXPECT_NE(outcome.messages.find("in the sum of the test"), std::string::npos) << outcome.messages;
+  EXPECT_LT(taken.count(), 20) << outcome.messages;
+}
+
+// Ends the GPU context of this process, as a GPU does that falls off the bus: whatever it is asked
+// from then on fails. A kernel traps on an id that its table of four rows does not have.
+void break_gpu(Block& block, Communicator& comm) {
+  const Call call = parse_samples(*find_op("embedding"), "ids: i32[4], w: f32[4,8]").at(0);
+  std::vector<char> ids(16);
+  for (int i = 0; i < 4; ++i) reinterpret_cast<int32_t*>(ids.data())[i] = 4;
+  block.write(0, ids);
+  const Kernel& kernel = choose_kernel(find_backend("cuda").kernels(), call, "cuda", "test");
+  block.stream()->launch(kernel, {.call = &call,
+                                  .operands = {block.tensor(0, DType::I32, {4}),
+                                               block.tensor(256, DType::F32, {4, 8})},
+                                  .results = {block.tensor(512, DType::F32, {4, 8})},
+                                  .stream = block.stream(),
+                                  .where = cat("the broken kernel of rank ", comm.rank())});
+}
+
+TEST_F(Nccl, ARankWhoseGpuFailsEndsTheJob) {
+  const auto start = std::chrono::steady_clock::now();
+  const Outcome outcome = lose_rank(break_gpu);
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  EXPECT_EQ(outcome.code, 70);
+  EXPECT_NE(outcome.messages.find("the broken kernel of rank 1"), std::string::npos)
+      << outcome.messages;
+  EXPECT_NE(outcome.messages.find(" failed: "), std::string::npos) << outcome.messages;
   EXPECT_LT(taken.count(), 20) << outcome.messages;
 }
 

@@ -18,7 +18,8 @@ struct AttentionShape {
   int64_t kv_heads = 0;
   int64_t dim = 0;
   float scale = 0;
-  Dropout dropout;
+  DropRule dropout;
+  const int32_t* rng = nullptr;        // of dropout; null: there is none
   const int32_t* positions = nullptr;  // of tokens in their documents; null: samples are documents
 
   __device__ int64_t row(int64_t b, int64_t i) const {
@@ -51,8 +52,9 @@ struct AttentionShape {
   }
   // Dropout of a value that belongs to query i and key j.
   __device__ float drop_pair(int64_t b, int64_t h, int64_t i, int64_t j, float value) const {
+    if (rng == nullptr) return value;
     const int64_t local = ((b * heads + h) * length + i) * length + j;
-    return drop(dropout, value, local, heads * length * length);
+    return dropout.apply(value, drop_stream(rng, dropout).word(local, heads * length * length));
   }
 };
 
@@ -74,8 +76,8 @@ inline AttentionShape attention_shape(const Launch& launch, const AttentionPlace
   shape.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.dim)));
   const double rate = call.double_attr("dropout");
   if (rate > 0) {
-    const auto* rng = launch.operands.at(places.rng).as<int32_t>();
-    shape.dropout = make_dropout(rng, rate, call.int_attr("stream"));
+    shape.rng = launch.operands.at(places.rng).as<int32_t>();
+    shape.dropout = drop_rule(rate, call.int_attr("stream"));
   }
   if (places.positions > 0) shape.positions = launch.operands.at(places.positions).as<int32_t>();
   return shape;

@@ -30,9 +30,8 @@ __device__ float apply(const ElementwiseStep& step, const ElementwiseTensors& te
     case ElementwiseOp::GeluGrad:
       return gelu_grad_value(step.result, left, right);
     case ElementwiseOp::Dropout: {
-      const Dropout site{static_cast<const int32_t*>(tensors.operand[step.right].data), step.rate,
-                         step.scale, step.stream};
-      return drop(site, left, i, tensors.per_sample);
+      const auto* rng = static_cast<const int32_t*>(tensors.operand[step.right].data);
+      return step.drop.apply(left, drop_stream(rng, step.drop).word(i, tensors.per_sample));
     }
   }
   return 0;
@@ -85,9 +84,12 @@ __device__ void apply_vector(const SmallProgram& program, const ElementwiseStep&
       for (int e = 0; e < kLanes; ++e) result[e] = gelu_grad_value(step.result, left[e], right[e]);
       break;
     case ElementwiseOp::Dropout: {
-      const Dropout site{static_cast<const int32_t*>(program.operand[step.right].data), step.rate,
-                         step.scale, step.stream};
-      for (int e = 0; e < kLanes; ++e) result[e] = drop(site, left[e], i + e, program.per_sample);
+      const auto* rng = static_cast<const int32_t*>(program.operand[step.right].data);
+      const DropStream stream = drop_stream(rng, step.drop);
+      for (int e = 0; e < kLanes; e += 4) {
+        const PhiloxBlock words = stream.block(i + e, program.per_sample);
+        for (int w = 0; w < 4; ++w) result[e + w] = step.drop.apply(left[e + w], words.word[w]);
+      }
       break;
     }
   }

@@ -1,6 +1,8 @@
 // Builds elementwise programs from the calls of single ops and of fused ones.
 #include "runtime/cuda/elementwise_program.h"
 
+#include <algorithm>
+
 #include "graph/fused_body.h"
 
 namespace weft::cuda {
@@ -23,10 +25,7 @@ ElementwiseStep make_step(const Call& call) {
   step.op = elementwise_op(call);
   step.result = call.results.at(0).dtype;
   if (step.op == ElementwiseOp::Dropout) {
-    const double rate = call.double_attr("rate");
-    step.rate = static_cast<float>(rate);
-    step.scale = static_cast<float>(1.0 / (1.0 - rate));
-    step.stream = static_cast<uint64_t>(call.int_attr("stream"));
+    step.drop = drop_rule(call.double_attr("rate"), call.int_attr("stream"));
   }
   return step;
 }
@@ -64,6 +63,19 @@ ElementwiseProgram elementwise_program(const Call& call) {
     program.step[program.steps++] = step;
   }
   return program;
+}
+
+std::optional<DropoutAdd> dropout_add(const ElementwiseProgram& program) {
+  if (program.operands != 3 || program.steps != 2) return std::nullopt;
+  const ElementwiseStep& drop = program.step[0];
+  const ElementwiseStep& add = program.step[1];
+  if (drop.op != ElementwiseOp::Dropout || add.op != ElementwiseOp::Add) return std::nullopt;
+  if (add.result != drop.result) return std::nullopt;
+  const int dropped = program.operands;  // the value of the first step
+  const int added = add.left == dropped ? add.right : add.left;
+  if (std::max(add.left, add.right) != dropped || added == dropped) return std::nullopt;
+  return DropoutAdd{static_cast<size_t>(drop.left), static_cast<size_t>(added),
+                    static_cast<size_t>(drop.right), drop.drop};
 }
 
 }  // namespace weft::cuda

@@ -4,9 +4,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "graph/op.h"
+#include "runtime/cuda/random.h"
 
 namespace weft::cuda {
 
@@ -19,9 +21,7 @@ struct ElementwiseStep {
   // operand with the random state.
   int left = 0;
   int right = 0;
-  float rate = 0;
-  float scale = 1;
-  uint64_t stream = 0;
+  DropRule drop;
 };
 
 struct ElementwiseProgram {
@@ -36,5 +36,14 @@ struct ElementwiseProgram {
 // The program of an elementwise call, single or fused; throws UserError when the body does not
 // parse or does not fit.
 ElementwiseProgram elementwise_program(const Call& call);
+
+// Which operands are what in a program that adds a tensor, some elements dropped, to another.
+struct DropoutAdd {
+  size_t dropped, added, rng;
+  DropRule rule;
+};
+
+// nullopt for any other program.
+std::optional<DropoutAdd> dropout_add(const ElementwiseProgram& program);
 
 }  // namespace weft::cuda

@@ -56,9 +56,35 @@ Decision vector_program_fits(const Call& call) {
     return Decision::no(cat(program.steps, " steps on ", program.operands, " operands, expected ",
                             kVectorSteps, " and ", kVectorOperands, " at most"));
   }
-  const int64_t elements = call.results.at(0).elements();
+  const TensorType& result = call.results.at(0);
+  const int64_t elements = result.elements();
   if (elements % kVector != 0) {
     return Decision::no(cat(elements, " elements, not a multiple of ", kVector));
+  }
+  const int64_t samples = result.shape.empty() ? 1 : result.shape[0];
+  for (int s = 0; s < program.steps; ++s) {
+    if (program.step[s].op == ElementwiseOp::Dropout && elements / samples % 4 != 0) {
+      return Decision::no(cat("dropout of ", elements / samples, " elements a sample, which begin ",
+                              "within a block of four random words"));
+    }
+  }
+  return Decision::yes();
+}
+
+// Of tensors of one type.
+Decision vector_dropout_fits(const Call& call) {
+  if (call.type(0).dtype != call.results.at(0).dtype) return Decision::no("changes the type");
+  return vector_program_fits(call);
+}
+
+Decision dropout_add_fits(const Call& call) {
+  Decision decision = vector_program_fits(call);
+  if (!decision.allowed) return decision;
+  const auto places = dropout_add(elementwise_program(call));
+  if (!places) return Decision::no("not one dropout added to a tensor");
+  const DType dtype = call.results.at(0).dtype;
+  if (call.type(places->dropped).dtype != dtype || call.type(places->added).dtype != dtype) {
+    return Decision::no("changes the type");
   }
   return Decision::yes();
 }
@@ -297,8 +323,9 @@ constexpr Row kRows[] = {
     {"gelu", "plain_gelu", program_fits},
     {"gelu_grad", "vector_gelu_grad", vector_program_fits},
     {"gelu_grad", "plain_gelu_grad", program_fits},
-    {"dropout", "vector_dropout", vector_program_fits},
+    {"dropout", "vector_dropout", vector_dropout_fits},
     {"dropout", "plain_dropout", program_fits},
+    {"fused", "dropout_add", dropout_add_fits},
     {"fused", "vector_fused", vector_program_fits},
     {"fused", "plain_fused", program_fits},
     {"matmul", "cublaslt_matmul", gemm_fits, gemm_workspace},

@@ -14,6 +14,8 @@ void (*find_launch(std::string_view kernel))(const Launch&);
 // add, cast, gelu, gelu_grad, dropout, fused.
 void launch_elementwise(const Launch& launch);
 void launch_vector_elementwise(const Launch& launch);
+void launch_vector_dropout(const Launch& launch);
+void launch_dropout_add(const Launch& launch);
 
 void launch_split_time(const Launch& launch);
 void launch_join_time(const Launch& launch);

@@ -1,35 +1,53 @@
-// Dropout decisions inside a kernel: the same elements are dropped as on any other backend.
+// Dropout decisions of a kernel: the same elements are dropped as on any other backend. Host and
+// device.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "base/philox.h"
 
 namespace weft::cuda {
 
-// Rate and stream of one dropout site. `rng` = {seed low, seed high, step, first sample} in device
-// memory; nullptr: nothing is dropped.
-struct Dropout {
-  const int32_t* rng = nullptr;
-  float rate = 0;
-  float scale = 1;
+// What one dropout site does with its random words.
+struct DropRule {
+  uint32_t below = 0;  // words less than this drop their element
+  float scale = 1;     // of the others
   uint64_t stream = 0;
+
+  WEFT_HOST_DEVICE float apply(float value, uint32_t word) const {
+    return word >= below ? value * scale : 0.0f;
+  }
 };
 
-inline Dropout make_dropout(const int32_t* rng, double rate, int64_t stream) {
-  return {rng, static_cast<float>(rate), static_cast<float>(1.0 / (1.0 - rate)),
+// Drops where unit_from_bits of the word is less than the rate.
+inline DropRule drop_rule(double rate, int64_t stream) {
+  const double units = std::ceil(static_cast<double>(static_cast<float>(rate)) * 0x1p24);
+  return {static_cast<uint32_t>(units) << 8, static_cast<float>(1.0 / (1.0 - rate)),
           static_cast<uint64_t>(stream)};
 }
 
-// `value` scaled or dropped: it is element `local` of a tensor with `per_sample` elements a sample.
-__device__ inline float drop(const Dropout& site, float value, int64_t local, int64_t per_sample) {
-  if (site.rng == nullptr) return value;
-  const uint64_t seed = static_cast<uint64_t>(static_cast<uint32_t>(site.rng[1])) << 32 |
-                        static_cast<uint32_t>(site.rng[0]);
-  const int64_t element = site.rng[3] * per_sample + local;
-  const float unit = random_unit(random_key(seed, site.stream), static_cast<uint32_t>(site.rng[2]),
-                                 static_cast<uint64_t>(element));
-  return unit >= site.rate ? value * site.scale : 0.0f;
+// Where a site draws its words from: made once, drawn from many times.
+struct DropStream {
+  PhiloxKey key;
+  uint32_t step;
+  int32_t first_sample;
+
+  // The words of elements `local` to `local` + 3 of a tensor with `per_sample` elements a sample;
+  // both are multiples of four.
+  WEFT_HOST_DEVICE PhiloxBlock block(int64_t local, int64_t per_sample) const {
+    return random_block(key, step, static_cast<uint64_t>(first_sample * per_sample + local) / 4);
+  }
+  WEFT_HOST_DEVICE uint32_t word(int64_t local, int64_t per_sample) const {
+    return random_bits(key, step, static_cast<uint64_t>(first_sample * per_sample + local));
+  }
+};
+
+// `rng` = {seed low, seed high, step, first sample} in device memory.
+WEFT_HOST_DEVICE inline DropStream drop_stream(const int32_t* rng, const DropRule& rule) {
+  const uint64_t seed =
+      static_cast<uint64_t>(static_cast<uint32_t>(rng[1])) << 32 | static_cast<uint32_t>(rng[0]);
+  return {random_key(seed, rule.stream), static_cast<uint32_t>(rng[2]), rng[3]};
 }
 
 }  // namespace weft::cuda

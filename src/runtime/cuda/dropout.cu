@@ -1,0 +1,107 @@
+// dropout, alone or added to another tensor as residual branches are. Drawing takes about as long
+// as reading and writing, so a thread has the loads of several vectors under way while it draws.
+#include "runtime/cuda/elementwise_program.h"
+#include "runtime/cuda/launches.h"
+#include "runtime/cuda/random.h"
+#include "runtime/cuda/vector.h"
+
+namespace weft::cuda {
+
+namespace {
+
+struct DropArgs {
+  const void* x = nullptr;
+  const void* residual = nullptr;  // what the result is added to
+  void* result = nullptr;
+  const int32_t* rng = nullptr;
+  DropRule rule;
+  int64_t elements = 0;
+  int64_t per_sample = 0;
+};
+
+template <DType kType, bool kAdds>
+struct DropVectors {
+  static constexpr int kVectors = kType == DType::F32 ? 2 : 4;  // of a thread
+  using V = Vector<kType>;
+
+  static __device__ void run(const DropArgs& args) {
+    const int64_t stride = static_cast<int64_t>(blockDim.x) * kLanes;
+    const int64_t first = blockIdx.x * kVectors * stride + threadIdx.x * kLanes;
+    typename V::Raw x[kVectors];
+    typename V::Raw residual[kVectors];
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      const int64_t i = first + v * stride;
+      if (i >= args.elements) break;
+      x[v] = V::fetch(args.x, i);
+      if constexpr (kAdds) residual[v] = V::fetch(args.residual, i);
+    }
+    const DropStream stream = drop_stream(args.rng, args.rule);
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      const int64_t i = first + v * stride;
+      if (i >= args.elements) break;
+      float value[kLanes];
+      V::unpack(x[v], value);
+      drop(args, stream, i, value);
+      if constexpr (kAdds) {
+        float sum[kLanes];
+        V::unpack(residual[v], sum);
+        round_vector(kType, value);
+        for (int e = 0; e < kLanes; ++e) value[e] = sum[e] + value[e];
+      }
+      V::store(args.result, i, value);
+    }
+  }
+
+  static __device__ void drop(const DropArgs& args, const DropStream& stream, int64_t i,
+                              float (&value)[kLanes]) {
+#pragma unroll
+    for (int e = 0; e < kLanes; e += 4) {
+      const PhiloxBlock words = stream.block(i + e, args.per_sample);
+      for (int w = 0; w < 4; ++w) value[e + w] = args.rule.apply(value[e + w], words.word[w]);
+    }
+  }
+};
+
+template <DType kType, bool kAdds>
+__global__ void drop_vectors(DropArgs args) {
+  DropVectors<kType, kAdds>::run(args);
+}
+
+template <bool kAdds>
+void run(const Launch& launch, DropArgs args) {
+  const Tensor& result = launch.results.at(0);
+  args.result = result.data;
+  args.elements = result.elements();
+  args.per_sample = result.shape.empty() ? args.elements : args.elements / result.shape[0];
+  with_dtype(result.dtype, [&](auto type) {
+    constexpr DType kType = decltype(type)::kValue;
+    constexpr int64_t kShare = DropVectors<kType, kAdds>::kVectors * kLanes;
+    const unsigned blocks = blocks_for((args.elements + kShare - 1) / kShare, kThreads);
+    drop_vectors<kType, kAdds><<<blocks, kThreads, 0, stream_of(launch)>>>(args);
+  });
+}
+
+}  // namespace
+
+void launch_vector_dropout(const Launch& launch) {
+  const ElementwiseProgram program = elementwise_program(*launch.call);
+  DropArgs args;
+  args.x = launch.operands.at(0).data;
+  args.rng = launch.operands.at(1).as<int32_t>();
+  args.rule = program.step[0].drop;
+  run<false>(launch, args);
+}
+
+void launch_dropout_add(const Launch& launch) {
+  const DropoutAdd places = *dropout_add(elementwise_program(*launch.call));
+  DropArgs args;
+  args.x = launch.operands.at(places.dropped).data;
+  args.residual = launch.operands.at(places.added).data;
+  args.rng = launch.operands.at(places.rng).as<int32_t>();
+  args.rule = places.rule;
+  run<true>(launch, args);
+}
+
+}  // namespace weft::cuda
