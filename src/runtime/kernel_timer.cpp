@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/half.h"
+#include "base/philox.h"
 
 namespace weft {
 namespace {
@@ -34,7 +35,8 @@ class Block {
 // A tensor is filled with copies of so many elements.
 constexpr int64_t kMadeUp = 1 << 20;
 
-// Values of either sign below one; integers are indices that any table of a model has.
+// Values of either sign below one, all bits of which vary as those of training do: a GPU's clock
+// falls with the power that its matrix units draw. Integers are indices that any table has.
 std::vector<char> made_up(const TensorType& type) {
   const int64_t size = dtype_bytes(type.dtype);
   const int64_t elements = std::min(type.elements(), kMadeUp);
@@ -43,7 +45,8 @@ std::vector<char> made_up(const TensorType& type) {
     const auto put = [&](auto value) {
       std::memcpy(&bytes[static_cast<size_t>(i * size)], &value, sizeof value);
     };
-    const float value = static_cast<float>(i * 37 % 101 - 50) / 64;
+    const auto random = static_cast<uint32_t>(mix64(static_cast<uint64_t>(i) + 1));
+    const float value = 2 * unit_from_bits(random) - 1;
     switch (type.dtype) {
       case DType::F64:
         put(static_cast<double>(value));
