@@ -203,6 +203,12 @@ size_t BpeTokenizer::cut(std::string_view text, size_t want) const {
   return text.size();
 }
 
+void check_utf8(std::string_view text, const TextOrigin& origin) {
+  const size_t bad = find_invalid_utf8(text);
+  INPUT_CHECK(bad == text.size(), origin.where, ": invalid UTF-8 at byte ",
+              origin.offset + static_cast<int64_t>(bad));
+}
+
 void throw_long_word(const TextOrigin& origin) {
   throw UserError(ExitCode::InputFile, cat(origin.where, ": word of more than ", kMaxWordBytes,
                                            " bytes at byte ", origin.offset, "; this is no text"));
@@ -261,9 +267,7 @@ BpeEncoder::BpeEncoder(const BpeTokenizer& tokenizer, Specials specials)
 
 void BpeEncoder::encode(std::string_view text, const TextOrigin& origin, std::vector<int32_t>& ids,
                         TextStart start) {
-  const size_t bad = find_invalid_utf8(text);
-  INPUT_CHECK(bad == text.size(), origin.where, ": invalid UTF-8 at byte ",
-              origin.offset + static_cast<int64_t>(bad));
+  check_utf8(text, origin);
   raw_.split(
       text,
       [&](std::string_view part) {
@@ -304,15 +308,8 @@ void BpeEncoder::encode_section(std::string_view text, const TextOrigin& origin,
 void BpeEncoder::encode_words(std::string_view text, const TextOrigin& origin,
                               std::vector<int32_t>& ids) {
   check_bytes(text, origin);
-  const SplitPattern pattern = tokenizer_.parts().pattern;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = next_word(pattern, text, at);
-    if (end - at > kMaxWordBytes) {
-      throw_long_word({origin.where, origin.offset + static_cast<int64_t>(at)});
-    }
-    encode_word(text.substr(at, end - at), ids);
-    at = end;
-  }
+  for_each_word(tokenizer_.parts().pattern, text, origin,
+                [&](std::string_view word) { encode_word(word, ids); });
 }
 
 void BpeEncoder::encode_word(std::string_view word, std::vector<int32_t>& ids) {

@@ -105,11 +105,28 @@ struct TextOrigin {
 // Whether a text begins a document, or goes on where another one was cut.
 enum class TextStart { OfDocument, InDocument };
 
+// A UserError naming the byte unless the text is valid UTF-8.
+void check_utf8(std::string_view text, const TextOrigin& origin);
+
 // A word longer than this is refused: it is no text, and merging needs memory for it.
 inline constexpr size_t kMaxWordBytes = size_t{16} << 20;
 
 // The UserError for such a word.
 [[noreturn]] void throw_long_word(const TextOrigin& origin);
+
+// Calls visit(word) for the words of a text, which is valid UTF-8, in order.
+template <class Visit>
+void for_each_word(SplitPattern pattern, std::string_view text, const TextOrigin& origin,
+                   const Visit& visit) {
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = next_word(pattern, text, at);
+    if (end - at > kMaxWordBytes) {
+      throw_long_word({origin.where, origin.offset + static_cast<int64_t>(at)});
+    }
+    visit(text.substr(at, end - at));
+    at = end;
+  }
+}
 
 // Finds added tokens in texts, the leftmost first and of those the longest.
 class AddedMatcher {

@@ -2,7 +2,6 @@
 #include "data/prepare.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <optional>
 
 #include "base/error.h"
@@ -16,15 +15,13 @@ namespace weft {
 
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr size_t kBuffer = size_t{1} << 20;
 constexpr size_t kProgressBytes = size_t{1} << 20;
 
 // Bytes done over both walks.
 class Progress {
  public:
-  Progress(const std::vector<std::string>& files, const ProgressOptions& options)
+  Progress(const std::vector<SourceFile>& files, const ProgressOptions& options)
       : bar_("prepare", 2 * total_size(files), options) {}
   // Shows that the current file is read up to a byte.
   void reach(int64_t byte) { bar_.update(done_ + byte); }
@@ -34,23 +31,13 @@ class Progress {
   }
 
  private:
-  static int64_t total_size(const std::vector<std::string>& files) {
-    int64_t total = 0;
-    for (const std::string& file : files) {
-      std::error_code error;
-      const auto size = fs::file_size(file, error);
-      if (!error) total += static_cast<int64_t>(size);
-    }
-    return total;
-  }
-
   ProgressBar bar_;
   int64_t done_ = 0;
 };
 
 // Calls visit(code point or byte) for every token of every document.
 template <class Visit>
-void walk(const std::vector<std::string>& files, const PrepareOptions& options, Progress& progress,
+void walk(const std::vector<SourceFile>& files, const PrepareOptions& options, Progress& progress,
           Visit visit) {
   const auto walk_text = [&](std::string_view text, const TextOrigin& origin) {
     for (size_t at = 0; at < text.size();) {
@@ -69,8 +56,8 @@ void walk(const std::vector<std::string>& files, const PrepareOptions& options, 
       progress.reach(origin.offset + static_cast<int64_t>(at));
     }
   };
-  for (const std::string& path : files) {
-    const MappedFile file = MappedFile::open(path);
+  for (const SourceFile& source : files) {
+    const MappedFile file = MappedFile::open(source.path);
     const auto size = static_cast<int64_t>(file.bytes().size());
     visit_documents({&file, 0, size}, options.field, walk_text);
     progress.finish_file(size);
@@ -124,7 +111,7 @@ struct Survey {
 };
 
 // First walk: how many tokens, and which characters.
-Survey survey(const std::vector<std::string>& files, const PrepareOptions& options,
+Survey survey(const std::vector<SourceFile>& files, const PrepareOptions& options,
               Progress& progress) {
   const TokenizerKind kind = options.tokenizer;
   int64_t tokens = 0;
@@ -156,13 +143,14 @@ int64_t train_share(int64_t tokens, double validation_fraction) {
 }  // namespace
 
 PrepareResult prepare(const PrepareOptions& options) {
-  if (options.tokenizer == TokenizerKind::Bpe) return prepare_merges(options);
-  USER_CHECK(options.end_token.empty(), "the ", name_of(options.tokenizer),
-             " tokenizer has no end token; leave it out");
   const double fraction = options.validation_fraction;
   USER_CHECK(fraction >= 0.0 && fraction < 1.0, "validation fraction is ", fraction,
              ", expected 0 or more and below 1");
-  const std::vector<std::string> files = list_text_files(options.inputs, options.output_folder);
+  if (options.tokenizer == TokenizerKind::Bpe) return prepare_merges(options);
+  USER_CHECK(options.end_token.empty(), "the ", name_of(options.tokenizer),
+             " tokenizer has no end token; leave it out");
+  const std::vector<SourceFile> files =
+      look_at_files(list_text_files(options.inputs, options.output_folder));
   Progress progress(files, options.progress);
   const Survey text = survey(files, options, progress);
   const int64_t train_tokens = train_share(text.tokens, fraction);

@@ -303,11 +303,6 @@ void remove_leftovers(const std::string& folder) {
 
 PrepareResult prepare_merges(const PrepareOptions& options) {
   CHECK(options.merges && options.merges->kind() == TokenizerKind::Bpe, "no merges");
-  const double fraction = options.validation_fraction;
-  USER_CHECK(fraction >= 0.0 && fraction < 1.0, "validation fraction is ", fraction,
-             ", expected 0 or more and below 1");
-  USER_CHECK(options.threads >= 0 && options.threads <= 4096, "threads are ", options.threads,
-             ", expected 0 to 4096");
   return Preparation(options).run();
 }
 

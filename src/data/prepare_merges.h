@@ -9,7 +9,7 @@ namespace weft {
 // Removes what killed runs left in a folder, except what is being written.
 void remove_leftovers(const std::string& folder);
 
-// Prepares data with options.merges.
+// Prepares data with options.merges, for prepare(), which has checked the fraction.
 PrepareResult prepare_merges(const PrepareOptions& options);
 
 }  // namespace weft

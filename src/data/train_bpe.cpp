@@ -13,7 +13,6 @@
 #include "data/byte_alphabet.h"
 #include "data/text_source.h"
 #include "data/tokenizer_json.h"
-#include "data/utf8.h"
 
 namespace weft {
 
@@ -123,17 +122,8 @@ class PairTrainer {
 
 void count_words(std::string_view text, const TextOrigin& origin, SplitPattern pattern,
                  Counts& counts) {
-  const size_t bad = find_invalid_utf8(text);
-  INPUT_CHECK(bad == text.size(), origin.where, ": invalid UTF-8 at byte ",
-              origin.offset + static_cast<int64_t>(bad));
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = next_word(pattern, text, at);
-    if (end - at > kMaxWordBytes) {
-      throw_long_word({origin.where, origin.offset + static_cast<int64_t>(at)});
-    }
-    ++counts[std::string(text.substr(at, end - at))];
-    at = end;
-  }
+  check_utf8(text, origin);
+  for_each_word(pattern, text, origin, [&](std::string_view word) { ++counts[std::string(word)]; });
 }
 
 // A tokenizer of single bytes: what texts are cut by before there are merges.
@@ -193,8 +183,6 @@ BpeParts train_bpe(const TrainBpeOptions& options) {
   USER_CHECK(options.vocab_size >= kBytes + special && options.vocab_size <= kMaxTokenId,
              "vocabulary size is ", options.vocab_size, ", expected ", kBytes + special, " to ",
              kMaxTokenId, ": ", kBytes, " bytes and ", special, " special tokens");
-  USER_CHECK(options.threads >= 0 && options.threads <= 4096, "threads are ", options.threads,
-             ", expected 0 to 4096");
   BpeParts parts = byte_parts(options.pattern);
   check_special_texts(options.special, parts.tokens);
   const std::vector<WordCount> words = count_files(options);

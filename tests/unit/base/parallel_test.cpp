@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/machine.h"
+#include "support/user_error.h"
 
 namespace weft {
 namespace {
@@ -36,6 +37,13 @@ TEST(Parallel, TheFirstFailureIsThrown) {
     } catch (const std::runtime_error& error) {
       EXPECT_STREQ(error.what(), "7");
     }
+  }
+}
+
+TEST(Parallel, AThreadCountOutOfRangeIsRefused) {
+  for (const int64_t threads : {-1, 4097}) {
+    expect_user_error(ExitCode::Config, cat("threads are ", threads, ", expected 0 to 4096"),
+                      [&] { thread_count(threads); });
   }
 }
 
