@@ -1,8 +1,5 @@
 // weft bench --calibrate: measures this machine into a device spec, a TOML file that device.spec
 // can name. Links are measured between processes, as weft train --ranks starts them.
-#include <sys/mman.h>
-
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <optional>
 
@@ -15,6 +12,7 @@
 #include "runtime/comm/launcher.h"
 #include "runtime/kernel_timer.h"
 #include "tools/commands.h"
+#include "tools/shared_value.h"
 #include "train/calibrate.h"
 
 namespace weft {
@@ -25,27 +23,10 @@ constexpr int64_t kSizes[] = {1 << 16, 1 << 19, 1 << 22, 1 << 25};  // bytes of 
 constexpr int kCollectives = 3;
 constexpr int kRows = 4;
 
-// What rank 0 measures, in memory that its parent sees too.
+// What rank 0 measures for its parent.
 struct Measured {
   double seconds[kCollectives][std::size(kSizes)];
   int64_t collectives_bytes;  // 0: it takes no device memory
-};
-
-class SharedMeasured {
- public:
-  SharedMeasured()
-      : memory_(::mmap(nullptr, sizeof(Measured), PROT_READ | PROT_WRITE,
-                       MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
-    if (memory_ == MAP_FAILED) throw DeviceError("no memory to share with the ranks");
-  }
-  ~SharedMeasured() { ::munmap(memory_, sizeof(Measured)); }
-  SharedMeasured(const SharedMeasured&) = delete;
-  SharedMeasured& operator=(const SharedMeasured&) = delete;
-
-  Measured& operator*() const { return *static_cast<Measured*>(memory_); }
-
- private:
-  void* memory_;
 };
 
 // Best seconds of a collective in rows of them; ranks start a row together.
@@ -138,7 +119,7 @@ struct MeasuredLink {
 };
 
 MeasuredLink measure_link(const Backend& backend, int64_t ranks, bool share_gpu) {
-  const SharedMeasured shared;
+  const SharedValue<Measured> shared;
   const int64_t threads = usable_cores() / ranks;
   const int code = launch_ranks({.ranks = ranks, .report = {}}, [&](int64_t rank, ShmJob& job) {
     Mesh mesh;
@@ -158,7 +139,7 @@ MeasuredLink measure_link(const Backend& backend, int64_t ranks, bool share_gpu)
     }
     comm->barrier();
     if (rank == 0 && free) {
-      (*shared).collectives_bytes = (*free - *device->free_bytes()) / (share_gpu ? ranks : 1);
+      shared->collectives_bytes = (*free - *device->free_bytes()) / (share_gpu ? ranks : 1);
     }
     comm->barrier();
     return 0;
@@ -176,7 +157,7 @@ MeasuredLink measure_link(const Backend& backend, int64_t ranks, bool share_gpu)
                    .scatter_bandwidth = scatter.bandwidth,
                    .sum_latency = sum.latency,
                    .sum_bandwidth = sum.bandwidth},
-          .collectives_bytes = (*shared).collectives_bytes};
+          .collectives_bytes = shared->collectives_bytes};
 }
 
 }  // namespace

@@ -124,13 +124,11 @@ ExitCode run_ops(const OpsArguments& arguments, const std::vector<std::string>& 
   const TrainingConfig& training = config.training;
   // One ordinary step fills the inputs, which stay for the steps that are timed.
   session.train_step({.step = 0, .seed = 0, .lr = 0}, [&](int64_t first_sample, Batch& batch) {
-    const auto size = static_cast<size_t>(training.local_batch_size * training.seq_len);
-    batch.tokens.resize(size);
-    batch.targets.resize(size);
-    tokens.batch({.first_sample = first_sample,
-                  .count = training.local_batch_size,
-                  .seq_len = training.seq_len},
-                 batch.tokens.data(), batch.targets.data());
+    fill_batch(tokens,
+               {.first_sample = first_sample,
+                .count = training.local_batch_size,
+                .seq_len = training.seq_len},
+               batch);
   });
   const Plan& plan = session.compiled().plan;
   const std::vector<double> times = best_times(session.executor(), arguments.repeats);

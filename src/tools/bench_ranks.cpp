@@ -2,7 +2,6 @@
 // many threads on the same work. The variants take turns in processes of their own; the fastest
 // step of each counts, and the processor time of all its processes.
 #include <sched.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
@@ -17,7 +16,9 @@
 #include "data/loader.h"
 #include "runtime/comm/launcher.h"
 #include "tools/commands.h"
+#include "tools/shared_value.h"
 #include "train/session.h"
+#include "train/training_data.h"
 
 namespace weft {
 namespace {
@@ -31,7 +32,7 @@ struct RanksBench {
 
 constexpr int64_t kMostRanks = 64;
 
-// What the processes of one run leave for the one that prints; it lies in memory they share.
+// What the processes of one run leave for the one that prints.
 struct Board {
   double step_seconds = 0;                    // rank 0's fastest
   double processor_seconds[kMostRanks] = {};  // of each rank, a step
@@ -76,17 +77,17 @@ double processor_seconds() {
 void run_steps(const Config& config, Communicator* comm, int64_t steps, Board& board) {
   const int64_t ranks = comm == nullptr ? 1 : comm->ranks();
   const int64_t rank = comm == nullptr ? 0 : comm->rank();
-  Session session(config, compile(config, {.data_vocab = 0, .ranks = ranks}), comm);
+  Session session(config, compile(config, {.data_vocab = data_vocabulary(config), .ranks = ranks}),
+                  comm);
   session.initialize(1);
   const TokenSource source = TokenSource::synthetic(session.compiled().spec.vocab_size);
   const int64_t count = config.training.local_batch_size, seq_len = config.training.seq_len;
   const auto run_step = [&](int64_t step) {
     session.train_step({.step = step, .seed = 1, .lr = 1e-4}, [&](int64_t first, Batch& batch) {
-      batch.tokens.resize(static_cast<size_t>(count * seq_len));
-      batch.targets.resize(batch.tokens.size());
-      source.batch(
+      fill_batch(
+          source,
           {.seed = 1, .step = step, .first_sample = first, .count = count, .seq_len = seq_len},
-          batch.tokens.data(), batch.targets.data());
+          batch);
     });
   };
   run_step(0);
@@ -158,15 +159,11 @@ ExitCode run_ranks(const RanksBench& bench, const std::vector<std::string>& over
              "bench ranks: each rank gets a core, found device.backend = \"", config.device.backend,
              "\", expected \"cpu\"; make gpu-bench measures GPUs");
   validate(config, bench.ranks);
-  void* memory =
-      ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) throw DeviceError("bench: no memory to share", ExitCode::OutOfMemory);
-  auto& board = *static_cast<Board*>(memory);
+  const SharedValue<Board> board;
   std::vector<Result> results = variants(bench, config);
   for (int64_t i = 0; i < bench.repeats; ++i) {
-    for (Result& result : results) run_once(result, bench.steps, board);
+    for (Result& result : results) run_once(result, bench.steps, *board);
   }
-  ::munmap(memory, sizeof(Board));
   for (const Result& result : results) print(result, results.front());
   return ExitCode::Done;
 }

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): the library's
 class App;
 }
 

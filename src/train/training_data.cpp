@@ -75,6 +75,11 @@ std::optional<Tokenizer> tokenizer_to_save(const Config& config,
   return known->tokenizer();
 }
 
+void resize(Batch& batch, int64_t tokens) {
+  batch.tokens.resize(static_cast<size_t>(tokens));
+  batch.targets.resize(static_cast<size_t>(tokens));
+}
+
 }  // namespace
 
 std::vector<WeightedFile> open_training_files(const Config& config) {
@@ -112,10 +117,9 @@ TrainingData::TrainingData(const Config& config, std::vector<WeightedFile> train
       train_(train.empty() ? TokenSource::synthetic(vocab_size)
                            : TokenSource::mix(std::move(train), seq_len_, vocab_size)) {}
 
-void TrainingData::size_batch(Batch& batch) const {
-  const auto size = static_cast<size_t>(batch_size_ * seq_len_);
-  batch.tokens.resize(size);
-  batch.targets.resize(size);
+void fill_batch(const TokenSource& source, const BatchSpec& samples, Batch& batch) {
+  resize(batch, samples.count * samples.seq_len);
+  source.batch(samples, batch.tokens.data(), batch.targets.data());
 }
 
 void TrainingData::place_in_documents(Batch& batch) const {
@@ -125,19 +129,19 @@ void TrainingData::place_in_documents(Batch& batch) const {
 }
 
 void TrainingData::fill(int64_t step, int64_t first_sample, Batch& batch) const {
-  size_batch(batch);
-  train_.batch({.seed = seed_,
-                .step = step,
-                .first_sample = first_sample,
-                .count = batch_size_,
-                .seq_len = seq_len_},
-               batch.tokens.data(), batch.targets.data());
+  fill_batch(train_,
+             {.seed = seed_,
+              .step = step,
+              .first_sample = first_sample,
+              .count = batch_size_,
+              .seq_len = seq_len_},
+             batch);
   place_in_documents(batch);
 }
 
 Batch TrainingData::validation_batch(int64_t first) const {
   Batch batch;
-  size_batch(batch);
+  resize(batch, batch_size_ * seq_len_);
   const int64_t windows = validation_->validation_windows(seq_len_);
   for (int64_t s = 0; s < batch_size_; ++s) {
     validation_->validation_batch(

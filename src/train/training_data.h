@@ -27,6 +27,9 @@ int64_t data_vocabulary(const std::vector<WeightedFile>& files);
 // from there, else 0.
 int64_t data_vocabulary(const Config& config);
 
+// Makes the micro-batch of these samples of a source.
+void fill_batch(const TokenSource& source, const BatchSpec& samples, Batch& batch);
+
 class TrainingData {
  public:
   // The files of open_training_files, and the validation data if the config wants any, for a model
@@ -45,7 +48,6 @@ class TrainingData {
   const std::optional<Tokenizer>& tokenizer() const { return tokenizer_; }
 
  private:
-  void size_batch(Batch& batch) const;
   void place_in_documents(Batch& batch) const;
 
   uint64_t seed_;

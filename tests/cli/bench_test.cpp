@@ -33,6 +33,18 @@ TEST(Bench, RanksComparesThemWithOneProcess) {
   }
 }
 
+TEST(Bench, RanksTakeTheVocabularyOfTheData) {
+  const Workspace work;
+  work.folder().write("text.txt", std::string(400, 'a'));
+  work.run_ok({"data", "prepare", "text.txt", "--output", "data", "--tokenizer", "byte"});
+  work.folder().write("small.toml",
+                      "[model]\nflavor = \"tiny\"\nvocab_size = -1\n\n[training]\nseq_len = 32\n"
+                      "dataset = \"file\"\ndataset_path = \"data/train.bin\"\n");
+  const ProcessResult result =
+      work.run_ok({"bench", "ranks", "small.toml", "--steps", "1", "--repeats", "1"});
+  EXPECT_EQ(lines(result.output), 3) << result.output;
+}
+
 TEST(Bench, OpsComparesEachStepWithItsRoofline) {
   const Workspace work;
   work.folder().write("small.toml", "[model]\nflavor = \"tiny\"\n\n[training]\nseq_len = 32\n");

@@ -9,6 +9,7 @@
 #include "data/loader.h"
 #include "runtime/comm/threads.h"
 #include "train/session.h"
+#include "train/training_data.h"
 
 namespace weft {
 
@@ -31,18 +32,18 @@ ShortRun run_rank(const PreparedRun& prepared, Communicator* comm, int64_t steps
   ShortRun run;
   run.arena_bytes = session.executor().allocated_bytes();
   for (int64_t step = 0; step < steps; ++step) {
-    StepResult result = session.train_step(
-        {.step = step, .seed = 11, .lr = 1e-3}, [&](int64_t first_sample, Batch& batch) {
-          batch.tokens.resize(static_cast<size_t>(batch_size * seq_len));
-          batch.targets.resize(batch.tokens.size());
-          source.batch({.seed = 5,
-                        .step = step,
-                        .first_sample = first_sample,
-                        .count = batch_size,
-                        .seq_len = seq_len},
-                       batch.tokens.data(), batch.targets.data());
-          if (config.training.document_mask) split_documents(seq_len, batch);
-        });
+    StepResult result = session.train_step({.step = step, .seed = 11, .lr = 1e-3},
+                                           [&](int64_t first_sample, Batch& batch) {
+                                             fill_batch(source,
+                                                        {.seed = 5,
+                                                         .step = step,
+                                                         .first_sample = first_sample,
+                                                         .count = batch_size,
+                                                         .seq_len = seq_len},
+                                                        batch);
+                                             if (config.training.document_mask)
+                                               split_documents(seq_len, batch);
+                                           });
     run.losses.push_back(result.loss);
     run.grad_norms.push_back(result.grad_norm);
   }
