@@ -14,6 +14,11 @@ void Hasher::add(std::string_view text) {
   add(std::as_bytes(std::span(text.data(), text.size())));
 }
 
+void Hasher::add_field(std::string_view text) {
+  add(uint64_t{text.size()});
+  add(text);
+}
+
 void Hasher::add(uint64_t number) {
   std::byte bytes[8];
   for (int i = 0; i < 8; ++i) bytes[i] = static_cast<std::byte>(number >> (8 * i));

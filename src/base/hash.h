@@ -14,8 +14,11 @@ class Hasher {
   // Adds raw bytes.
   void add(std::span<const std::byte> bytes);
 
-  // Adds the bytes of a text, without its length: separate fields that could run together.
+  // Adds the bytes of a text, without its length.
   void add(std::string_view text);
+
+  // Adds a text after its length, so that one field cannot run into the next.
+  void add_field(std::string_view text);
 
   // Adds the eight bytes of a number, lowest first.
   void add(uint64_t number);

@@ -58,7 +58,7 @@ MergeTable::MergeTable(std::span<const Merge> merges) : entries_(table_size(merg
   shift_ = 64 - std::countr_zero(entries_.size());
   int32_t rank = 0;
   for (const Merge& merge : merges) {
-    const uint64_t pair = key(merge.left, merge.right);
+    const uint64_t pair = pair_key(merge.left, merge.right);
     size_t slot = start(pair);
     while (entries_[slot].pair != kFree && entries_[slot].pair != pair) slot = (slot + 1) & mask_;
     // A pair that is listed twice counts where it is last, as in Hugging Face's reader.

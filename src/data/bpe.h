@@ -53,6 +53,11 @@ class TokenIndex {
   std::vector<int32_t> slots_;  // open addressing, -1: free
 };
 
+// Two ids in one number, ordered by the left one.
+inline uint64_t pair_key(int32_t left, int32_t right) {
+  return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
+}
+
 // Merges by their pair: open addressing in a flat array of power-of-two size.
 class MergeTable {
  public:
@@ -67,7 +72,7 @@ class MergeTable {
 
   // The merge of a pair, or null.
   const Entry* find(int32_t left, int32_t right) const {
-    const uint64_t pair = key(left, right);
+    const uint64_t pair = pair_key(left, right);
     for (size_t slot = start(pair);; slot = (slot + 1) & mask_) {
       const Entry& entry = entries_[slot];
       if (entry.pair == pair) return &entry;
@@ -76,9 +81,6 @@ class MergeTable {
   }
 
  private:
-  static uint64_t key(int32_t left, int32_t right) {
-    return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
-  }
   size_t start(uint64_t pair) const { return pair * 0x9e3779b97f4a7c15 >> shift_; }
 
   std::vector<Entry> entries_;

@@ -36,24 +36,20 @@ bool tells_normalized(const BpeParts& parts) {
 uint64_t hash_of(const BpeParts& parts) {
   const bool normalized_counts = tells_normalized(parts);
   Hasher hasher;
-  const auto add_text = [&](std::string_view text) {
-    hasher.add(uint64_t{text.size()});
-    hasher.add(text);
-  };
-  add_text(name_of(parts.pattern));
+  hasher.add_field(name_of(parts.pattern));
   hasher.add(uint64_t{parts.prefix_space} << 2 | uint64_t{parts.nfc} << 1 |
              uint64_t{parts.ignore_merges});
   hasher.add(uint64_t{parts.tokens.size()});
   for (const auto& [id, bytes] : parts.tokens) {
     hasher.add(static_cast<uint64_t>(id));
-    add_text(bytes);
+    hasher.add_field(bytes);
   }
   for (const Merge& merge : parts.merges) {
-    hasher.add(static_cast<uint64_t>(merge.left) << 32 | static_cast<uint64_t>(merge.right));
+    hasher.add(pair_key(merge.left, merge.right));
   }
   for (const AddedToken& token : parts.added) {
     hasher.add(static_cast<uint64_t>(token.id));
-    add_text(token.content);
+    hasher.add_field(token.content);
     hasher.add(uint64_t{token.special} | uint64_t{token.normalized && normalized_counts} << 1 |
                uint64_t{token.single_word} << 2 | uint64_t{token.lstrip} << 3 |
                uint64_t{token.rstrip} << 4);

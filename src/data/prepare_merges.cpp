@@ -51,19 +51,15 @@ struct State {
 // Names all that the result depends on; a state of another key is of no use.
 uint64_t run_key(const PrepareOptions& options, const std::vector<SourceFile>& files) {
   Hasher hasher;
-  const auto add_text = [&](std::string_view text) {
-    hasher.add(uint64_t{text.size()});
-    hasher.add(text);
-  };
   for (const SourceFile& file : files) {
-    add_text(file.path);
+    hasher.add_field(file.path);
     hasher.add(static_cast<uint64_t>(file.size));
     hasher.add(static_cast<uint64_t>(file.changed));
   }
   hasher.add(options.merges->hash());
-  add_text(options.end_token);
-  add_text(options.field);
-  add_text(format_double(options.validation_fraction));
+  hasher.add_field(options.end_token);
+  hasher.add_field(options.field);
+  hasher.add_field(format_double(options.validation_fraction));
   return hasher.value();
 }
 

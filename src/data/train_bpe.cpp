@@ -22,10 +22,6 @@ constexpr int64_t kBytes = 256;
 
 using Counts = std::unordered_map<std::string, int64_t>;
 
-uint64_t pair_key(int32_t left, int32_t right) {
-  return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
-}
-
 // The pairs of all words, and the words as ids.
 class PairTrainer {
  public:

@@ -19,6 +19,13 @@ TEST(Hash, StreamingEqualsWhole) {
   EXPECT_EQ(hasher.value(), hash_text("foobar"));
 }
 
+TEST(Hash, FieldsDoNotRunTogether) {
+  Hasher first, second;
+  for (const char* field : {"ab", "c"}) first.add_field(field);
+  for (const char* field : {"a", "bc"}) second.add_field(field);
+  EXPECT_NE(first.value(), second.value());
+}
+
 TEST(Hash, NumbersAreEightBytesLowestFirst) {
   Hasher hasher;
   hasher.add(uint64_t{0x6867666564636261});
