@@ -29,16 +29,25 @@ struct PhiloxKey {
   uint32_t word[2];
 };
 
-// Ten rounds of Philox4x32.
+// One of the rounds of Philox4x32, and the key of the round after.
+WEFT_HOST_DEVICE constexpr PhiloxBlock philox_round(PhiloxBlock counter, PhiloxKey key) {
+  const uint64_t product0 = uint64_t{0xD2511F53} * counter.word[0];
+  const uint64_t product1 = uint64_t{0xCD9E8D57} * counter.word[2];
+  return {{static_cast<uint32_t>(product1 >> 32) ^ counter.word[1] ^ key.word[0],
+           static_cast<uint32_t>(product1),
+           static_cast<uint32_t>(product0 >> 32) ^ counter.word[3] ^ key.word[1],
+           static_cast<uint32_t>(product0)}};
+}
+WEFT_HOST_DEVICE constexpr PhiloxKey philox_next_key(PhiloxKey key) {
+  return {{key.word[0] + 0x9E3779B9u, key.word[1] + 0xBB67AE85u}};
+}
+
+inline constexpr int kPhiloxRounds = 10;
+
 WEFT_HOST_DEVICE constexpr PhiloxBlock philox4x32_10(PhiloxBlock counter, PhiloxKey key) {
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t product0 = uint64_t{0xD2511F53} * counter.word[0];
-    const uint64_t product1 = uint64_t{0xCD9E8D57} * counter.word[2];
-    counter = {{static_cast<uint32_t>(product1 >> 32) ^ counter.word[1] ^ key.word[0],
-                static_cast<uint32_t>(product1),
-                static_cast<uint32_t>(product0 >> 32) ^ counter.word[3] ^ key.word[1],
-                static_cast<uint32_t>(product0)}};
-    key = {{key.word[0] + 0x9E3779B9u, key.word[1] + 0xBB67AE85u}};
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    counter = philox_round(counter, key);
+    key = philox_next_key(key);
   }
   return counter;
 }
@@ -58,11 +67,14 @@ WEFT_HOST_DEVICE constexpr PhiloxKey random_key(uint64_t seed, uint64_t stream) 
   return {{static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)}};
 }
 
+WEFT_HOST_DEVICE constexpr PhiloxBlock random_counter(uint64_t step, uint64_t block) {
+  return {{static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
+           static_cast<uint32_t>(step), static_cast<uint32_t>(step >> 32)}};
+}
+
 // The four random words of elements 4 * block .. 4 * block + 3.
 WEFT_HOST_DEVICE constexpr PhiloxBlock random_block(PhiloxKey key, uint64_t step, uint64_t block) {
-  return philox4x32_10({{static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
-                         static_cast<uint32_t>(step), static_cast<uint32_t>(step >> 32)}},
-                       key);
+  return philox4x32_10(random_counter(step, block), key);
 }
 
 // The random word of one element.

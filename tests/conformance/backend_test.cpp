@@ -31,13 +31,15 @@ double ulp(double value, DType dtype) {
 //   element of the tensor rather than of each element, which may be what is left of a cancellation;
 // - such an error may turn the last rounding to bf16 or f16 the other way, hence one ulp there, and
 //   two for a fused chain or a joined op, whose parts round one after the other;
-// - a sum over values that a joined op has rounded moves with them, by two ulps of the half type of
-//   the largest.
-double tolerance(const OpDef& op, DType dtype, DType in, double value, double largest) {
+// - a sum over values that a joined op has rounded, or products on matrix units, as probabilities
+//   and ds of half-type attention, moves with them, by two ulps of the half type of the largest.
+double tolerance(const Kernel& kernel, const OpDef& op, DType dtype, DType in, double value,
+                 double largest) {
   const double from_sums = 32 * ulp(largest, DType::F32);
   const bool half = dtype == DType::BF16 || dtype == DType::F16;
   const bool several = &op == &kFused || !op.parts.empty();
-  const bool of_rounded = !op.parts.empty() && (in == DType::BF16 || in == DType::F16);
+  const bool rounds = !op.parts.empty() || (op.traits.matmul && kernel.name.starts_with("tiled_"));
+  const bool of_rounded = rounds && (in == DType::BF16 || in == DType::F16);
   return from_sums + (half ? (several ? 2 : 1) * ulp(value, dtype) : 0) +
          (of_rounded ? 2 * ulp(largest, in) : 0);
 }
@@ -50,8 +52,8 @@ double largest_element(const std::vector<double>& values) {
   return largest;
 }
 
-void expect_close(const Call& call, const HostTensor& found, const HostTensor& expected,
-                  const std::string& where) {
+void expect_close(const Kernel& kernel, const Call& call, const HostTensor& found,
+                  const HostTensor& expected, const std::string& where) {
   const DType in = call.operands.at(0).dtype;
   if (!is_floating(expected.type.dtype)) {
     EXPECT_EQ(found.values(), expected.values()) << where;
@@ -61,10 +63,10 @@ void expect_close(const Call& call, const HostTensor& found, const HostTensor& e
   const std::vector<double> b = expected.values();
   const double largest = largest_element(b);
   for (size_t i = 0; i < b.size(); ++i) {
-    const bool close =
-        std::isfinite(b[i])
-            ? std::fabs(a[i] - b[i]) <= tolerance(*call.op, expected.type.dtype, in, b[i], largest)
-            : a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]));
+    const bool close = std::isfinite(b[i])
+                           ? std::fabs(a[i] - b[i]) <=
+                                 tolerance(kernel, *call.op, expected.type.dtype, in, b[i], largest)
+                           : a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]));
     ASSERT_TRUE(close) << where << ", element " << i << ": " << a[i] << ", expected " << b[i];
   }
 }
@@ -88,7 +90,7 @@ void compare_row(const Kernel& kernel, Device& device, const Call& call) {
       if (is_exact(call.op->name())) {
         EXPECT_TRUE(found[i].bytes == expected[i].bytes) << where << " differs in its bits";
       }
-      expect_close(call, found[i], expected[i], where);
+      expect_close(kernel, call, found[i], expected[i], where);
     }
   }
 }

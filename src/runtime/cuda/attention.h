@@ -83,6 +83,29 @@ inline AttentionShape attention_shape(const Launch& launch, const AttentionPlace
   return shape;
 }
 
+struct AttentionGradArgs {
+  AttentionShape shape;
+  Elements dy, y, dqkv;
+  const float* lse = nullptr;  // [batch, heads, length]
+  float* delta = nullptr;      // likewise
+
+  __device__ int64_t row(int64_t b, int64_t h, int64_t i) const {
+    return (b * shape.heads + h) * shape.length + i;
+  }
+};
+
+// Operands 0, 2 and 3, result 0 and the scratch memory of a gradient.
+inline AttentionGradArgs attention_grad_args(const Launch& launch, const AttentionShape& shape) {
+  AttentionGradArgs args;
+  args.shape = shape;
+  args.dy = elements(launch.operands.at(0));
+  args.y = elements(launch.operands.at(2));
+  args.dqkv = elements(launch.results.at(0));
+  args.lse = launch.operands.at(3).as<float>();
+  args.delta = static_cast<float*>(launch.workspace);
+  return args;
+}
+
 // Block (batch, head, position), position fastest.
 struct AttentionRow {
   int64_t b, h, i;

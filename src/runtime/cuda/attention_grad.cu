@@ -11,17 +11,6 @@ namespace weft::cuda {
 
 namespace {
 
-struct AttentionGradArgs {
-  AttentionShape shape;
-  Elements dy, y, dqkv;
-  const float* lse = nullptr;  // [batch, heads, length]
-  float* delta = nullptr;      // likewise
-
-  __device__ int64_t row(int64_t b, int64_t h, int64_t i) const {
-    return (b * shape.heads + h) * shape.length + i;
-  }
-};
-
 // The two factors of one pair: c p for dv, ds for dq and dk. Without initialisers, as it lies in
 // shared memory.
 struct PairWeights {
@@ -106,13 +95,7 @@ __global__ void attention_grad_kv(AttentionGradArgs args) {
 }
 
 void backward(const Launch& launch, const AttentionShape& shape) {
-  AttentionGradArgs args;
-  args.shape = shape;
-  args.dy = elements(launch.operands.at(0));
-  args.y = elements(launch.operands.at(2));
-  args.dqkv = elements(launch.results.at(0));
-  args.lse = launch.operands.at(3).as<float>();
-  args.delta = static_cast<float*>(launch.workspace);
+  const AttentionGradArgs args = attention_grad_args(launch, shape);
   const int64_t rows = launch.operands.at(1).shape.at(0) * shape.length;
   attention_grad_q<<<blocks_for(rows * shape.heads, 1), kAttentionThreads, 0, stream_of(launch)>>>(
       args);

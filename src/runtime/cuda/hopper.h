@@ -5,20 +5,16 @@
 #pragma once
 
 #include <cuda.h>
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 
 #include <cstdint>
+
+#include "runtime/cuda/instructions.h"
 
 namespace weft::cuda::hopper {
 
 inline constexpr int kPanelColumns = 64;
 inline constexpr int kRowBytes = 128;
 inline constexpr int kEightRows = 8 * kRowBytes;
-
-__device__ inline uint32_t shared_address(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
 
 // Byte offset of a 16-byte piece of a row within its panel.
 __device__ inline uint32_t piece_offset(uint32_t row, uint32_t piece) {
@@ -198,16 +194,6 @@ WEFT_PRODUCTS(__half, "f16")
 #undef WEFT_NAMES32
 #undef WEFT_SUMS32
 #undef WEFT_SUMS8
-
-// Two values as one register of the half type, the first in the low half.
-__device__ inline uint32_t pack(__nv_bfloat16, float low, float high) {
-  const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
-  return *reinterpret_cast<const uint32_t*>(&both);
-}
-__device__ inline uint32_t pack(__half, float low, float high) {
-  const __half2 both = __floats2half2_rn(low, high);
-  return *reinterpret_cast<const uint32_t*>(&both);
-}
 
 // Stores four 8 x 8 blocks of half-type elements; each lane gives the address of one row.
 __device__ inline void store_blocks(uint32_t address, const uint32_t* blocks) {

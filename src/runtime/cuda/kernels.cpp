@@ -163,6 +163,23 @@ Decision attention_grad_fits(const Call& call) {
   return head_fits(call, attention_head_dim(call, call.type(1)));
 }
 
+Decision tiled_heads_fit(const Call& call, const TensorType& qkv) {
+  const int64_t head_dim = attention_head_dim(call, qkv);
+  if (head_dim % kVector != 0 || head_dim > kMaxTileDim) {
+    return Decision::no(
+        cat("head dim ", head_dim, ", expected a multiple of ", kVector, " up to ", kMaxTileDim));
+  }
+  return any_call(call);
+}
+
+Decision tiled_attention_fits(const Call& call) {
+  return tiled_heads_fit(call, call.type(0));
+}
+
+Decision tiled_attention_grad_fits(const Call& call) {
+  return tiled_heads_fit(call, call.type(1));
+}
+
 Decision half_heads_fit(const Call& call, const TensorType& qkv) {
   if (qkv.dtype != DType::BF16 && qkv.dtype != DType::F16) {
     return Decision::no(cat(dtype_name(qkv.dtype), ", expected bf16 or f16"));
@@ -347,13 +364,18 @@ constexpr Row kRows[] = {
     {"rope", "table_rope", table_rope_fits},
     {"rope", "plain_rope", rope_fits},
     {"attention", "cudnn_attention", cudnn_attention_fits, cudnn_attention_workspace},
+    {"attention", "tiled_attention", tiled_attention_fits},
     {"attention", "plain_attention", attention_fits},
     {"attention_grad", "hopper_attention_grad", hopper_attention_grad_fits,
      hopper_attention_grad_workspace},
     {"attention_grad", "cudnn_attention_grad", cudnn_attention_grad_fits,
      cudnn_attention_grad_workspace},
+    {"attention_grad", "tiled_attention_grad", tiled_attention_grad_fits, attention_grad_workspace},
     {"attention_grad", "plain_attention_grad", attention_grad_fits, attention_grad_workspace},
+    {"document_attention", "tiled_document_attention", tiled_attention_fits},
     {"document_attention", "plain_document_attention", attention_fits},
+    {"document_attention_grad", "tiled_document_attention_grad", tiled_attention_grad_fits,
+     attention_grad_workspace},
     {"document_attention_grad", "plain_document_attention_grad", attention_grad_fits,
      attention_grad_workspace},
     {"embedding", "vector_embedding", vector_results},

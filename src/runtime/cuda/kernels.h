@@ -12,6 +12,9 @@ namespace weft::cuda {
 // Longest head the plain attention and rope kernels hold in one block.
 inline constexpr int kMaxHeadDim = 256;
 
+// Longest head of the attention kernels that work by tiles.
+inline constexpr int64_t kMaxTileDim = 128;
+
 // Scratch memory of one matrix product; its algorithm is chosen under this limit.
 inline constexpr int64_t kGemmWorkspace = int64_t{32} << 20;
 

@@ -2,18 +2,22 @@
 // Kernels are templates on the stored type; `with_dtype` picks the instance on the host.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <cstdint>
+#include <type_traits>
 
 #include "base/error.h"
 #include "runtime/cuda/elements.h"
+#include "runtime/cuda/instructions.h"
 #include "runtime/cuda/kernels.h"
 
 namespace weft::cuda {
 
 inline constexpr int kLanes = static_cast<int>(kVector);
+
+// The type of an element in memory.
+template <DType kType>
+using Stored = std::conditional_t<kType == DType::F32, float,
+                                  std::conditional_t<kType == DType::BF16, __nv_bfloat16, __half>>;
 
 template <DType kType>
 struct Vector {
@@ -68,13 +72,7 @@ struct Vector {
     } else {
       uint32_t pair[4];
       for (int p = 0; p < 4; ++p) {
-        if constexpr (kType == DType::BF16) {
-          const __nv_bfloat162 both = __floats2bfloat162_rn(value[2 * p], value[2 * p + 1]);
-          pair[p] = *reinterpret_cast<const uint32_t*>(&both);
-        } else {
-          const __half2 both = __floats2half2_rn(value[2 * p], value[2 * p + 1]);
-          pair[p] = *reinterpret_cast<const uint32_t*>(&both);
-        }
+        pair[p] = pack(Stored<kType>(), value[2 * p], value[2 * p + 1]);
       }
       *reinterpret_cast<uint4*>(static_cast<uint16_t*>(data) + i) =
           make_uint4(pair[0], pair[1], pair[2], pair[3]);

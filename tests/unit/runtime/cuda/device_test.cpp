@@ -111,15 +111,36 @@ TEST(CudaTable, PrefersTheFastKernelWhereItFits) {
   EXPECT_EQ(chosen("matmul", "a: bf16[9,17], b: bf16[17,5], bias: bf16[5]; out=\"f32\""),
             "plain_matmul");
   EXPECT_EQ(chosen("attention", "qkv: bf16[2,64,384]; heads=4, kv_heads=1"), "cudnn_attention");
-  EXPECT_EQ(chosen("attention", "qkv: f32[2,64,384]; heads=4, kv_heads=1"), "plain_attention");
-  EXPECT_EQ(chosen("attention", "qkv: bf16[2,65,384]; heads=4, kv_heads=1"), "plain_attention");
-  EXPECT_EQ(chosen("attention", "qkv: bf16[2,64,144]; heads=1, kv_heads=1"), "plain_attention");
   EXPECT_EQ(chosen("rms_norm", "x: bf16[3,8192], w: bf16[8192]"), "row_rms_norm");
   EXPECT_EQ(chosen("rms_norm", "x: bf16[3,8200], w: bf16[8200]"), "plain_rms_norm");
   EXPECT_EQ(chosen("add", "a: f32[3,7], b: f32[3,7]"), "plain_add");
   EXPECT_EQ(chosen("add", "a: f32[3,8], b: f32[3,8]"), "vector_add");
   EXPECT_EQ(chosen("dropout", "x: f32[2,4,6], rng: i32[4]; rate=0.1, stream=7"), "vector_dropout");
   EXPECT_EQ(chosen("dropout", "x: f32[4,2,3], rng: i32[4]; rate=0.1, stream=7"), "plain_dropout");
+}
+
+// Libraries and Hopper's units first, then tiles for what they refuse: f32, dropout, documents, any
+// length, heads of a multiple of 8 up to 128.
+TEST(CudaTable, AttentionIsPlainForOddHeadsOnly) {
+  const auto attention = [](std::string_view sample) { return chosen("attention", sample); };
+  EXPECT_EQ(attention("qkv: f32[2,64,384]; heads=4, kv_heads=1"), "tiled_attention");
+  EXPECT_EQ(attention("qkv: bf16[2,65,384]; heads=4, kv_heads=1"), "tiled_attention");
+  EXPECT_EQ(attention("qkv: bf16[2,64,144]; heads=1, kv_heads=1"), "tiled_attention");
+  EXPECT_EQ(attention("qkv: bf16[2,64,384], rng: i32[4]; heads=4, kv_heads=1, dropout=0.1"),
+            "tiled_attention");
+  EXPECT_EQ(attention("qkv: bf16[2,64,60]; heads=1, kv_heads=1"), "plain_attention");
+  EXPECT_EQ(attention("qkv: bf16[2,64,408]; heads=1, kv_heads=1"), "plain_attention");
+  EXPECT_EQ(chosen("document_attention",
+                   "qkv: bf16[2,64,384], positions: i32[2,64]; heads=4, kv_heads=1"),
+            "tiled_document_attention");
+  EXPECT_EQ(chosen("attention_grad",
+                   "dy: f32[1,9,8], qkv: f32[1,9,24], y: f32[1,9,8], lse: f32[1,1,9]; heads=1, "
+                   "kv_heads=1"),
+            "tiled_attention_grad");
+  EXPECT_EQ(chosen("document_attention_grad",
+                   "dy: bf16[1,9,20], qkv: bf16[1,9,60], y: bf16[1,9,20], lse: f32[1,1,9], "
+                   "positions: i32[1,9]; heads=1, kv_heads=1"),
+            "plain_document_attention_grad");
 }
 
 // The rows that take the gradient of attention in Llama 1B, in order of preference: one f32 copy
@@ -137,6 +158,7 @@ TEST(CudaTable, AttentionGradientHasBoundedMemory) {
   }
   EXPECT_EQ(mebibytes["hopper_attention_grad"], 132);
   EXPECT_EQ(mebibytes["cudnn_attention_grad"], 2116);
+  EXPECT_EQ(mebibytes["tiled_attention_grad"], 2);
 }
 
 TEST_F(CudaDeviceTest, CopiesInAndOut) {

@@ -1,0 +1,246 @@
+// Matrix products of a warp on tiles in shared memory, sums in registers. A tile has rows of kDim
+// elements, 16 bytes apart, so that eight lanes that read the same columns of eight rows meet eight
+// different banks. Left and right operands come from the rows of a tile, right ones also from its
+// columns, left ones also from sums: what a product gives is what the next one takes.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/cuda/vector.h"
+
+namespace weft::cuda {
+
+// Rows of sums that a warp makes; a group of sums is 8 columns wide. A lane holds of each group
+// sums 0 and 1 in its row 0, sums 2 and 3 in its row 1.
+inline constexpr int kWarpRows = 16;
+inline constexpr int kGroup = 8;
+
+// Where the sums of this lane lie in those of its warp.
+__device__ inline int lane_row(int which) {
+  return static_cast<int>(threadIdx.x) % 32 / 4 + 8 * which;
+}
+__device__ inline int lane_column() {
+  return static_cast<int>(threadIdx.x) % 4 * 2;
+}
+
+// Products of half types.
+template <DType kType>
+struct Products {
+  using Element = Stored<kType>;
+  static constexpr int kDepth = 16;    // terms that an instruction adds
+  static constexpr int kUnrolled = 2;  // steps over rows; more would not leave enough registers
+  using Left = uint32_t[4];
+  using Right = uint32_t[4];  // of two groups of columns
+
+  template <int kPitch>
+  static __device__ void left_rows(Left& left, const Element* tile) {
+    const int lane = threadIdx.x % 32;
+    load_blocks(left, tile + lane % 16 * kPitch + lane / 16 * 8);
+  }
+
+  // From the sums of a product.
+  template <int kTerms>
+  static __device__ void left_sums(Left& left, const float (&sums)[kTerms][4], int step) {
+    for (int half = 0; half < 2; ++half) {
+      const float(&group)[4] = sums[2 * step + half];
+      left[2 * half] = pack(Element(), group[0], group[1]);
+      left[2 * half + 1] = pack(Element(), group[2], group[3]);
+    }
+  }
+
+  template <int kPitch>
+  static __device__ void right_rows(Right& right, const Element* tile) {
+    const int lane = threadIdx.x % 32;
+    load_blocks(right, tile + (lane / 16 * 8 + lane % 8) * kPitch + lane / 8 % 2 * 8);
+  }
+
+  template <int kPitch>
+  static __device__ void right_columns(Right& right, const Element* tile) {
+    const int lane = threadIdx.x % 32;
+    load_blocks_transposed(right, tile + lane % 16 * kPitch + lane / 16 * 8);
+  }
+
+  // sums += left right over kSteps of kDepth terms, some of them unrolled; left_of(left, step) and
+  // right_of(right, step, pair of groups) fill in the operands.
+  template <int kSteps, int kUnrolled, int kGroups, class LeftOf, class RightOf>
+  static __device__ void multiply(float (&sums)[kGroups][4], LeftOf left_of, RightOf right_of) {
+#pragma unroll kUnrolled
+    for (int step = 0; step < kSteps; ++step) {
+      Left left;
+      left_of(left, step);
+#pragma unroll
+      for (int pair = 0; pair < kGroups / 2; ++pair) {
+        Right right;
+        right_of(right, step, pair);
+        multiply_add(Element(), sums[2 * pair], left, right[0], right[1]);
+        multiply_add(Element(), sums[2 * pair + 1], left, right[2], right[3]);
+      }
+    }
+  }
+
+  static __device__ void store_pair(Element* to, float first, float second) {
+    *reinterpret_cast<uint32_t*>(to) = pack(Element(), first, second);
+  }
+};
+
+// Products of f32. x = high + low within 2^-23 of x, both of the 11 bits that matrix units read,
+// and x y = high high' + high low' + low high' within 2^-21 of it, four units in the last place.
+// Matrix units cut off sums instead of rounding them; so each tile's sums start from zero, those of
+// low parts apart from the others, and are added to the rest as f32.
+template <>
+struct Products<DType::F32> {
+  using Element = float;
+  static constexpr int kDepth = 8;
+  static constexpr int kUnrolled = 1;
+  struct Left {
+    uint32_t high[4], low[4];
+  };
+  struct Right {
+    uint32_t high[4], low[4];
+  };
+
+  // `high` is x rounded to 11 bits; of the 12 that may remain `low` has the upper 11.
+  static __device__ void split(uint32_t& high, uint32_t& low, float x) {
+    constexpr uint32_t kUpper = 0xffffe000;
+    high = (__float_as_uint(x) + 0x1000) & kUpper;
+    low = __float_as_uint(x - __uint_as_float(high)) & kUpper;
+  }
+
+  template <int kPitch>
+  static __device__ void left_rows(Left& left, const float* tile) {
+    const float* from = tile + lane_row(0) * kPitch + lane_column() / 2;
+    for (int i = 0; i < 4; ++i) {
+      split(left.high[i], left.low[i], from[i % 2 * 8 * kPitch + i / 2 * 4]);
+    }
+  }
+
+  // Column 2 t of the sums is term t, column 2 t + 1 is term t + 4, as in right_columns.
+  template <int kTerms>
+  static __device__ void left_sums(Left& left, const float (&sums)[kTerms][4], int step) {
+    const float(&group)[4] = sums[step];
+    for (int i = 0; i < 4; ++i) split(left.high[i], left.low[i], group[i % 2 * 2 + i / 2]);
+  }
+
+  template <int kPitch>
+  static __device__ void right_rows(Right& right, const float* tile) {
+    const float* from = tile + lane_row(0) * kPitch + lane_column() / 2;
+    for (int i = 0; i < 4; ++i) {
+      split(right.high[i], right.low[i], from[i / 2 * 8 * kPitch + i % 2 * 4]);
+    }
+  }
+
+  template <int kPitch>
+  static __device__ void right_columns(Right& right, const float* tile) {
+    const float* from = tile + lane_column() * kPitch + lane_row(0);
+    for (int i = 0; i < 4; ++i) {
+      split(right.high[i], right.low[i], from[i % 2 * kPitch + i / 2 * 8]);
+    }
+  }
+
+  template <int kSteps, int kUnrolled, int kGroups, class LeftOf, class RightOf>
+  static __device__ void multiply(float (&sums)[kGroups][4], LeftOf left_of, RightOf right_of) {
+    constexpr int kAtOnce = 4;  // groups
+#pragma unroll
+    for (int first = 0; first < kGroups; first += kAtOnce) {
+      float high[kAtOnce][4] = {};
+      float low[kAtOnce][4] = {};
+#pragma unroll kUnrolled
+      for (int step = 0; step < kSteps; ++step) {
+        Left left;
+        left_of(left, step);
+#pragma unroll
+        for (int group = 0; group < kAtOnce; group += 2) {
+          Right right;
+          right_of(right, step, (first + group) / 2);
+          for (int i = 0; i < 2; ++i) {
+            multiply_add(0.0f, low[group + i], left.low, right.high[2 * i], right.high[2 * i + 1]);
+            multiply_add(0.0f, low[group + i], left.high, right.low[2 * i], right.low[2 * i + 1]);
+            multiply_add(0.0f, high[group + i], left.high, right.high[2 * i],
+                         right.high[2 * i + 1]);
+          }
+        }
+      }
+      for (int group = 0; group < kAtOnce; ++group) {
+        for (int i = 0; i < 4; ++i) sums[first + group][i] += high[group][i] + low[group][i];
+      }
+    }
+  }
+
+  static __device__ void store_pair(float* to, float first, float second) {
+    *reinterpret_cast<float2*>(to) = make_float2(first, second);
+  }
+};
+
+template <DType kType, int kDim>
+struct Tile {
+  using Element = Stored<kType>;
+  using P = Products<kType>;
+  static constexpr int kPiece = 16 / sizeof(Element);  // elements that are copied at once
+  static constexpr int kPitch = kDim + kPiece;
+
+  // Begins to copy rows `first` and following of a tensor, `pitch` elements apart; those from `end`
+  // on and columns from `dim` on become zero.
+  template <int kRows, int kThreads>
+  static __device__ void copy(Element* to, const Element* from, int64_t pitch, int dim, int first,
+                              int end) {
+    constexpr int kPieces = kDim / kPiece;
+    constexpr int kRowsAtOnce = kThreads / kPieces;
+    static_assert(kThreads % kPieces == 0 && kRows % kRowsAtOnce == 0);
+    const int row = static_cast<int>(threadIdx.x) / kPieces;
+    const int column = static_cast<int>(threadIdx.x) % kPieces * kPiece;
+    const Element* at = from + (first + row) * pitch + column;
+#pragma unroll
+    for (int more = 0; more < kRows; more += kRowsAtOnce) {
+      copy_async(to + (row + more) * kPitch + column, at, column < dim && first + row + more < end);
+      at += kRowsAtOnce * pitch;
+    }
+  }
+
+  // sums += left right^T, of kWarpRows rows of one tile and kGroups * kGroup of another.
+  template <int kGroups>
+  static __device__ void multiply_rows(float (&sums)[kGroups][4], const Element* left_tile,
+                                       const Element* right_tile) {
+    P::template multiply<kDim / P::kDepth, P::kUnrolled>(
+        sums,
+        [&](typename P::Left& left, int step) {
+          P::template left_rows<kPitch>(left, left_tile + step * P::kDepth);
+        },
+        [&](typename P::Right& right, int step, int pair) {
+          P::template right_rows<kPitch>(
+              right, right_tile + pair * 2 * kGroup * kPitch + step * P::kDepth);
+        });
+  }
+
+  // sums += weights right: weights are the sums of a product, whose columns are rows of the tile.
+  template <int kTerms>
+  static __device__ void multiply_sums(float (&sums)[kDim / kGroup][4],
+                                       const float (&weights)[kTerms][4],
+                                       const Element* right_tile) {
+    constexpr int kSteps = kTerms * kGroup / P::kDepth;
+    P::template multiply<kSteps, kSteps>(
+        sums, [&](typename P::Left& left, int step) { P::left_sums(left, weights, step); },
+        [&](typename P::Right& right, int step, int pair) {
+          P::template right_columns<kPitch>(
+              right, right_tile + step * P::kDepth * kPitch + pair * 2 * kGroup);
+        });
+  }
+
+  // Stores the warp's rows, each times a factor, as rows `first` and following of a tensor.
+  static __device__ void store(Element* to, int64_t pitch, int dim, int first, int end,
+                               const float (&sums)[kDim / kGroup][4], const float (&factor)[2]) {
+#pragma unroll
+    for (int which = 0; which < 2; ++which) {
+      const int row = first + lane_row(which);
+      if (row >= end) continue;
+#pragma unroll
+      for (int group = 0; group < kDim / kGroup; ++group) {
+        if (group * kGroup >= dim) break;
+        const float(&pair)[4] = sums[group];
+        P::store_pair(to + row * pitch + group * kGroup + lane_column(),
+                      pair[2 * which] * factor[which], pair[2 * which + 1] * factor[which]);
+      }
+    }
+  }
+};
+
+}  // namespace weft::cuda

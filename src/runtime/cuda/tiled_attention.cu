@@ -1,0 +1,159 @@
+// attention forward by tiles on matrix units. A block owns 64 queries of a head, 16 a warp, and
+// walks over the keys they see with a running maximum, its sums in registers. With s = q k^T, over
+// the visible keys of a query: lse = log sum exp(scale s), y = sum c p v, where p = exp(scale s -
+// lse) and c is the dropout factor. Half types round exp(scale s - maximum) before they multiply.
+#include "runtime/cuda/tiled_attention.h"
+
+namespace weft::cuda {
+
+namespace {
+
+template <DType kType, int kDim>
+struct alignas(16) ForwardTiles {
+  using T = AttentionTile<kType, kDim>;
+  typename T::Own q;
+  typename T::Walked k[2];
+  typename T::Walked v[2];
+};
+
+// Blocks that a processor has registers for.
+template <DType kType, int kDim>
+constexpr int kForwardBlocks = kType == DType::F32 ? (kDim == 32 ? 3 : 2) : (kDim == 32 ? 4 : 3);
+
+// The softmax of a thread's two queries so far.
+struct RunningSoftmax {
+  float maximum[2] = {-INFINITY, -INFINITY};  // of s
+  float total[2] = {0, 0};                    // of this thread's columns
+
+  // Turns s of some keys into exp(scale (s - maximum)) and fits y to the new maximum.
+  template <int kGroups, int kWidth>
+  __device__ void take(float (&s)[kGroups][4], float (&y)[kWidth][4], float scale2) {
+#pragma unroll
+    for (int which = 0; which < 2; ++which) {
+      float largest = maximum[which];
+#pragma unroll
+      for (int group = 0; group < kGroups; ++group) {
+        largest = fmaxf(largest, fmaxf(s[group][2 * which], s[group][2 * which + 1]));
+      }
+      largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, 1));
+      largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, 2));
+      // A query of a document that has not begun sees nothing so far.
+      const float offset = largest == -INFINITY ? 0.0f : largest * scale2;
+      const float shrink = fast_exp2(fmaf(maximum[which], scale2, -offset));
+      maximum[which] = largest;
+      float sum = 0;
+#pragma unroll
+      for (int group = 0; group < kGroups; ++group) {
+#pragma unroll
+        for (int i = 2 * which; i < 2 * which + 2; ++i) {
+          s[group][i] = fast_exp2(fmaf(s[group][i], scale2, -offset));
+          sum += s[group][i];
+        }
+      }
+      total[which] = fmaf(total[which], shrink, sum);
+#pragma unroll
+      for (int group = 0; group < kWidth; ++group) {
+        y[group][2 * which] *= shrink;
+        y[group][2 * which + 1] *= shrink;
+      }
+    }
+  }
+
+  // The sums over all columns.
+  __device__ void finish() {
+    for (int which = 0; which < 2; ++which) {
+      total[which] += __shfl_xor_sync(0xffffffff, total[which], 1);
+      total[which] += __shfl_xor_sync(0xffffffff, total[which], 2);
+    }
+  }
+};
+
+template <DType kType, int kDim, bool kDrop>
+__global__ void __launch_bounds__(kTileThreads, kForwardBlocks<kType, kDim>)
+    tiled_attention(AttentionShape shape, void* y_data, float* lse) {
+  using T = AttentionTile<kType, kDim>;
+  using Element = typename T::Element;
+  auto& shared = dynamic_shared<ForwardTiles<kType, kDim>>();
+  const int length = static_cast<int>(shape.length);
+  const int dim = static_cast<int>(shape.dim);
+  const int tiles = own_tiles(length);
+  const OwnTile own(static_cast<int>(shape.heads), tiles);
+  const int first_query = (tiles - 1 - own.tile) * kOwnRows;  // those with most keys come first
+  const OwnQueries queries(shape, own.sample, first_query);
+  const PairDraws draws(shape);
+  const uint64_t pairs = draws.head_start(own.sample, own.head);
+
+  const int64_t pitch = (shape.heads + 2 * shape.kv_heads) * dim;
+  const auto* qkv = static_cast<const Element*>(shape.qkv.data);
+  const Element* k = qkv + shape.k_at(own.sample, shape.group(own.head), 0);
+  const Element* v = qkv + shape.v_at(own.sample, shape.group(own.head), 0);
+  const int end = min(first_query + kOwnRows, length);
+  int key = static_cast<int>(shape.first_key(own.sample, first_query)) / T::kWalked * T::kWalked;
+  T::copy_own(shared.q, qkv + shape.q_at(own.sample, own.head, 0), pitch, dim, first_query, length);
+  T::copy_walked(shared.k[0], k, pitch, dim, key, length);
+  T::copy_walked(shared.v[0], v, pitch, dim, key, length);
+
+  float y[kDim / kGroup][4] = {};
+  RunningSoftmax softmax;
+  for (int stage = 0; key < end; key += T::kWalked, stage ^= 1) {
+    await_copies();
+    __syncthreads();
+    if (key + T::kWalked < end) {
+      T::copy_walked(shared.k[stage ^ 1], k, pitch, dim, key + T::kWalked, length);
+      T::copy_walked(shared.v[stage ^ 1], v, pitch, dim, key + T::kWalked, length);
+    }
+    if (!queries.see_some(key, T::kWalked)) continue;
+    uint32_t kept[2];
+    if constexpr (kDrop) {
+      draws.kept_keys<T::kGroups>(kept, pairs, queries.warp_first, key);
+    }
+    float s[T::kGroups][4] = {};
+    T::multiply_rows(s, shared.q + warp_row() * T::kPitch, shared.k[stage]);
+    if (!queries.see_all(key, T::kWalked)) queries.hide(s, key, -INFINITY);
+    softmax.take(s, y, shape.scale * kLog2E);
+    if constexpr (kDrop) {
+#pragma unroll
+      for (int group = 0; group < T::kGroups; ++group) {
+        for (int i = 0; i < 4; ++i) {
+          s[group][i] = kept_or_zero(kept[i / 2], 4 * group + i % 2, s[group][i]);
+        }
+      }
+    }
+    T::multiply_sums(y, s, shared.v[stage]);
+  }
+
+  softmax.finish();
+  const float factor[2] = {shape.dropout.scale / softmax.total[0],
+                           shape.dropout.scale / softmax.total[1]};
+  T::store(static_cast<Element*>(y_data) + shape.y_at(own.sample, own.head, 0), shape.heads * dim,
+           dim, queries.warp_first, length, y, factor);
+  for (int which = 0; which < 2; ++which) {
+    if (lane_column() == 0 && queries.query[which] < length) {
+      lse[(own.sample * shape.heads + own.head) * shape.length + queries.query[which]] =
+          softmax.maximum[which] * shape.scale + logf(softmax.total[which]);
+    }
+  }
+}
+
+void forward(const Launch& launch, const AttentionShape& shape) {
+  const int64_t blocks = launch.operands.at(0).shape.at(0) * shape.heads * own_tiles(shape.length);
+  with_tile(shape, [&](auto type, auto dim, auto drop) {
+    constexpr DType kType = decltype(type)::kValue;
+    constexpr int kDim = decltype(dim)::value;
+    launch_tiles<ForwardTiles<kType, kDim>>(
+        tiled_attention<kType, kDim, decltype(drop)::value>, blocks, stream_of(launch), shape,
+        launch.results.at(0).data, launch.results.at(1).as<float>());
+  });
+}
+
+}  // namespace
+
+void launch_tiled_attention(const Launch& launch) {
+  forward(launch, attention_shape(launch, {.qkv = 0, .rng = 1}));
+}
+
+void launch_tiled_document_attention(const Launch& launch) {
+  forward(launch, attention_shape(launch, {.qkv = 0, .rng = 2, .positions = 1}));
+}
+
+}  // namespace weft::cuda
