@@ -1,9 +1,8 @@
-// attention backward by tiles on matrix units, deterministic in two passes. With p = exp(scale q
-// k^T
-// - lse), c the dropout factor, delta = dy . y and ds = p (c dy v^T - delta): a block of the first
-// pass owns 64 queries, makes their delta and walks over the keys for dq = scale ds k; one of the
-// second owns 64 keys, and walks over the queries of each head of its group for dk = scale ds^T q
-// and dv = (c p)^T dy. There the products are transposed, so that c p and ds are left operands
+// attention backward by tiles on matrix units, deterministic in two passes. With c the dropout
+// factor, p = exp(scale q k^T - lse), delta = dy . y and ds = p (c dy v^T - delta): a block of the
+// first pass owns 64 queries, makes their delta and walks over the keys for dq = scale ds k; one of
+// the second owns 64 keys and walks over the queries of each head of its group for dv = (c p)^T dy
+// and dk = scale ds^T q. There the products are transposed, so that c p and ds are left operands
 // where they lie. Half types round both before they multiply.
 #include "runtime/cuda/tiled_attention.h"
 
@@ -30,7 +29,7 @@ struct alignas(16) KeyTiles {
 
 // Blocks that a processor has registers for.
 template <DType kType, int kDim>
-constexpr int kQueryBlocks = kType == DType::F32&& kDim == 128 ? 2 : 3;
+constexpr int kQueryBlocks = (kType == DType::F32 && kDim == 128) ? 2 : 3;
 constexpr int kKeyBlocks = 2;
 
 // delta of the queries of a block, into shared and into global memory; 0 past the end.
