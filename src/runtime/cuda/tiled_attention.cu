@@ -74,42 +74,22 @@ __global__ void __launch_bounds__(kTileThreads, kForwardBlocks<kType, kDim>)
   using T = AttentionTile<kType, kDim>;
   using Element = typename T::Element;
   auto& shared = dynamic_shared<ForwardTiles<kType, kDim>>();
-  const int length = static_cast<int>(shape.length);
-  const int dim = static_cast<int>(shape.dim);
-  const int tiles = own_tiles(length);
-  const OwnTile own(static_cast<int>(shape.heads), tiles);
-  const int first_query = (tiles - 1 - own.tile) * kOwnRows;  // those with most keys come first
-  const OwnQueries queries(shape, own.sample, first_query);
+  QueryWalk<kType, kDim> walk(shape);
+  const OwnTile& own = walk.own;
+  const OwnQueries& queries = walk.queries;
   const PairDraws draws(shape);
   const uint64_t pairs = draws.head_start(own.sample, own.head);
-
-  const int64_t pitch = (shape.heads + 2 * shape.kv_heads) * dim;
-  const auto* qkv = static_cast<const Element*>(shape.qkv.data);
-  const Element* k = qkv + shape.k_at(own.sample, shape.group(own.head), 0);
-  const Element* v = qkv + shape.v_at(own.sample, shape.group(own.head), 0);
-  const int end = min(first_query + kOwnRows, length);
-  int key = static_cast<int>(shape.first_key(own.sample, first_query)) / T::kWalked * T::kWalked;
-  T::copy_own(shared.q, qkv + shape.q_at(own.sample, own.head, 0), pitch, dim, first_query, length);
-  T::copy_walked(shared.k[0], k, pitch, dim, key, length);
-  T::copy_walked(shared.v[0], v, pitch, dim, key, length);
+  T::copy_own(shared.q, walk.q, walk.pitch, walk.dim, walk.first_query, walk.length);
+  walk.copy_keys(shared, 0, walk.key);
 
   float y[kDim / kGroup][4] = {};
   RunningSoftmax softmax;
-  for (int stage = 0; key < end; key += T::kWalked, stage ^= 1) {
-    await_copies();
-    __syncthreads();
-    if (key + T::kWalked < end) {
-      T::copy_walked(shared.k[stage ^ 1], k, pitch, dim, key + T::kWalked, length);
-      T::copy_walked(shared.v[stage ^ 1], v, pitch, dim, key + T::kWalked, length);
-    }
-    if (!queries.see_some(key, T::kWalked)) continue;
+  walk.run(shared, [&](int stage) {
     uint32_t kept[2];
-    if constexpr (kDrop) {
-      draws.kept_keys<T::kGroups>(kept, pairs, queries.warp_first, key);
-    }
+    if constexpr (kDrop) draws.kept_keys<T::kGroups>(kept, pairs, queries.warp_first, walk.key);
     float s[T::kGroups][4] = {};
     T::multiply_rows(s, shared.q + warp_row() * T::kPitch, shared.k[stage]);
-    if (!queries.see_all(key, T::kWalked)) queries.hide(s, key, -INFINITY);
+    if (!queries.see_all(walk.key, T::kWalked)) queries.hide(s, walk.key, -INFINITY);
     softmax.take(s, y, shape.scale * kLog2E);
     if constexpr (kDrop) {
 #pragma unroll
@@ -120,15 +100,15 @@ __global__ void __launch_bounds__(kTileThreads, kForwardBlocks<kType, kDim>)
       }
     }
     T::multiply_sums(y, s, shared.v[stage]);
-  }
+  });
 
   softmax.finish();
   const float factor[2] = {shape.dropout.scale / softmax.total[0],
                            shape.dropout.scale / softmax.total[1]};
-  T::store(static_cast<Element*>(y_data) + shape.y_at(own.sample, own.head, 0), shape.heads * dim,
-           dim, queries.warp_first, length, y, factor);
+  T::store(static_cast<Element*>(y_data) + shape.y_at(own.sample, own.head, 0),
+           shape.heads * shape.dim, walk.dim, queries.warp_first, walk.length, y, factor);
   for (int which = 0; which < 2; ++which) {
-    if (lane_column() == 0 && queries.query[which] < length) {
+    if (lane_column() == 0 && queries.query[which] < walk.length) {
       lse[(own.sample * shape.heads + own.head) * shape.length + queries.query[which]] =
           softmax.maximum[which] * shape.scale + logf(softmax.total[which]);
     }

@@ -102,6 +102,57 @@ struct OwnQueries {
   }
 };
 
+// A block that owns queries, and the keys it walks over: those that any of its queries sees, in
+// whole tiles. The last queries, which see most, come first.
+template <DType kType, int kDim>
+struct QueryWalk {
+  using T = AttentionTile<kType, kDim>;
+  using Element = typename T::Element;
+  OwnTile own;
+  int length, dim;
+  int first_query;
+  OwnQueries queries;
+  int64_t pitch;
+  const Element* q;
+  const Element* k;
+  const Element* v;
+  int key, end;  // the first key of the tile it is at; where the last tile ends
+
+  __device__ explicit QueryWalk(const AttentionShape& shape)
+      : own(static_cast<int>(shape.heads), own_tiles(shape.length)),
+        length(static_cast<int>(shape.length)),
+        dim(static_cast<int>(shape.dim)),
+        first_query((own_tiles(length) - 1 - own.tile) * kOwnRows),
+        queries(shape, own.sample, first_query),
+        pitch((shape.heads + 2 * shape.kv_heads) * dim),
+        q(static_cast<const Element*>(shape.qkv.data) + shape.q_at(own.sample, own.head, 0)),
+        k(static_cast<const Element*>(shape.qkv.data) +
+          shape.k_at(own.sample, shape.group(own.head), 0)),
+        v(static_cast<const Element*>(shape.qkv.data) +
+          shape.v_at(own.sample, shape.group(own.head), 0)),
+        key(static_cast<int>(shape.first_key(own.sample, first_query)) / T::kWalked * T::kWalked),
+        end(min(first_query + kOwnRows, length)) {}
+
+  // Begins to copy a tile of keys and values.
+  template <class Shared>
+  __device__ void copy_keys(Shared& shared, int stage, int first) const {
+    T::copy_walked(shared.k[stage], k, pitch, dim, first, length);
+    T::copy_walked(shared.v[stage], v, pitch, dim, first, length);
+  }
+
+  // Calls action(stage) for every tile, with its keys and values in shared memory; a warp skips
+  // those of which it sees nothing.
+  template <class Shared, class Action>
+  __device__ void run(Shared& shared, Action action) {
+    for (int stage = 0; key < end; key += T::kWalked, stage ^= 1) {
+      await_copies();
+      __syncthreads();
+      if (key + T::kWalked < end) copy_keys(shared, stage ^ 1, key + T::kWalked);
+      if (queries.see_some(key, T::kWalked)) action(stage);
+    }
+  }
+};
+
 // Which pairs dropout keeps. A thread draws for four neighbouring keys of a query at once, so that
 // it needs one Philox block, or two where the rows of pairs do not begin at whole blocks; threads
 // then exchange what they drew as bits.

@@ -68,51 +68,34 @@ __global__ void __launch_bounds__(kTileThreads, kQueryBlocks<kType, kDim>)
   using Element = typename T::Element;
   const AttentionShape& shape = args.shape;
   auto& shared = dynamic_shared<QueryTiles<kType, kDim>>();
-  const int length = static_cast<int>(shape.length);
-  const int dim = static_cast<int>(shape.dim);
-  const int tiles = own_tiles(length);
-  const OwnTile own(static_cast<int>(shape.heads), tiles);
-  const int first_query = (tiles - 1 - own.tile) * kOwnRows;  // those with most keys come first
-  const OwnQueries queries(shape, own.sample, first_query);
+  QueryWalk<kType, kDim> walk(shape);
+  const OwnTile& own = walk.own;
+  const OwnQueries& queries = walk.queries;
   const PairDraws draws(shape);
   const uint64_t pairs = draws.head_start(own.sample, own.head);
-
-  const int64_t pitch = (shape.heads + 2 * shape.kv_heads) * dim;
-  const auto* qkv = static_cast<const Element*>(shape.qkv.data);
-  const auto* dy = static_cast<const Element*>(args.dy.data);
-  const Element* k = qkv + shape.k_at(own.sample, shape.group(own.head), 0);
-  const Element* v = qkv + shape.v_at(own.sample, shape.group(own.head), 0);
-  const int end = min(first_query + kOwnRows, length);
-  int key = static_cast<int>(shape.first_key(own.sample, first_query)) / T::kWalked * T::kWalked;
-  T::copy_own(shared.q, qkv + shape.q_at(own.sample, own.head, 0), pitch, dim, first_query, length);
-  T::copy_own(shared.dy, dy + shape.y_at(own.sample, own.head, 0), shape.heads * dim, dim,
-              first_query, length);
-  T::copy_walked(shared.k[0], k, pitch, dim, key, length);
-  T::copy_walked(shared.v[0], v, pitch, dim, key, length);
-  make_delta<kType, kDim>(args, own, first_query, shared.delta);
+  T::copy_own(shared.q, walk.q, walk.pitch, walk.dim, walk.first_query, walk.length);
+  T::copy_own(shared.dy,
+              static_cast<const Element*>(args.dy.data) + shape.y_at(own.sample, own.head, 0),
+              shape.heads * shape.dim, walk.dim, walk.first_query, walk.length);
+  walk.copy_keys(shared, 0, walk.key);
+  make_delta<kType, kDim>(args, own, walk.first_query, shared.delta);
   __syncthreads();
   float lse2[2], delta[2];
   for (int which = 0; which < 2; ++which) {
     const int query = queries.query[which];
-    lse2[which] = query < length ? args.lse[args.row(own.sample, own.head, query)] * kLog2E : 0.0f;
+    lse2[which] =
+        query < walk.length ? args.lse[args.row(own.sample, own.head, query)] * kLog2E : 0.0f;
     delta[which] = shared.delta[warp_row() + lane_row(which)];
   }
 
   const float scale2 = shape.scale * kLog2E;
   float dq[kDim / kGroup][4] = {};
-  for (int stage = 0; key < end; key += T::kWalked, stage ^= 1) {
-    await_copies();
-    __syncthreads();
-    if (key + T::kWalked < end) {
-      T::copy_walked(shared.k[stage ^ 1], k, pitch, dim, key + T::kWalked, length);
-      T::copy_walked(shared.v[stage ^ 1], v, pitch, dim, key + T::kWalked, length);
-    }
-    if (!queries.see_some(key, T::kWalked)) continue;
+  walk.run(shared, [&](int stage) {
     uint32_t kept[2];
-    if constexpr (kDrop) draws.kept_keys<T::kGroups>(kept, pairs, queries.warp_first, key);
+    if constexpr (kDrop) draws.kept_keys<T::kGroups>(kept, pairs, queries.warp_first, walk.key);
     float ds[T::kGroups][4] = {};
     T::multiply_rows(ds, shared.q + warp_row() * T::kPitch, shared.k[stage]);
-    if (!queries.see_all(key, T::kWalked)) queries.hide(ds, key, -INFINITY);
+    if (!queries.see_all(walk.key, T::kWalked)) queries.hide(ds, walk.key, -INFINITY);
     float dp[T::kGroups][4] = {};
     T::multiply_rows(dp, shared.dy + warp_row() * T::kPitch, shared.v[stage]);
 #pragma unroll
@@ -126,10 +109,10 @@ __global__ void __launch_bounds__(kTileThreads, kQueryBlocks<kType, kDim>)
       }
     }
     T::multiply_sums(dq, ds, shared.k[stage]);
-  }
+  });
   const float factor[2] = {shape.scale, shape.scale};
-  T::store(static_cast<Element*>(args.dqkv.data) + shape.q_at(own.sample, own.head, 0), pitch, dim,
-           queries.warp_first, length, dq, factor);
+  T::store(static_cast<Element*>(args.dqkv.data) + shape.q_at(own.sample, own.head, 0), walk.pitch,
+           walk.dim, queries.warp_first, walk.length, dq, factor);
 }
 
 // The keys of a block and the tiles of queries that see them: `tiles` of each head of a group.
