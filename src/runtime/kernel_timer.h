@@ -13,9 +13,9 @@
 
 namespace weft {
 
-// Seconds of one action in rows of them, the best of several rows; `queue` adds the action to the
-// stream. Others on the machine only ever make a row longer.
-double best_seconds(Stream& stream, const std::function<void()>& queue);
+// Seconds of one action in rows of them, the best of several rows after `settling` seconds of them;
+// `queue` adds the action to the stream. Others on the machine only ever make a row longer.
+double best_seconds(Stream& stream, const std::function<void()>& queue, double settling = 0);
 
 class KernelTimer {
  public:
