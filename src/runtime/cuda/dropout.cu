@@ -1,5 +1,6 @@
 // dropout, alone or added to another tensor as residual branches are. Drawing takes about as long
 // as reading and writing, so a thread has the loads of several vectors under way while it draws.
+#include "runtime/cuda/draw_together.h"
 #include "runtime/cuda/elementwise_program.h"
 #include "runtime/cuda/launches.h"
 #include "runtime/cuda/random.h"
@@ -38,29 +39,33 @@ struct DropVectors {
     }
     const DropStream stream = drop_stream(args.rng, args.rule);
 #pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
+    for (int v = 0; v < kVectors; v += 2) {
       const int64_t i = first + v * stride;
-      if (i >= args.elements) break;
-      float value[kLanes];
-      V::unpack(x[v], value);
-      drop(args, stream, i, value);
-      if constexpr (kAdds) {
-        float sum[kLanes];
-        V::unpack(residual[v], sum);
-        round_vector(kType, value);
-        for (int e = 0; e < kLanes; ++e) value[e] = sum[e] + value[e];
+      PhiloxBlock words[4];  // of two vectors
+      for (int b = 0; b < 4; ++b) {
+        words[b] = stream.counter(i + b / 2 * stride + b % 2 * 4, args.per_sample);
       }
-      V::store(args.result, i, value);
+      draw_together(words, stream.key);
+      finish(args, i, x[v], residual[v], words);
+      finish(args, i + stride, x[v + 1], residual[v + 1], words + 2);
     }
   }
 
-  static __device__ void drop(const DropArgs& args, const DropStream& stream, int64_t i,
-                              float (&value)[kLanes]) {
-#pragma unroll
-    for (int e = 0; e < kLanes; e += 4) {
-      const PhiloxBlock words = stream.block(i + e, args.per_sample);
-      for (int w = 0; w < 4; ++w) value[e + w] = args.rule.apply(value[e + w], words.word[w]);
+  static __device__ void finish(const DropArgs& args, int64_t i, const typename V::Raw& x,
+                                const typename V::Raw& residual, const PhiloxBlock* words) {
+    if (i >= args.elements) return;
+    float value[kLanes];
+    V::unpack(x, value);
+    for (int e = 0; e < kLanes; ++e) {
+      value[e] = args.rule.apply(value[e], words[e / 4].word[e % 4]);
     }
+    if constexpr (kAdds) {
+      float sum[kLanes];
+      V::unpack(residual, sum);
+      round_vector(kType, value);
+      for (int e = 0; e < kLanes; ++e) value[e] = sum[e] + value[e];
+    }
+    V::store(args.result, i, value);
   }
 };
 

@@ -28,7 +28,7 @@ template <DType kType>
 struct Products {
   using Element = Stored<kType>;
   static constexpr int kDepth = 16;    // terms that an instruction adds
-  static constexpr int kUnrolled = 2;  // steps over rows; more would not leave enough registers
+  static constexpr int kUnrolled = 4;  // steps over rows
   using Left = uint32_t[4];
   using Right = uint32_t[4];  // of two groups of columns
 

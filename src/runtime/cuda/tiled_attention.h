@@ -11,6 +11,7 @@
 
 #include "runtime/cuda/attention.h"
 #include "runtime/cuda/check.h"
+#include "runtime/cuda/draw_together.h"
 #include "runtime/cuda/fast_math.h"
 #include "runtime/cuda/tile_products.h"
 
@@ -202,18 +203,11 @@ struct PairDraws {
     return bits;
   }
 
-  // The bits of blocks first + n stride, n < 4. The rounds of the four go together, so that each
-  // round's key is made once and none of them is kept.
+  // The bits of blocks first + n stride, n < 4.
   __device__ uint32_t four_blocks(uint64_t first, uint64_t stride) const {
     PhiloxBlock block[4];
     for (int n = 0; n < 4; ++n) block[n] = random_counter(stream.step, first + n * stride);
-    PhiloxKey round_key = stream.key;
-    asm volatile("" : "+r"(round_key.word[0]), "+r"(round_key.word[1]));
-#pragma unroll
-    for (int round = 0; round < kPhiloxRounds; ++round) {
-      for (int n = 0; n < 4; ++n) block[n] = philox_round(block[n], round_key);
-      round_key = philox_next_key(round_key);
-    }
+    draw_together(block, stream.key);
     uint32_t bits = 0;
     for (int n = 0; n < 4; ++n) bits |= kept_of(block[n]) << (4 * n);
     return bits;
