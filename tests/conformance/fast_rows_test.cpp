@@ -38,7 +38,9 @@ constexpr FastCase kCases[] = {
     {"matmul",
      "a: bf16[130,264], b: bf16[264,136], bias: bf16[136] | a: bf16[130,264], b: bf16[136,264]; tb=true | "
      "a: bf16[2,130,264], b: bf16[2,130,72]; ta=true, out=\"f32\" | a: f16[70,64], b: f16[64,48] | "
-     "a: f32[130,264], b: f32[264,136], bias: f32[136] | a: f32[130,264], b: f32[136,264]; tb=true"},
+     "a: f32[130,264], b: f32[264,136], bias: f32[136] | a: f32[130,264], b: f32[136,264]; tb=true | "
+     // Rows that begin anywhere.
+     "a: bf16[400,33001], b: bf16[400,16]; ta=true, out=\"f32\" | a: f16[300,5003], b: f16[300,8]; ta=true"},
     {"sum_rows", "x: bf16[1000,264]; out=\"f32\" | x: f32[333,1032] | x: bf16[40000,8]"},
     {"layer_norm",
      "x: bf16[70,768], w: bf16[768], b: bf16[768] | x: f32[9,128], w: f32[128], b: f32[128] | x: bf16[5,2048], w: bf16[2048] | "
@@ -107,7 +109,8 @@ constexpr FastCase kCases[] = {
     {"add_positions_grad", "dy: bf16[9,5,64]; rows=8, out=\"f32\""},
     {"cross_entropy",
      "logits: bf16[70,5008], targets: i32[70], count: f32[] | logits: f32[9,264], targets: i32[9], count: f32[] | "
-     "logits: bf16[5,50304], targets: i32[5], count: f32[]"},
+     "logits: bf16[5,50304], targets: i32[5], count: f32[] | logits: bf16[70,5009], targets: i32[70], count: f32[] | "
+     "logits: f32[9,5], targets: i32[9], count: f32[]"},
     {"cross_entropy_grad",
      "dloss: f32[], logits: bf16[70,5008], targets: i32[70], lse: f32[70], count: f32[] | "
      "dloss: f32[], logits: f32[9,264], targets: i32[9], lse: f32[9], count: f32[]"},
@@ -115,11 +118,14 @@ constexpr FastCase kCases[] = {
      "dloss: f32[], logits: bf16[70,5008], targets: i32[70], count: f32[] | dloss: f32[], logits: f32[9,264], targets: i32[9], count: f32[] | "
      "dloss: f32[], logits: bf16[300,16400], targets: i32[300], count: f32[] | dloss: f32[], logits: f16[3,49152], targets: i32[3], count: f32[] | "
      "dloss: f32[], logits: bf16[2,50304], targets: i32[2], count: f32[] | dloss: f32[], logits: bf16[2,128256], targets: i32[2], count: f32[] | "
-     "dloss: f32[], logits: bf16[1,300000], targets: i32[1], count: f32[]"},
+     "dloss: f32[], logits: bf16[1,300000], targets: i32[1], count: f32[] | dloss: f32[], logits: bf16[9,50257], targets: i32[9], count: f32[] | "
+     "dloss: f32[], logits: f32[33,263], targets: i32[33], count: f32[] | dloss: f32[], logits: f16[9,5], targets: i32[9], count: f32[]"},
     {"accumulate", "acc: f32[5,1032], g: bf16[5,1032], micro: i32[] | acc: f32[264], g: f32[264], micro: i32[]"},
     {"gelu_grad_sum", "dy: bf16[3000,264], x: bf16[3000,264]; out=\"f32\" | dy: f32[70,1032], x: f32[70,1032]"},
     {"matmul_add", "acc: f32[264,72], a: bf16[2,130,264], b: bf16[2,130,72]; ta=true | acc: f32[130,136], a: f32[130,264], b: f32[264,136]"},
-    {"matmul_accumulate", "acc: f32[264,72], a: bf16[2,130,264], b: bf16[2,130,72], micro: i32[]; ta=true"},
+    {"matmul_accumulate",
+     "acc: f32[264,72], a: bf16[2,130,264], b: bf16[2,130,72], micro: i32[]; ta=true | "
+     "acc: f32[33001,8], a: bf16[40,33001], b: bf16[40,8], micro: i32[]; ta=true"},
     {"embedding_grad_add", "acc: f32[67,1032], ids: i32[4,300], dy: bf16[4,300,1032]; rows=67"},
     {"add_layer_norm",
      "x: bf16[70,768], r: bf16[70,768], w: bf16[768], b: bf16[768] | x: f32[9,128], r: f32[9,128], w: f32[128] | "

@@ -8,6 +8,7 @@
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/kernels.h"
 #include "runtime/cuda/launches.h"
+#include "runtime/cuda/pitched_rows.h"
 #include "runtime/cuda/stream.h"
 
 namespace weft::cuda {
@@ -33,6 +34,16 @@ std::string to_text(const GemmShape& shape) {
              " left=", shape.transpose_left ? "t" : "n",
              " right=", shape.transpose_right ? "t" : "n", " bias=", shape.bias ? 1 : 0,
              " in=", shape.tf32 ? "tf32" : dtype_name(shape.in), " out=", dtype_name(shape.out));
+}
+
+GemmMemory memory_of(const Launch& launch, size_t first) {
+  const bool bias = first == 0 && launch.operands.size() > 2;
+  return {.left = launch.operands.at(first + 1).data,
+          .right = launch.operands.at(first).data,
+          .result = launch.results.at(0).data,
+          .bias = bias ? launch.operands[2].data : nullptr,
+          .added = first > 0,
+          .workspace = launch.workspace};
 }
 
 // An algorithm is plain data, which the library promises to know again in the same version.
@@ -215,14 +226,17 @@ GemmPlans::GemmPlan& GemmPlans::plan(const GemmShape& shape) {
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
     set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(shape.in));
   }
-  const auto layout = [&](cublasLtMatrixLayout_t& to, DType dtype, int64_t rows, int64_t cols) {
-    check(f.create_layout(&to, data_type(dtype), u64(rows), u64(cols), rows), "layout");
+  const auto layout = [&](cublasLtMatrixLayout_t& to, DType dtype, int64_t rows, int64_t cols,
+                          int64_t pitch = 0) {
+    check(f.create_layout(&to, data_type(dtype), u64(rows), u64(cols), pitch > 0 ? pitch : rows),
+          "layout");
   };
   const int64_t m = shape.rows;
   const int64_t n = shape.cols;
   const int64_t k = shape.depth;
   layout(made->left, shape.in, shape.transpose_left ? k : m, shape.transpose_left ? m : k);
-  layout(made->right, shape.in, shape.transpose_right ? n : k, shape.transpose_right ? k : n);
+  layout(made->right, shape.in, shape.transpose_right ? n : k, shape.transpose_right ? k : n,
+         shape.right_pitch);
   layout(made->result, shape.out, m, n);
 
   made->algorithm = chosen(*made, shape);
@@ -232,7 +246,8 @@ GemmPlans::GemmPlan& GemmPlans::plan(const GemmShape& shape) {
 
 cublasLtMatmulAlgo_t GemmPlans::chosen(const GemmPlan& gemm, const GemmShape& shape) const {
   const auto choice = tuning_.choices.find(to_text(shape));
-  if (choice == tuning_.choices.end()) return offered(gemm, 1).front();
+  const bool tuned = choice != tuning_.choices.end() && shape.right_pitch == 0;
+  if (!tuned) return offered(gemm, 1).front();
   if (shape.bias) {  // the check wants an aligned one; each product sets its own
     const void* aligned = reinterpret_cast<const void*>(uintptr_t{256});
     check(functions_->set_product(gemm.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &aligned,
@@ -279,37 +294,69 @@ std::vector<cublasLtMatmulAlgo_t> GemmPlans::offered(const GemmPlan& gemm, int m
 }
 
 void GemmPlans::run(const Launch& launch) {
-  multiply(plan(shape_of(launch, 0)), launch, 0);
+  product(launch, 0);
 }
 
 void GemmPlans::run_added(const Launch& launch) {
-  multiply(plan(shape_of(launch, 1)), launch, 1);
+  product(launch, 1);
 }
 
-void GemmPlans::multiply(GemmPlan& gemm, const Launch& launch, size_t first) {
+void GemmPlans::product(const Launch& launch, size_t first) {
+  const GemmShape shape = shape_of(launch, first);
+  const GemmParts parts = gemm_parts(*launch.call, first);
+  const GemmMemory memory = memory_of(launch, first);
+  if (parts.columns == 0) {
+    multiply(plan(shape), memory, stream_of(launch));
+  } else {
+    product_by_parts(shape, parts, memory, stream_of(launch));
+  }
+}
+
+void GemmPlans::product_by_parts(const GemmShape& shape, const GemmParts& parts,
+                                 const GemmMemory& memory, cudaStream_t stream) {
+  auto* copy = static_cast<char*>(memory.workspace) + kGemmWorkspace;
+  GemmMemory at = memory;
+  at.right = copy;
+  for (int64_t start = 0; start < shape.cols; start += parts.columns) {
+    GemmShape part = shape;
+    part.cols = std::min(parts.columns, shape.cols - start);
+    part.right_pitch = parts.pitch;
+    copy_rows({.to = copy,
+               .to_pitch = parts.pitch,
+               .from = static_cast<const uint16_t*>(memory.right) + start,
+               .from_pitch = shape.cols,
+               .rows = shape.depth,
+               .length = part.cols},
+              stream);
+    at.result = static_cast<char*>(memory.result) + start * shape.rows * dtype_bytes(shape.out);
+    multiply(plan(part), at, stream);
+  }
+}
+
+void GemmPlans::multiply(GemmPlan& gemm, const GemmMemory& memory, cudaStream_t stream) {
   const Functions& f = *functions_;
-  if (first == 0 && launch.operands.size() > 2) {
-    const void* bias = launch.operands[2].data;
-    check(f.set_product(gemm.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias),
+  if (memory.bias != nullptr) {
+    check(f.set_product(gemm.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &memory.bias,
+                        sizeof memory.bias),
           "bias");
   }
   const float one = 1;
-  const float beta = first == 0 ? 0.0f : 1.0f;
-  void* result = launch.results.at(0).data;
-  check(f.multiply(handle_, gemm.product, &one, launch.operands.at(first + 1).data, gemm.left,
-                   launch.operands.at(first).data, gemm.right, &beta, result, gemm.result, result,
-                   gemm.result, &gemm.algorithm, launch.workspace,
-                   static_cast<size_t>(launch.workspace_bytes), stream_of(launch)),
+  const float beta = memory.added ? 1.0f : 0.0f;
+  check(f.multiply(handle_, gemm.product, &one, memory.left, gemm.left, memory.right, gemm.right,
+                   &beta, memory.result, gemm.result, memory.result, gemm.result, &gemm.algorithm,
+                   memory.workspace, static_cast<size_t>(kGemmWorkspace), stream),
         "product");
 }
 
 TunedCall GemmPlans::tune(const Launch& launch, size_t first) {
   const GemmShape shape = shape_of(launch, first);
+  const GemmMemory memory = memory_of(launch, first);
+  const cudaStream_t stream = stream_of(launch);
   GemmPlan& gemm = plan(shape);
   TunedCall tuned{.library = version(), .call = to_text(shape), .choice = {}};
   for (const cublasLtMatmulAlgo_t& algorithm : offered(gemm, kMostAlgorithms)) {
     gemm.algorithm = algorithm;
-    const double seconds = row_seconds(stream_of(launch), [&] { multiply(gemm, launch, first); });
+    const double seconds = row_seconds(stream, [&] { multiply(gemm, memory, stream); });
     if (tuned.choice.empty()) tuned.first_seconds = seconds;
     if (!tuned.choice.empty() && seconds >= tuned.seconds) continue;
     tuned.seconds = seconds;
@@ -322,7 +369,9 @@ std::optional<TunedCall> tune_gemm(const Kernel& kernel, const Launch& launch) {
   const bool added = kernel.launch == launch_cublaslt_matmul_add ||
                      kernel.launch == launch_cublaslt_matmul_accumulate;
   if (!added && kernel.launch != launch_cublaslt_matmul) return std::nullopt;
-  return cuda_stream(launch).gemm().tune(launch, added ? 1 : 0);
+  const size_t first = added ? 1 : 0;
+  if (gemm_parts(*launch.call, first).columns > 0) return std::nullopt;  // runs as other products
+  return cuda_stream(launch).gemm().tune(launch, first);
 }
 
 void launch_cublaslt_matmul(const Launch& launch) {

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/cuda/kernels.h"
 #include "runtime/cuda/library.h"
 #include "runtime/device.h"
 
@@ -27,8 +28,19 @@ struct GemmShape {
   bool tf32 = false;  // rounds the factors
   DType in = DType::F32;
   DType out = DType::F32;
+  int64_t right_pitch = 0;  // elements from column to column of the right factor; 0: they lie close
 
   auto operator<=>(const GemmShape&) const = default;  // NOLINT(modernize-use-nullptr): not one
+};
+
+// What a product reads and writes.
+struct GemmMemory {
+  const void* left = nullptr;
+  const void* right = nullptr;
+  void* result = nullptr;
+  const void* bias = nullptr;  // nullptr: none
+  bool added = false;          // to what lies at the result
+  void* workspace = nullptr;
 };
 
 class GemmPlans {
@@ -59,9 +71,12 @@ class GemmPlans {
   std::vector<cublasLtMatmulAlgo_t> offered(const GemmPlan& gemm, int most) const;
   // The algorithm that the tuning has for the shape; throws UserError when it does not fit.
   cublasLtMatmulAlgo_t chosen(const GemmPlan& gemm, const GemmShape& shape) const;
-  // result = the product of operands `first` and the next, with the bias if there is one; where
-  // operand 0 is no factor, added to what lies there.
-  void multiply(GemmPlan& gemm, const Launch& launch, size_t first);
+  // The product of operands `first` and the next; where operand 0 is no factor, added to the
+  // result.
+  void product(const Launch& launch, size_t first);
+  void product_by_parts(const GemmShape& shape, const GemmParts& parts, const GemmMemory& memory,
+                        cudaStream_t stream);
+  void multiply(GemmPlan& gemm, const GemmMemory& memory, cudaStream_t stream);
   void check(cublasStatus_t status, const char* what) const;
 
   const Tuning& tuning_;

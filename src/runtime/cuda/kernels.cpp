@@ -104,8 +104,12 @@ Decision added_gemm_fits(const Call& call) {
   return any_call(call);
 }
 
-int64_t gemm_workspace(const Call&) {
-  return kGemmWorkspace;
+int64_t gemm_workspace(const Call& call) {
+  return kGemmWorkspace + gemm_parts(call, 0).bytes;
+}
+
+int64_t added_gemm_workspace(const Call& call) {
+  return kGemmWorkspace + gemm_parts(call, 1).bytes;
 }
 
 Decision norm_row_fits(const Call& call) {
@@ -260,10 +264,6 @@ Decision positions_grad_fits(const Call& call) {
   return vector_rows(call, row_length(call.type(0)));
 }
 
-Decision logits_fit(const Call& call) {
-  return vector_rows(call, row_length(call.type(0)));
-}
-
 Decision logits_grad_fit(const Call& call) {
   return vector_rows(call, row_length(call.type(1)));
 }
@@ -387,20 +387,19 @@ constexpr Row kRows[] = {
     {"add_positions_grad", "vector_add_positions_grad", positions_grad_fits},
     {"add_positions_grad", "plain_add_positions_grad", any_call},
     {"cross_entropy", "cluster_cross_entropy", cluster_loss_fits, cross_entropy_workspace},
-    {"cross_entropy", "online_cross_entropy", logits_fit, cross_entropy_workspace},
+    {"cross_entropy", "online_cross_entropy", any_call, cross_entropy_workspace},
     {"cross_entropy", "plain_cross_entropy", any_call, cross_entropy_workspace},
     {"cross_entropy_grad", "vector_cross_entropy_grad", logits_grad_fit},
     {"cross_entropy_grad", "plain_cross_entropy_grad", any_call},
     {"cross_entropy_both", "cluster_cross_entropy_both", cluster_loss_both_fits,
      cross_entropy_both_workspace},
-    {"cross_entropy_both", "online_cross_entropy_both", logits_grad_fit,
-     cross_entropy_both_workspace},
+    {"cross_entropy_both", "online_cross_entropy_both", any_call, cross_entropy_both_workspace},
     {"cross_entropy_both", "plain_cross_entropy_both", any_call, cross_entropy_both_workspace},
     {"gelu_grad_sum", "vector_gelu_grad_sum", sum_rows_fits, sum_rows_workspace},
     {"gelu_grad_sum", "plain_gelu_grad_sum", joined_fits, joined_workspace},
-    {"matmul_add", "cublaslt_matmul_add", added_gemm_fits, gemm_workspace},
+    {"matmul_add", "cublaslt_matmul_add", added_gemm_fits, added_gemm_workspace},
     {"matmul_add", "plain_matmul_add", joined_fits, joined_workspace},
-    {"matmul_accumulate", "cublaslt_matmul_accumulate", added_gemm_fits, gemm_workspace},
+    {"matmul_accumulate", "cublaslt_matmul_accumulate", added_gemm_fits, added_gemm_workspace},
     {"matmul_accumulate", "plain_matmul_accumulate", joined_fits, joined_workspace},
     {"embedding_grad_add", "ordered_embedding_grad_add", embedding_grad_add_fits},
     {"embedding_grad_add", "plain_embedding_grad_add", joined_fits, joined_workspace},
@@ -432,6 +431,23 @@ int64_t row_lanes(int64_t n) {
   // the shortest, two of the others.
   const int64_t at_once = n <= 1024 ? 8 : n <= 2048 ? 6 : n <= 4096 ? 4 : 2;
   return at_once * kProcessors;
+}
+
+GemmParts gemm_parts(const Call& call, size_t first) {
+  constexpr int64_t kLeastElements = int64_t{1} << 20;  // that are worth it
+  constexpr int64_t kMostBytes = int64_t{256} << 20;
+  constexpr int64_t kWhole = 128;  // columns that the library works on together
+  const TensorType& left = call.type(first);
+  const int64_t length = row_length(left);
+  if (!call.bool_attr("ta") || dtype_bytes(left.dtype) != 2) return {};
+  if (length % kVector == 0 || left.elements() < kLeastElements) return {};
+  const int64_t rows = left.elements() / length;
+  GemmParts parts;
+  const int64_t most = kMostBytes / (2 * rows) / kWhole * kWhole;
+  parts.columns = std::min(std::max(most, kWhole), length);
+  parts.pitch = (parts.columns + kVector - 1) / kVector * kVector;
+  parts.bytes = 2 * parts.pitch * rows;
+  return parts;
 }
 
 AttentionPart attention_grad_part(const Call& call) {

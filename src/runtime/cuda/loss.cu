@@ -96,12 +96,38 @@ __device__ ExpSum block_join(ExpSum value) {
   return total;
 }
 
+// A row that may begin and end within a vector: the elements before the first whole one, how many
+// whole ones hold, and the others.
+struct RowParts {
+  int64_t first;  // element of the row in its tensor
+  int head, tail;
+  int64_t body;
+
+  __device__ RowParts(int64_t row, int64_t n) : first(row * n) {
+    head = static_cast<int>(min((kLanes - first % kLanes) % kLanes, n));
+    body = (n - head) / kLanes * kLanes;
+    tail = static_cast<int>(n - head - body);
+  }
+  // The element in the row that this thread has outside of whole vectors, or -1.
+  __device__ int64_t edge() const {
+    const int thread = static_cast<int>(threadIdx.x);
+    if (thread < head) return thread;
+    return thread < head + tail ? body + thread : -1;
+  }
+};
+
 // The sum of exponentials of a row, for every thread of its block.
 template <DType kType>
-__device__ ExpSum row_exp_sum(const void* logits, int64_t first, int64_t n) {
+__device__ ExpSum row_exp_sum(const void* logits, const RowParts& row) {
   ExpSum own;
+  const int64_t edge = row.edge();
+  if (edge >= 0) {
+    own.maximum = Elements{const_cast<void*>(logits), kType}.get(row.first + edge);
+    own.sum = __expf(own.maximum - own.maximum);  // 1, or NaN
+  }
+  const int64_t first = row.first + row.head;
 #pragma unroll 4
-  for (int64_t i = threadIdx.x * kLanes; i < n; i += kLossThreads * kLanes) {
+  for (int64_t i = threadIdx.x * kLanes; i < row.body; i += kLossThreads * kLanes) {
     float value[kLanes];
     Vector<kType>::load(logits, first + i, value);
     float largest = value[0];
@@ -126,11 +152,11 @@ __device__ float target_logit(const void* logits, int64_t first, int64_t target,
 template <DType kType, bool kGrad>
 __global__ void online_row_loss(LossArgs args) {
   const int64_t row = blockIdx.x;
-  const int64_t start = row * args.n;
+  const RowParts parts(row, args.n);
   const int64_t target = args.targets[row];
   const float logit =
-      threadIdx.x == 0 ? target_logit<kType>(args.logits, start, target, args.n) : 0.0f;
-  const ExpSum total = row_exp_sum<kType>(args.logits, start, args.n);
+      threadIdx.x == 0 ? target_logit<kType>(args.logits, parts.first, target, args.n) : 0.0f;
+  const ExpSum total = row_exp_sum<kType>(args.logits, parts);
   const float lse = total.maximum + logf(total.sum);
   if (threadIdx.x == 0) {
     args.losses[row] = target < 0 ? 0.0f : lse - logit;
@@ -138,15 +164,24 @@ __global__ void online_row_loss(LossArgs args) {
   }
   if constexpr (!kGrad) return;
   const float scale = *args.dloss / *args.valid;
+  const int64_t start = parts.first + parts.head;
 #pragma unroll 2
-  for (int64_t i = threadIdx.x * kLanes; i < args.n; i += kLossThreads * kLanes) {
+  for (int64_t i = threadIdx.x * kLanes; i < parts.body; i += kLossThreads * kLanes) {
     float value[kLanes] = {};
     if (target >= 0) {
       Vector<kType>::load(args.logits, start + i, value);
-      logit_grads<kType>(value, lse, static_cast<int>(target - i), scale);
+      logit_grads<kType>(value, lse, static_cast<int>(target - parts.head - i), scale);
     }
     Vector<kType>::store(args.dlogits, start + i, value);
   }
+  const int64_t edge = parts.edge();
+  if (edge < 0) return;
+  float value[kLanes] = {};
+  if (target >= 0) {
+    value[0] = Elements{const_cast<void*>(args.logits), kType}.get(parts.first + edge);
+    logit_grads<kType>(value, lse, target == edge ? 0 : -1, scale);
+  }
+  Elements{args.dlogits, kType}.put(parts.first + edge, target >= 0 ? value[0] : 0.0f);
 }
 
 template <DType kType>
