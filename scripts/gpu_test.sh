@@ -79,6 +79,10 @@ check same gpt2_without_graph --device.cuda_graph=false
 first=chunks
 check run chunks --training.loss_chunks=4
 check same chunks_again --training.loss_chunks=4
+first=dropout
+check run dropout --model.dropout=0.1
+check same dropout_again --model.dropout=0.1
+check same dropout_without_graph --model.dropout=0.1 --device.cuda_graph=false
 model=(configs/llama_debug.toml --model.dim=256 --model.n_heads=4 --model.n_kv_heads=2 --model.n_layers=2
   --training.local_batch_size=8 --training.seq_len=512)
 first=llama
@@ -99,6 +103,9 @@ if command -v compute-sanitizer > /dev/null; then
   check compute-sanitizer --tool racecheck --error-exitcode 9 --print-limit 5 \
     --kernel-name kns=attention_grad_ "$build/tests/conformance/conformance_test" \
     --gtest_brief=1 --gtest_filter='Cuda/FastRows*attention_grad'
+  check compute-sanitizer --tool racecheck --error-exitcode 9 --print-limit 5 \
+    --kernel-name kns=tiled_attention "$build/tests/conformance/conformance_test" \
+    --gtest_brief=1 --gtest_filter='Cuda/FastRows*attention'
   # The plain rows: kernels of this repository by their namespace, not those of libraries.
   check compute-sanitizer --tool racecheck --error-exitcode 9 --print-limit 5 \
     --kernel-name kns=weft "$build/tests/conformance/conformance_test" \
