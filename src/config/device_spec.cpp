@@ -59,6 +59,7 @@ DeviceSpec h100(const std::string& name, int64_t ranks_per_host, std::vector<Lin
           .context_bytes = 540 << 20,
           .collectives_bytes = 0,
           .matmul_efficiency = 0.85,
+          .unaligned_share = 0.24,
           .gemm_workspace_bytes = 32 << 20,
           .ranks_per_host = ranks_per_host,
           .links = std::move(links)};
@@ -151,6 +152,11 @@ std::vector<Key<DeviceSpec>> spec_keys(const std::string& file_name) {
                 .range = bytes}),
       make_key("matmul_efficiency", &S::matmul_efficiency,
                {.doc = "Share of the matmul rate reached.", .range = {.above = 0, .at_most = 1}}),
+      make_key(
+          "unaligned_share", &S::unaligned_share,
+          {.doc = "Share of it reached with half-type rows that do not begin at multiples of 16 "
+                  "bytes, as those of 50257 logits.",
+           .range = {.above = 0, .at_most = 1}}),
       rows_key("kernels", &S::kernels, parse_kernel_share, file_name),
       make_key("gemm_workspace_bytes", &S::gemm_workspace_bytes,
                {.doc = "Bytes of matmul workspace per stream.", .range = bytes}),

@@ -43,11 +43,13 @@ struct DeviceSpec {
   double matmul_flops_bf16 = 0;
   double vector_flops = 0;  // of everything but matmuls; 0: bandwidth alone bounds it
   double memory_bandwidth = 0;
-  double launch_latency = 0;              // fixed cost of one kernel
-  int64_t memory_bytes = 0;               // what an arena may use; 0: the memory of this machine
-  int64_t context_bytes = 0;              // what driver, libraries and code take beside it
-  int64_t collectives_bytes = 0;          // and, among ranks, the library of collectives
-  double matmul_efficiency = 1.0;         // share of the matmul rate that ops with matmuls reach
+  double launch_latency = 0;       // fixed cost of one kernel
+  int64_t memory_bytes = 0;        // what an arena may use; 0: the memory of this machine
+  int64_t context_bytes = 0;       // what driver, libraries and code take beside it
+  int64_t collectives_bytes = 0;   // and, among ranks, the library of collectives
+  double matmul_efficiency = 1.0;  // share of the matmul rate that ops with matmuls reach
+  // And of that again where half-type rows do not begin at multiples of 16 bytes.
+  double unaligned_share = 1.0;
   std::vector<KernelShare> kernels = {};  // measured shares of single ops, instead of that
   int64_t gemm_workspace_bytes = 0;       // per stream
   int64_t ranks_per_host = 0;             // neighbours in the order of ranks; 0: all of them

@@ -28,11 +28,23 @@ struct Bounds {
   double longer() const { return std::max(compute, memory); }
 };
 
+// Whether a half-type matrix of the call has rows that do not begin at multiples of 16 bytes.
+bool has_unaligned_rows(const Call& call) {
+  for (const auto* types : {&call.operands, &call.results}) {
+    for (const TensorType& type : *types) {
+      const int64_t bytes = dtype_bytes(type.dtype);
+      if (bytes == 2 && type.shape.size() > 1 && type.shape.back() * bytes % 16 != 0) return true;
+    }
+  }
+  return false;
+}
+
 Bounds bounds_of(const Call& call, const DeviceSpec& device) {
   const Cost cost = cost_of(call);
   double rate = device.vector_flops;
   if (call.op->traits.matmul) {
     rate = dtype_of(call) == DType::F32 ? device.matmul_flops_f32 : device.matmul_flops_bf16;
+    if (has_unaligned_rows(call)) rate *= device.unaligned_share;
   }
   return {rate > 0 ? cost.flops / rate : 0, cost.bytes / device.memory_bandwidth};
 }

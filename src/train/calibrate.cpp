@@ -71,6 +71,8 @@ class Calibration {
     spec_.launch_latency = timer_.seconds(add_call(1024));
     spec_.matmul_flops_f32 = matmul_rate(DType::F32);
     spec_.matmul_flops_bf16 = matmul_rate(DType::BF16);
+    const double unaligned = square_rate(DType::BF16, busy_square_ + 1);
+    spec_.unaligned_share = std::min(1.0, unaligned / square_rate(DType::BF16, busy_square_));
     const int64_t size = busy_size();
     const auto rate = [&](const Call& call, double amount) {
       return amount / kernel_seconds(call);
@@ -90,16 +92,21 @@ class Calibration {
     return std::max(seconds - spec_.launch_latency, kLeastShareOfTime * seconds);
   }
 
+  // FLOP/s of a product of two n x n matrices.
+  double square_rate(DType dtype, int64_t n) {
+    const std::string type = to_string(TensorType{dtype, {n, n}, {}});
+    const Call call = parse_samples(kMatmul, cat("a: ", type, ", b: ", type)).front();
+    return cost_of(call).flops / kernel_seconds(call);
+  }
+
   double matmul_rate(DType dtype) {
     double best = 0;
-    for (int64_t n = 256; n <= kLargestMatmul; n *= 2) {
-      const std::string type = to_string(TensorType{dtype, {n, n}, {}});
-      const Call call = parse_samples(kMatmul, cat("a: ", type, ", b: ", type)).front();
-      const double seconds = kernel_seconds(call);
-      best = std::max(best, cost_of(call).flops / seconds);
-      if (seconds > kBusySeconds) break;
+    for (busy_square_ = 256;; busy_square_ *= 2) {
+      const auto n = static_cast<double>(busy_square_);
+      const double rate = square_rate(dtype, busy_square_);
+      best = std::max(best, rate);
+      if (2 * n * n * n / rate > kBusySeconds || busy_square_ == kLargestMatmul) return best;
     }
-    return best;
   }
 
   int64_t busy_size() {
@@ -174,6 +181,7 @@ class Calibration {
   const Backend& backend_;
   KernelTimer timer_;
   DeviceSpec spec_;
+  int64_t busy_square_ = 0;  // width of the largest matrices multiplied
   std::map<std::pair<std::string, std::string>, Sum> sums_;
 };
 

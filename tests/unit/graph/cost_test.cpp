@@ -31,6 +31,16 @@ TEST(Cost, AMatmulRunsAtTheRateOfItsType) {
   EXPECT_DOUBLE_EQ(seconds(kMatmul, "a: bf16[100,100], b: bf16[100,100]", device), 1000 + 3);
 }
 
+TEST(Cost, RowsThatBeginAnywhereCostMore) {
+  DeviceSpec device = round_numbers();
+  device.unaligned_share = 0.25;
+  const std::string aligned = "a: bf16[100,104], b: bf16[104,104]";  // 2163200 FLOPs at 2000
+  EXPECT_DOUBLE_EQ(seconds(kMatmul, aligned, device), 1081.6 + 3);
+  const std::string unaligned = "a: bf16[104,100], b: bf16[100,104]";  // the same at 500
+  EXPECT_DOUBLE_EQ(seconds(kMatmul, unaligned, device), 4 * 1081.6 + 3);
+  EXPECT_DOUBLE_EQ(seconds(kMatmul, "a: f32[100,100], b: f32[100,100]", device), 4000 + 3);
+}
+
 TEST(Cost, OtherOpsAreBoundByBytesOrTheVectorRate) {
   DeviceSpec device = round_numbers();
   EXPECT_DOUBLE_EQ(seconds(kAdd, "a: f32[100], b: f32[100]", device), 12 + 3);  // 1200 bytes
