@@ -7,6 +7,8 @@
 
 #include "base/error.h"
 #include "base/half.h"
+#include "base/machine.h"
+#include "base/parallel.h"
 #include "graph/flat.h"
 #include "train/init.h"
 
@@ -15,6 +17,19 @@ namespace weft {
 namespace {
 
 constexpr int64_t kFloat = sizeof(float);
+
+// Calls work(first, elements) for pieces of `elements`, on the cores that each of the ranks of this
+// host has.
+template <class Work>
+void in_pieces(int64_t elements, int64_t ranks, Work work) {
+  constexpr int64_t kPiece = 1 << 18;
+  const int64_t threads = std::max<int64_t>(1, usable_cores() / ranks);
+  const auto pieces = static_cast<size_t>((elements + kPiece - 1) / kPiece);
+  parallel_for(static_cast<int>(threads), pieces, [&](int, size_t piece) {
+    const int64_t first = static_cast<int64_t>(piece) * kPiece;
+    work(static_cast<size_t>(first), static_cast<size_t>(std::min(kPiece, elements - first)));
+  });
+}
 
 const Binding* find_state(const Plan& plan, const std::string& name) {
   const auto found = std::find_if(plan.states.begin(), plan.states.end(),
@@ -67,6 +82,18 @@ ParamStore::Part ParamStore::own_part(const Location& location, int64_t elements
   return {low - location.first, std::max<int64_t>(high - low, 0), low - begin};
 }
 
+// Elements first, first + 1, ... of a parameter's initial values.
+void ParamStore::make(const ParamInfo& param, uint64_t seed, int64_t first,
+                      std::span<float> values) const {
+  in_pieces(static_cast<int64_t>(values.size()), ranks(), [&](size_t at, size_t elements) {
+    init_param(param, seed, first + static_cast<int64_t>(at), values.subspan(at, elements));
+  });
+}
+
+int64_t ParamStore::ranks() const {
+  return comm_ == nullptr ? 1 : comm_->ranks();
+}
+
 void ParamStore::initialize(uint64_t seed) {
   std::vector<float> values;
   for (size_t i = 0; i < locations_.size(); ++i) {
@@ -74,13 +101,13 @@ void ParamStore::initialize(uint64_t seed) {
     const Part part = own_part(locations_[i], count(param.shape));
     if (part.elements == 0) continue;
     values.resize(static_cast<size_t>(part.elements));
-    init_param(param, seed, part.from, values);
+    make(param, seed, part.from, values);
     write_own(locations_[i], part, values);
   }
   for (size_t i = 0; i < copies_.size(); ++i) {
     if (copies_[i] == nullptr) continue;
     values.resize(static_cast<size_t>(count(compiled_.params[i].shape)));
-    init_param(compiled_.params[i], seed, 0, values);
+    make(compiled_.params[i], seed, 0, values);
     write_rounded(*copies_[i], 0, values);
   }
 }
@@ -127,9 +154,12 @@ void ParamStore::write_rounded(const Binding& binding, int64_t first,
   }
   const bool bf16 = dtype == DType::BF16;
   CHECK(bf16 || dtype == DType::F16, binding.name, " is ", dtype_name(dtype));
-  std::vector<uint16_t> rounded;
-  rounded.reserve(values.size());
-  for (float value : values) rounded.push_back(bf16 ? bf16_from_f32(value) : f16_from_f32(value));
+  std::vector<uint16_t> rounded(values.size());
+  in_pieces(static_cast<int64_t>(values.size()), ranks(), [&](size_t begin, size_t elements) {
+    for (size_t i = begin; i < begin + elements; ++i) {
+      rounded[i] = bf16 ? bf16_from_f32(values[i]) : f16_from_f32(values[i]);
+    }
+  });
   executor_.write_part(binding.name, at, rounded.data(),
                        static_cast<int64_t>(rounded.size() * sizeof(uint16_t)));
 }
