@@ -208,6 +208,23 @@ bool names_a_file(const std::string& text) {
   return text.find('/') != std::string::npos || text.find(".toml") != std::string::npos;
 }
 
+// Built in, or from the file that device.spec names.
+DeviceSpec find_device_spec(const Config& config) {
+  std::string wanted = config.device.spec;
+  if (wanted == "auto") {
+    wanted = config.device.backend == "cuda" ? "h200" : "cpu";
+  }
+  for (const DeviceSpec& spec : built_in_specs()) {
+    if (spec.name == wanted) {
+      return spec;
+    }
+  }
+  USER_CHECK(names_a_file(wanted), describe_key(config, "device.spec"),
+             " is unknown, expected \"auto\", ", join(device_spec_names(), ", "),
+             " or the path of a TOML file");
+  return parse_device_spec(read_config_file(wanted), wanted);
+}
+
 }  // namespace
 
 bool on_one_host(const DeviceSpec& spec, int64_t size, int64_t stride) {
@@ -259,26 +276,6 @@ std::vector<std::string> device_spec_names() {
   }
   return names;
 }
-
-namespace {
-
-DeviceSpec find_device_spec(const Config& config) {
-  std::string wanted = config.device.spec;
-  if (wanted == "auto") {
-    wanted = config.device.backend == "cuda" ? "h200" : "cpu";
-  }
-  for (const DeviceSpec& spec : built_in_specs()) {
-    if (spec.name == wanted) {
-      return spec;
-    }
-  }
-  USER_CHECK(names_a_file(wanted), describe_key(config, "device.spec"),
-             " is unknown, expected \"auto\", ", join(device_spec_names(), ", "),
-             " or the path of a TOML file");
-  return parse_device_spec(read_config_file(wanted), wanted);
-}
-
-}  // namespace
 
 DeviceSpec load_device_spec(const Config& config) {
   DeviceSpec spec = find_device_spec(config);

@@ -3,6 +3,7 @@
 #include "train/calibrate.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "base/error.h"
@@ -69,10 +70,11 @@ class Calibration {
 
   DeviceSpec run() {
     spec_.launch_latency = timer_.seconds(add_call(1024));
-    spec_.matmul_flops_f32 = matmul_rate(DType::F32);
-    spec_.matmul_flops_bf16 = matmul_rate(DType::BF16);
-    const double unaligned = square_rate(DType::BF16, busy_square_ + 1);
-    spec_.unaligned_share = std::min(1.0, unaligned / square_rate(DType::BF16, busy_square_));
+    spec_.matmul_flops_f32 = matmul_rates(DType::F32).best;
+    const MatmulRates bf16 = matmul_rates(DType::BF16);
+    spec_.matmul_flops_bf16 = bf16.best;
+    const double unaligned = square_rate(DType::BF16, bf16.widest + 1);
+    spec_.unaligned_share = std::min(1.0, unaligned / bf16.of_widest);
     const int64_t size = busy_size();
     const auto rate = [&](const Call& call, double amount) {
       return amount / kernel_seconds(call);
@@ -99,14 +101,22 @@ class Calibration {
     return cost_of(call).flops / kernel_seconds(call);
   }
 
-  double matmul_rate(DType dtype) {
+  // FLOP/s of the best product and of that of the widest matrices.
+  struct MatmulRates {
     double best = 0;
-    for (busy_square_ = 256;; busy_square_ *= 2) {
-      const auto n = static_cast<double>(busy_square_);
-      const double rate = square_rate(dtype, busy_square_);
-      best = std::max(best, rate);
-      if (2 * n * n * n / rate > kBusySeconds || busy_square_ == kLargestMatmul) return best;
+    int64_t widest = 0;
+    double of_widest = 0;
+  };
+
+  MatmulRates matmul_rates(DType dtype) {
+    MatmulRates rates;
+    for (int64_t n = 256; n <= kLargestMatmul; n *= 2) {
+      rates.widest = n;
+      rates.of_widest = square_rate(dtype, n);
+      rates.best = std::max(rates.best, rates.of_widest);
+      if (2 * std::pow(n, 3) / rates.of_widest > kBusySeconds) break;
     }
+    return rates;
   }
 
   int64_t busy_size() {
@@ -181,7 +191,6 @@ class Calibration {
   const Backend& backend_;
   KernelTimer timer_;
   DeviceSpec spec_;
-  int64_t busy_square_ = 0;  // width of the largest matrices multiplied
   std::map<std::pair<std::string, std::string>, Sum> sums_;
 };
 

@@ -53,11 +53,11 @@ void forward(const Launch& launch, const AttentionShape& shape) {
 }  // namespace
 
 void launch_attention(const Launch& launch) {
-  forward(launch, attention_shape(launch, {.qkv = 0, .rng = 1}));
+  forward(launch, attention_shape(launch, kAttentionPlaces));
 }
 
 void launch_document_attention(const Launch& launch) {
-  forward(launch, attention_shape(launch, {.qkv = 0, .rng = 2, .positions = 1}));
+  forward(launch, attention_shape(launch, kDocumentPlaces));
 }
 
 }  // namespace weft::cuda

@@ -62,6 +62,10 @@ struct AttentionShape {
 struct AttentionPlaces {
   size_t qkv = 0, rng = 0, positions = 0;
 };
+inline constexpr AttentionPlaces kAttentionPlaces{.qkv = 0, .rng = 1};
+inline constexpr AttentionPlaces kDocumentPlaces{.qkv = 0, .rng = 2, .positions = 1};
+inline constexpr AttentionPlaces kAttentionGradPlaces{.qkv = 1, .rng = 4};
+inline constexpr AttentionPlaces kDocumentGradPlaces{.qkv = 1, .rng = 5, .positions = 4};
 
 // Reads shapes and attributes of an attention or its gradient.
 inline AttentionShape attention_shape(const Launch& launch, const AttentionPlaces& places) {

@@ -15,8 +15,7 @@ namespace {
 
 class CudaDevice : public Device {
  public:
-  explicit CudaDevice(const DeviceOptions& options)
-      : options_(options), index_(static_cast<int>(options.index)) {
+  explicit CudaDevice(const DeviceOptions& options) : options_(options) {
     int devices = 0;
     const cudaError_t error = cudaGetDeviceCount(&devices);
     if (error != cudaSuccess || devices == 0) {
@@ -30,7 +29,7 @@ class CudaDevice : public Device {
                             "; use --ranks=", devices, " or, for a test, device.share_gpu = true"),
                         ExitCode::Config);
     }
-    CUDA_CHECK(cudaSetDevice(index_));
+    CUDA_CHECK(cudaSetDevice(index()));
     CUDA_CHECK(cudaFree(nullptr));  // makes the context now, so that a broken driver shows here
     check_architecture();
     const Tuning& tuning = options_.tuning;
@@ -86,9 +85,11 @@ class CudaDevice : public Device {
   }
 
  private:
+  int index() const { return static_cast<int>(options_.index); }
+
   cudaDeviceProp properties() const {
     cudaDeviceProp properties;
-    CUDA_CHECK(cudaGetDeviceProperties(&properties, index_));
+    CUDA_CHECK(cudaGetDeviceProperties(&properties, index()));
     return properties;
   }
 
@@ -103,7 +104,6 @@ class CudaDevice : public Device {
   }
 
   const DeviceOptions options_;
-  int index_;
   std::shared_ptr<Watch> watch_ = std::make_shared<Watch>();
 };
 

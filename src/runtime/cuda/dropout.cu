@@ -91,11 +91,10 @@ void run(const Launch& launch, DropArgs args) {
 }  // namespace
 
 void launch_vector_dropout(const Launch& launch) {
-  const ElementwiseProgram program = elementwise_program(*launch.call);
   DropArgs args;
   args.x = launch.operands.at(0).data;
   args.rng = launch.operands.at(1).as<int32_t>();
-  args.rule = program.step[0].drop;
+  args.rule = drop_rule(launch.call->double_attr("rate"), launch.call->int_attr("stream"));
   run<false>(launch, args);
 }
 

@@ -181,7 +181,7 @@ __global__ void online_row_loss(LossArgs args) {
     value[0] = Elements{const_cast<void*>(args.logits), kType}.get(parts.first + edge);
     logit_grads<kType>(value, lse, target == edge ? 0 : -1, scale);
   }
-  Elements{args.dlogits, kType}.put(parts.first + edge, target >= 0 ? value[0] : 0.0f);
+  Elements{args.dlogits, kType}.put(parts.first + edge, value[0]);
 }
 
 template <DType kType>

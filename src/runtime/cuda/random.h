@@ -36,13 +36,17 @@ struct DropStream {
   // What the words of elements `local` to `local` + 3 of a tensor with `per_sample` elements a
   // sample are drawn from; both are multiples of four.
   WEFT_HOST_DEVICE PhiloxBlock counter(int64_t local, int64_t per_sample) const {
-    return random_counter(step, static_cast<uint64_t>(first_sample * per_sample + local) / 4);
+    return random_counter(step, element(local, per_sample) / 4);
   }
   WEFT_HOST_DEVICE PhiloxBlock block(int64_t local, int64_t per_sample) const {
     return philox4x32_10(counter(local, per_sample), key);
   }
   WEFT_HOST_DEVICE uint32_t word(int64_t local, int64_t per_sample) const {
-    return random_bits(key, step, static_cast<uint64_t>(first_sample * per_sample + local));
+    return random_bits(key, step, element(local, per_sample));
+  }
+  // Of all samples of the batch.
+  WEFT_HOST_DEVICE uint64_t element(int64_t local, int64_t per_sample) const {
+    return static_cast<uint64_t>(first_sample * per_sample + local);
   }
 };
 

@@ -314,11 +314,11 @@ void backward(const Launch& launch, const AttentionShape& shape) {
 }  // namespace
 
 void launch_tiled_attention_grad(const Launch& launch) {
-  backward(launch, attention_shape(launch, {.qkv = 1, .rng = 4}));
+  backward(launch, attention_shape(launch, kAttentionGradPlaces));
 }
 
 void launch_tiled_document_attention_grad(const Launch& launch) {
-  backward(launch, attention_shape(launch, {.qkv = 1, .rng = 5, .positions = 4}));
+  backward(launch, attention_shape(launch, kDocumentGradPlaces));
 }
 
 }  // namespace weft::cuda
