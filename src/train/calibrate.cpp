@@ -28,7 +28,7 @@ constexpr double kLeastShareOfTime = 0.1;  // of a call that is not its launch
 
 // Steps to measure, from small to large: each device takes, in each type, the largest it is fast
 // enough for. GPT-2's vocabulary is rounded up, as one does for training: rows of 50257 logits,
-// whose starts are not aligned, are slow on GPUs and would stand for all products.
+// whose starts are not aligned, are slower on GPUs and would stand for all products.
 constexpr std::string_view kSteps[][2] = {
     {"[model]\nname = \"gpt2\"\nflavor = \"baby\"\ndropout = 0.0\n"
      "[training]\nlocal_batch_size = 4\nglobal_batch_size = 8\nseq_len = 128\n",
@@ -73,8 +73,8 @@ class Calibration {
     spec_.matmul_flops_f32 = matmul_rates(DType::F32).best;
     const MatmulRates bf16 = matmul_rates(DType::BF16);
     spec_.matmul_flops_bf16 = bf16.best;
-    const double unaligned = square_rate(DType::BF16, bf16.widest + 1);
-    spec_.unaligned_share = std::min(1.0, unaligned / bf16.of_widest);
+    const double unaligned = logits_rate(bf16.widest, bf16.widest + 1);
+    spec_.unaligned_share = std::min(1.0, unaligned / logits_rate(bf16.widest, bf16.widest));
     const int64_t size = busy_size();
     const auto rate = [&](const Call& call, double amount) {
       return amount / kernel_seconds(call);
@@ -94,27 +94,37 @@ class Calibration {
     return std::max(seconds - spec_.launch_latency, kLeastShareOfTime * seconds);
   }
 
-  // FLOP/s of a product of two n x n matrices.
-  double square_rate(DType dtype, int64_t n) {
-    const std::string type = to_string(TensorType{dtype, {n, n}, {}});
-    const Call call = parse_samples(kMatmul, cat("a: ", type, ", b: ", type)).front();
+  // FLOP/s of a product.
+  double matmul_rate(std::string_view sample) {
+    const Call call = parse_samples(kMatmul, sample).front();
     return cost_of(call).flops / kernel_seconds(call);
   }
 
-  // FLOP/s of the best product and of that of the widest matrices.
+  double square_rate(DType dtype, int64_t n) {
+    const std::string type = to_string(TensorType{dtype, {n, n}, {}});
+    return matmul_rate(cat("a: ", type, ", b: ", type));
+  }
+
+  // As wide as models are for their vocabulary: what rows cost that begin anywhere is by the row.
+  double logits_rate(int64_t rows, int64_t vocabulary) {
+    const int64_t width = rows / 8;
+    return matmul_rate(
+        cat("a: bf16[", rows, ",", width, "], b: bf16[", vocabulary, ",", width, "]; tb=true"));
+  }
+
+  // FLOP/s of the best product, and the widest matrices.
   struct MatmulRates {
     double best = 0;
     int64_t widest = 0;
-    double of_widest = 0;
   };
 
   MatmulRates matmul_rates(DType dtype) {
     MatmulRates rates;
     for (int64_t n = 256; n <= kLargestMatmul; n *= 2) {
       rates.widest = n;
-      rates.of_widest = square_rate(dtype, n);
-      rates.best = std::max(rates.best, rates.of_widest);
-      if (2 * std::pow(n, 3) / rates.of_widest > kBusySeconds) break;
+      const double rate = square_rate(dtype, n);
+      rates.best = std::max(rates.best, rate);
+      if (2 * std::pow(n, 3) / rate > kBusySeconds) break;
     }
     return rates;
   }
