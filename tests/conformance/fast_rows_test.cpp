@@ -11,6 +11,7 @@
 #include "conformance/ops_under_test.h"
 #include "runtime/cpu/device.h"
 #include "runtime/cuda/backend.h"
+#include "runtime/cuda/kernels.h"
 #include "runtime/reference/kernels.h"
 
 namespace weft {
@@ -39,7 +40,11 @@ constexpr FastCase kCases[] = {
      "a: bf16[130,264], b: bf16[264,136], bias: bf16[136] | a: bf16[130,264], b: bf16[136,264]; tb=true | "
      "a: bf16[2,130,264], b: bf16[2,130,72]; ta=true, out=\"f32\" | a: f16[70,64], b: f16[64,48] | "
      "a: f32[130,264], b: f32[264,136], bias: f32[136] | a: f32[130,264], b: f32[136,264]; tb=true | "
-     // Rows that begin anywhere.
+     // Rows that begin anywhere: of the result, of the first factor in two blocks, of all with a bias, and other forms.
+     "a: bf16[2,520,520], b: bf16[1003,520]; tb=true | a: bf16[8200,521], b: bf16[521,136] | "
+     "a: bf16[1031,525], b: bf16[525,1001], bias: bf16[1001] | a: f16[1001,531], b: f16[1013,531]; tb=true, out=\"f32\" | "
+     "a: bf16[520,8203], b: bf16[520,136]; ta=true, out=\"f32\" | a: f16[2,260,1031], b: f16[2,260,1003]; ta=true | "
+     // Too few products for copies.
      "a: bf16[400,33001], b: bf16[400,16]; ta=true, out=\"f32\" | a: f16[300,5003], b: f16[300,8]; ta=true"},
     {"sum_rows", "x: bf16[1000,264]; out=\"f32\" | x: f32[333,1032] | x: bf16[40000,8]"},
     {"layer_norm",
@@ -122,10 +127,13 @@ constexpr FastCase kCases[] = {
      "dloss: f32[], logits: f32[33,263], targets: i32[33], count: f32[] | dloss: f32[], logits: f16[9,5], targets: i32[9], count: f32[]"},
     {"accumulate", "acc: f32[5,1032], g: bf16[5,1032], micro: i32[] | acc: f32[264], g: f32[264], micro: i32[]"},
     {"gelu_grad_sum", "dy: bf16[3000,264], x: bf16[3000,264]; out=\"f32\" | dy: f32[70,1032], x: f32[70,1032]"},
-    {"matmul_add", "acc: f32[264,72], a: bf16[2,130,264], b: bf16[2,130,72]; ta=true | acc: f32[130,136], a: f32[130,264], b: f32[264,136]"},
+    {"matmul_add",
+     "acc: f32[264,72], a: bf16[2,130,264], b: bf16[2,130,72]; ta=true | acc: f32[130,136], a: f32[130,264], b: f32[264,136] | "
+     "acc: f32[1031,1003], a: bf16[520,1031], b: bf16[520,1003]; ta=true"},
     {"matmul_accumulate",
      "acc: f32[264,72], a: bf16[2,130,264], b: bf16[2,130,72], micro: i32[]; ta=true | "
-     "acc: f32[33001,8], a: bf16[40,33001], b: bf16[40,8], micro: i32[]; ta=true"},
+     "acc: f32[33001,8], a: bf16[40,33001], b: bf16[40,8], micro: i32[]; ta=true | "
+     "acc: f32[8203,136], a: bf16[520,8203], b: bf16[520,136], micro: i32[]; ta=true"},
     {"embedding_grad_add", "acc: f32[67,1032], ids: i32[4,300], dy: bf16[4,300,1032]; rows=67"},
     {"add_layer_norm",
      "x: bf16[70,768], r: bf16[70,768], w: bf16[768], b: bf16[768] | x: f32[9,128], r: f32[9,128], w: f32[128] | "
@@ -177,6 +185,18 @@ TEST(FastRows, AreAllReachedByTheCases) {
   for (const Kernel& kernel : cuda_backend().kernels()) {
     EXPECT_TRUE(!is_fast(kernel) || reached.contains(kernel.name)) << kernel.name;
   }
+}
+
+TEST(FastRows, RunEightProductsOnCopies) {
+  int found = 0;
+  for (const FastCase& fast : kCases) {
+    if (!fast.op.starts_with("matmul")) continue;
+    for (const Call& call : parse_samples(*find_op(fast.op), fast.samples)) {
+      const Kernel& chosen = choose_kernel(cuda_backend().kernels(), call, "cuda", "y");
+      if (chosen.workspace(call) > cuda::kGemmWorkspace) ++found;
+    }
+  }
+  EXPECT_EQ(found, 8);
 }
 
 // The reference computes in double. f32 sums of some hundred terms: 256 f32 ulps of the largest

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <functional>
+#include <utility>
 
 #include "base/error.h"
 #include "runtime/cuda/check.h"
@@ -44,6 +45,20 @@ GemmMemory memory_of(const Launch& launch, size_t first) {
           .bias = bias ? launch.operands[2].data : nullptr,
           .added = first > 0,
           .workspace = launch.workspace};
+}
+
+// The memory of the first block of a product: its copies lie behind the library's workspace.
+GemmMemory in_copies(const GemmMemory& memory, const GemmCopies& copies) {
+  char* scratch = static_cast<char*>(memory.workspace) + kGemmWorkspace;
+  const auto place = [&](void* matrix, int64_t bytes) {
+    return bytes > 0 ? std::exchange(scratch, scratch + bytes) : matrix;
+  };
+  GemmMemory at = memory;
+  at.left = place(memory.left, copies.left_bytes);
+  at.right = place(memory.right, copies.right_bytes);
+  at.result = place(memory.result, copies.result_bytes);
+  at.bias = place(memory.bias, copies.bias_bytes);
+  return at;
 }
 
 // An algorithm is plain data, which the library promises to know again in the same version.
@@ -183,30 +198,9 @@ void GemmPlans::check(cublasStatus_t status, const char* what) const {
   throw DeviceError(cat("cuda: cuBLASLt: ", what, " failed: ", functions_->status_text(status)));
 }
 
-// Our C = A B, row-major, is C^T = B^T A^T, column-major: B stands left. The factors are operands
-// `first` and the one after it.
 GemmShape GemmPlans::shape_of(const Launch& launch, size_t first) const {
-  const Call& call = *launch.call;
-  const TensorType& a = call.type(first);
-  const TensorType& b = call.type(first + 1);
-  GemmShape shape;
-  shape.in = a.dtype;
+  GemmShape shape = gemm_shape(*launch.call, first);
   shape.tf32 = tf32_ && shape.in == DType::F32;
-  shape.out = call.results.at(0).dtype;
-  shape.bias = first == 0 && call.operands.size() > 2;
-  const int64_t inner = a.shape.back();
-  const int64_t leading = a.elements() / inner;
-  if (call.bool_attr("ta")) {  // A [depth, cols], B [depth, rows]
-    shape.rows = b.shape.back();
-    shape.cols = inner;
-    shape.depth = leading;
-    shape.transpose_right = true;
-  } else {
-    shape.cols = leading;
-    shape.depth = inner;
-    shape.transpose_left = call.bool_attr("tb");
-    shape.rows = b.shape.at(shape.transpose_left ? 0 : 1);
-  }
   return shape;
 }
 
@@ -226,18 +220,15 @@ GemmPlans::GemmPlan& GemmPlans::plan(const GemmShape& shape) {
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
     set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(shape.in));
   }
-  const auto layout = [&](cublasLtMatrixLayout_t& to, DType dtype, int64_t rows, int64_t cols,
+  const auto layout = [&](cublasLtMatrixLayout_t& to, DType dtype, const GemmColumns& columns,
                           int64_t pitch = 0) {
-    check(f.create_layout(&to, data_type(dtype), u64(rows), u64(cols), pitch > 0 ? pitch : rows),
+    check(f.create_layout(&to, data_type(dtype), u64(columns.length), u64(columns.count),
+                          pitch > 0 ? pitch : columns.length),
           "layout");
   };
-  const int64_t m = shape.rows;
-  const int64_t n = shape.cols;
-  const int64_t k = shape.depth;
-  layout(made->left, shape.in, shape.transpose_left ? k : m, shape.transpose_left ? m : k);
-  layout(made->right, shape.in, shape.transpose_right ? n : k, shape.transpose_right ? k : n,
-         shape.right_pitch);
-  layout(made->result, shape.out, m, n);
+  layout(made->left, shape.in, left_columns(shape));
+  layout(made->right, shape.in, right_columns(shape), shape.right_pitch);
+  layout(made->result, shape.out, {shape.rows, shape.cols});
 
   made->algorithm = chosen(*made, shape);
   known = std::move(made);
@@ -303,33 +294,57 @@ void GemmPlans::run_added(const Launch& launch) {
 
 void GemmPlans::product(const Launch& launch, size_t first) {
   const GemmShape shape = shape_of(launch, first);
-  const GemmParts parts = gemm_parts(*launch.call, first);
   const GemmMemory memory = memory_of(launch, first);
-  if (parts.columns == 0) {
-    multiply(plan(shape), memory, stream_of(launch));
+  if (const std::optional<GemmCopies> copies = gemm_copies(shape)) {
+    product_of_copies(shape, *copies, memory, stream_of(launch));
   } else {
-    product_by_parts(shape, parts, memory, stream_of(launch));
+    multiply(plan(shape), memory, stream_of(launch));
   }
 }
 
-void GemmPlans::product_by_parts(const GemmShape& shape, const GemmParts& parts,
-                                 const GemmMemory& memory, cudaStream_t stream) {
-  auto* copy = static_cast<char*>(memory.workspace) + kGemmWorkspace;
-  GemmMemory at = memory;
-  at.right = copy;
-  for (int64_t start = 0; start < shape.cols; start += parts.columns) {
-    GemmShape part = shape;
-    part.cols = std::min(parts.columns, shape.cols - start);
-    part.right_pitch = parts.pitch;
-    copy_rows({.to = copy,
-               .to_pitch = parts.pitch,
-               .from = static_cast<const uint16_t*>(memory.right) + start,
-               .from_pitch = shape.cols,
-               .rows = shape.depth,
-               .length = part.cols},
+void GemmPlans::product_of_copies(const GemmShape& shape, const GemmCopies& copies,
+                                  const GemmMemory& memory, cudaStream_t stream) {
+  const auto copy = [&](void* to, const GemmColumns& filled, const void* from,
+                        const GemmColumns& columns, int64_t pitch) {
+    copy_rows({.to = to,
+               .to_rows = filled.count,
+               .to_pitch = filled.length,
+               .from = from,
+               .from_pitch = pitch,
+               .rows = columns.count,
+               .length = columns.length},
               stream);
-    at.result = static_cast<char*>(memory.result) + start * shape.rows * dtype_bytes(shape.out);
-    multiply(plan(part), at, stream);
+  };
+  GemmMemory at = in_copies(memory, copies);
+  GemmShape block = copies.shape;
+  if (copies.left_bytes > 0) {
+    const GemmColumns columns = left_columns(shape);
+    copy(at.left, left_columns(block), memory.left, columns, columns.length);
+  }
+  if (copies.bias_bytes > 0) copy(at.bias, {block.rows, 1}, memory.bias, {shape.rows, 1}, 0);
+  for (int64_t start = 0; start < shape.cols; start += block.cols) {
+    GemmShape part = shape;  // of the whole, what belongs to the block
+    part.cols = block.cols = block_columns(shape, copies, start);
+    const GemmColumns columns = right_columns(part);
+    const int64_t pitch = right_columns(shape).length;
+    void* right = static_cast<uint16_t*>(memory.right) +
+                  (shape.transpose_right ? start : start * shape.depth);
+    const int64_t used_pitch = copies.right_bytes > 0 ? filled_up(columns.length) : pitch;
+    block.right_pitch = used_pitch == right_columns(block).length ? 0 : used_pitch;
+    if (copies.right_bytes > 0) {
+      copy(at.right, {used_pitch, columns.count}, right, columns, pitch);
+    } else {
+      at.right = right;
+    }
+    const int64_t halves = dtype_bytes(shape.out) / 2;  // of an element of the result
+    void* result = static_cast<uint16_t*>(memory.result) + halves * start * shape.rows;
+    const GemmColumns dense = {halves * shape.rows, block.cols};
+    const GemmColumns filled = {halves * block.rows, block.cols};
+    const bool copied = copies.result_bytes > 0;
+    if (!copied) at.result = result;
+    if (copied && memory.added) copy(at.result, filled, result, dense, dense.length);
+    multiply(plan(block), at, stream);
+    if (copied) copy(result, dense, at.result, dense, filled.length);
   }
 }
 
@@ -349,9 +364,16 @@ void GemmPlans::multiply(GemmPlan& gemm, const GemmMemory& memory, cudaStream_t 
 }
 
 TunedCall GemmPlans::tune(const Launch& launch, size_t first) {
-  const GemmShape shape = shape_of(launch, first);
-  const GemmMemory memory = memory_of(launch, first);
+  GemmShape shape = shape_of(launch, first);
+  GemmMemory memory = memory_of(launch, first);
   const cudaStream_t stream = stream_of(launch);
+  if (const std::optional<GemmCopies> copies = gemm_copies(shape)) {
+    product_of_copies(shape, *copies, memory, stream);  // something to multiply
+    memory = in_copies(memory, *copies);
+    const int64_t cols = block_columns(shape, *copies, 0);
+    shape = copies->shape;
+    shape.cols = cols;
+  }
   GemmPlan& gemm = plan(shape);
   TunedCall tuned{.library = version(), .call = to_text(shape), .choice = {}};
   for (const cublasLtMatmulAlgo_t& algorithm : offered(gemm, kMostAlgorithms)) {
@@ -369,9 +391,7 @@ std::optional<TunedCall> tune_gemm(const Kernel& kernel, const Launch& launch) {
   const bool added = kernel.launch == launch_cublaslt_matmul_add ||
                      kernel.launch == launch_cublaslt_matmul_accumulate;
   if (!added && kernel.launch != launch_cublaslt_matmul) return std::nullopt;
-  const size_t first = added ? 1 : 0;
-  if (gemm_parts(*launch.call, first).columns > 0) return std::nullopt;  // runs as other products
-  return cuda_stream(launch).gemm().tune(launch, first);
+  return cuda_stream(launch).gemm().tune(launch, added ? 1 : 0);
 }
 
 void launch_cublaslt_matmul(const Launch& launch) {

@@ -11,35 +11,19 @@
 #include <string>
 #include <vector>
 
-#include "runtime/cuda/kernels.h"
+#include "runtime/cuda/gemm_shape.h"
 #include "runtime/cuda/library.h"
 #include "runtime/device.h"
 
 namespace weft::cuda {
 
-// One product as cuBLASLt sees it: column-major, so that our row-major C is its transpose.
-struct GemmShape {
-  int64_t rows = 0;  // of the column-major result: the last dim of ours
-  int64_t cols = 0;
-  int64_t depth = 0;
-  bool transpose_left = false;
-  bool transpose_right = false;
-  bool bias = false;
-  bool tf32 = false;  // rounds the factors
-  DType in = DType::F32;
-  DType out = DType::F32;
-  int64_t right_pitch = 0;  // elements from column to column of the right factor; 0: they lie close
-
-  auto operator<=>(const GemmShape&) const = default;  // NOLINT(modernize-use-nullptr): not one
-};
-
 // What a product reads and writes.
 struct GemmMemory {
-  const void* left = nullptr;
-  const void* right = nullptr;
+  void* left = nullptr;
+  void* right = nullptr;
   void* result = nullptr;
-  const void* bias = nullptr;  // nullptr: none
-  bool added = false;          // to what lies at the result
+  void* bias = nullptr;  // nullptr: none
+  bool added = false;    // to what lies at the result
   void* workspace = nullptr;
 };
 
@@ -58,13 +42,15 @@ class GemmPlans {
   // of the product alone, so the bits are those of a product and a sum.
   void run_added(const Launch& launch);
 
-  // Measures all algorithms that are offered for the product of operands `first` and the next.
+  // Measures all algorithms that are offered for the product of operands `first` and the next one,
+  // or for its first block.
   TunedCall tune(const Launch& launch, size_t first);
 
  private:
   struct Functions;
   struct GemmPlan;
   GemmPlan& plan(const GemmShape& shape);
+  // The product of operands `first` and the next one.
   GemmShape shape_of(const Launch& launch, size_t first) const;
   std::string version() const;
   // The algorithms offered for a product, the library's first choice first; `most` at most.
@@ -74,8 +60,9 @@ class GemmPlans {
   // The product of operands `first` and the next; where operand 0 is no factor, added to the
   // result.
   void product(const Launch& launch, size_t first);
-  void product_by_parts(const GemmShape& shape, const GemmParts& parts, const GemmMemory& memory,
-                        cudaStream_t stream);
+  // The same in blocks, on copies of what lies badly.
+  void product_of_copies(const GemmShape& shape, const GemmCopies& copies, const GemmMemory& memory,
+                         cudaStream_t stream);
   void multiply(GemmPlan& gemm, const GemmMemory& memory, cudaStream_t stream);
   void check(cublasStatus_t status, const char* what) const;
 

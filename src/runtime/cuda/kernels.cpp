@@ -3,10 +3,12 @@
 #include "runtime/cuda/kernels.h"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "plan/part_kernels.h"
 #include "runtime/cuda/elementwise_program.h"
+#include "runtime/cuda/gemm_shape.h"
 #include "runtime/cuda/launches.h"
 
 namespace weft::cuda {
@@ -104,12 +106,17 @@ Decision added_gemm_fits(const Call& call) {
   return any_call(call);
 }
 
+int64_t product_workspace(const Call& call, size_t first) {
+  const std::optional<GemmCopies> copies = gemm_copies(gemm_shape(call, first));
+  return kGemmWorkspace + (copies ? copies->bytes() : 0);
+}
+
 int64_t gemm_workspace(const Call& call) {
-  return kGemmWorkspace + gemm_parts(call, 0).bytes;
+  return product_workspace(call, 0);
 }
 
 int64_t added_gemm_workspace(const Call& call) {
-  return kGemmWorkspace + gemm_parts(call, 1).bytes;
+  return product_workspace(call, 1);
 }
 
 Decision norm_row_fits(const Call& call) {
@@ -431,23 +438,6 @@ int64_t row_lanes(int64_t n) {
   // the shortest, two of the others.
   const int64_t at_once = n <= 1024 ? 8 : n <= 2048 ? 6 : n <= 4096 ? 4 : 2;
   return at_once * kProcessors;
-}
-
-GemmParts gemm_parts(const Call& call, size_t first) {
-  constexpr int64_t kLeastElements = int64_t{1} << 20;  // that are worth it
-  constexpr int64_t kMostBytes = int64_t{256} << 20;
-  constexpr int64_t kWhole = 128;  // columns that the library works on together
-  const TensorType& left = call.type(first);
-  const int64_t length = row_length(left);
-  if (!call.bool_attr("ta") || dtype_bytes(left.dtype) != 2) return {};
-  if (length % kVector == 0 || left.elements() < kLeastElements) return {};
-  const int64_t rows = left.elements() / length;
-  GemmParts parts;
-  const int64_t most = kMostBytes / (2 * rows) / kWhole * kWhole;
-  parts.columns = std::min(std::max(most, kWhole), length);
-  parts.pitch = (parts.columns + kVector - 1) / kVector * kVector;
-  parts.bytes = 2 * parts.pitch * rows;
-  return parts;
 }
 
 AttentionPart attention_grad_part(const Call& call) {

@@ -18,18 +18,6 @@ inline constexpr int64_t kMaxTileDim = 128;
 // Scratch memory of one matrix product; its algorithm is chosen under this limit.
 inline constexpr int64_t kGemmWorkspace = int64_t{32} << 20;
 
-// How a product over the rows of a large half-type factor runs, if these rows do not begin at
-// multiples of 16 bytes, such as the gradients of 50257 logits: the library would multiply at a
-// fifth of its speed. Some columns at a time are copied to where they do.
-struct GemmParts {
-  int64_t columns = 0;  // in a part; 0: the product runs as it is
-  int64_t pitch = 0;    // elements from row to row of the copy
-  int64_t bytes = 0;    // of the copy
-};
-
-// Of the product of operands `first` and the next one.
-GemmParts gemm_parts(const Call& call, size_t first);
-
 // Elements a thread of a vector kernel handles at once: 16 bytes of a half type.
 inline constexpr int64_t kVector = 8;
 

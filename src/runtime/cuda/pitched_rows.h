@@ -1,4 +1,4 @@
-// Rows of half-type elements, copied between tensors whose rows lie differently far apart.
+// Rows of 2-byte elements, copied between matrices whose rows lie differently far apart.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -7,14 +7,16 @@
 
 namespace weft::cuda {
 
-// Pitches are elements from row to row.
+// Pitches are elements from row to row. All of to_rows x to_pitch elements are written: zeros where
+// `from` has none.
 struct RowCopy {
-  void* to = nullptr;
+  void* to = nullptr;  // at a multiple of 16 bytes
+  int64_t to_rows = 0;
   int64_t to_pitch = 0;
   const void* from = nullptr;
   int64_t from_pitch = 0;
-  int64_t rows = 0;
-  int64_t length = 0;  // elements of a row
+  int64_t rows = 0;    // of `from`
+  int64_t length = 0;  // elements of each
 };
 
 void copy_rows(const RowCopy& copy, cudaStream_t stream);

@@ -161,22 +161,6 @@ TEST(CudaTable, AttentionGradientHasBoundedMemory) {
   EXPECT_EQ(mebibytes["tiled_attention_grad"], 2);
 }
 
-// The gradients of logits of GPT-2's own vocabulary: 2048 columns of them are copied at a time.
-TEST(CudaTable, UnalignedRowsAreMultipliedThroughACopy) {
-  const auto copied = [](std::string_view sample) {
-    const Call call = parse_samples(*find_op("matmul"), sample).at(0);
-    const Kernel& kernel = choose_kernel(cuda_backend().kernels(), call, "cuda", "y");
-    return kernel.workspace(call) - (int64_t{32} << 20);
-  };
-  EXPECT_EQ(copied("a: bf16[64,1024,50257], b: bf16[64,1024,768]; ta=true, out=\"f32\""),
-            2048 * 65536 * 2);
-  EXPECT_EQ(copied("a: bf16[1,1024,50257], b: bf16[1,1024,768]; ta=true, out=\"f32\""),
-            50264 * 1024 * 2);
-  EXPECT_EQ(copied("a: bf16[64,1024,50304], b: bf16[64,1024,768]; ta=true, out=\"f32\""), 0);
-  EXPECT_EQ(copied("a: f32[64,1024,50257], b: f32[64,1024,768]; ta=true"), 0);
-  EXPECT_EQ(copied("a: bf16[64,1024,50257], b: bf16[50257,768]"), 0);
-}
-
 TEST_F(CudaDeviceTest, CopiesInAndOut) {
   const auto stream = device_->make_stream("compute");
   std::vector<int> values = {1, 2, 3, 4};
