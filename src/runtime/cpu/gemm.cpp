@@ -8,6 +8,7 @@
 #endif
 
 #include "base/error.h"
+#include "runtime/cpu/elements.h"
 
 namespace weft {
 
@@ -86,22 +87,51 @@ void pack_right(const GemmVariant& variant, const MatrixView& b, int64_t depth, 
 
 namespace {
 
-// A factor by the floats from lane to lane of its panels' starts.
+// A factor by the floats from lane to lane of its panels' starts, and those from one step of the
+// depth to the next.
 struct Walk {
   const float* data;
-  int64_t lane;
+  int64_t lane, step;
+};
+
+// Fetches the rows of Ahead line by line, as many lines at a time as make all of them in `times`.
+class Fetcher {
+ public:
+  Fetcher(const Ahead& ahead, int64_t times)
+      : ahead_(ahead),
+        lines_(ceil_div(ahead.row_bytes, kLine)),
+        each_(ceil_div(lines_ * ahead.rows, std::max<int64_t>(times, 1))) {}
+
+  void fetch() {
+    for (int64_t i = 0; i < each_ && row_ < ahead_.rows; ++i) {
+      __builtin_prefetch(ahead_.data + row_ * ahead_.stride + line_ * kLine, 0, 2);
+      if (++line_ < lines_) continue;
+      line_ = 0;
+      ++row_;
+    }
+  }
+
+ private:
+  static constexpr int64_t kLine = 64;
+  Ahead ahead_;
+  int64_t lines_, each_;
+  int64_t row_ = 0, line_ = 0;
 };
 
 void multiply_panels(const GemmVariant& variant, void (*multiply)(const PanelProduct&),
-                     const GemmShape& shape, Walk a, Walk b, int64_t b_stride, float* c,
-                     int64_t c_stride, GemmMode mode) {
+                     const GemmShape& shape, Walk a, Walk b, float* c, int64_t c_stride,
+                     GemmMode mode, const Ahead& ahead = {}) {
+  Fetcher fetcher(
+      ahead, ceil_div(shape.rows, variant.panel_rows) * ceil_div(shape.cols, variant.panel_cols));
   // A panel of rows stays in the nearest cache while the columns pass by.
   for (int64_t row = 0; row < shape.rows; row += variant.panel_rows) {
     for (int64_t col = 0; col < shape.cols; col += variant.panel_cols) {
+      fetcher.fetch();
       multiply({.depth = shape.depth,
                 .a = a.data + row * a.lane,
                 .b = b.data + col * b.lane,
-                .b_stride = b_stride,
+                .a_stride = a.step,
+                .b_stride = b.step,
                 .c = c + row * c_stride + col,
                 .c_stride = c_stride,
                 .rows = std::min(variant.panel_rows, shape.rows - row),
@@ -111,23 +141,38 @@ void multiply_panels(const GemmVariant& variant, void (*multiply)(const PanelPro
   }
 }
 
+Walk packed_rows(const GemmVariant& variant, PackedFactor a) {
+  return {a.data, a.lane_floats, variant.panel_rows};
+}
+Walk packed_cols(const GemmVariant& variant, PackedFactor b) {
+  return {b.data, b.lane_floats, variant.panel_cols};
+}
+
 }  // namespace
 
 void multiply_packed(const GemmVariant& variant, const GemmShape& shape, PackedFactor a,
-                     PackedFactor b, float* c, int64_t c_stride, GemmMode mode) {
-  multiply_panels(variant, variant.multiply, shape, {a.data, a.lane_floats},
-                  {b.data, b.lane_floats}, variant.panel_cols, c, c_stride, mode);
+                     PackedFactor b, float* c, int64_t c_stride, GemmMode mode,
+                     const Ahead& ahead) {
+  multiply_panels(variant, variant.multiply, shape, packed_rows(variant, a),
+                  packed_cols(variant, b), c, c_stride, mode, ahead);
+}
+
+void multiply_transposed(const GemmVariant& variant, const GemmShape& shape, const float* a,
+                         int64_t a_stride, PackedFactor b, float* c, int64_t c_stride,
+                         GemmMode mode, const Ahead& ahead) {
+  multiply_panels(variant, variant.multiply, shape, {a, 1, a_stride}, packed_cols(variant, b), c,
+                  c_stride, mode, ahead);
 }
 
 void multiply_left_tile(const GemmVariant& variant, const GemmShape& shape, const float* a,
                         PackedFactor b, float* c, int64_t c_stride, GemmMode mode) {
-  multiply_panels(variant, variant.multiply_tile, shape, {a, kTileStride}, {b.data, b.lane_floats},
-                  variant.panel_cols, c, c_stride, mode);
+  multiply_panels(variant, variant.multiply_tile, shape, {a, kTileStride, 1},
+                  packed_cols(variant, b), c, c_stride, mode);
 }
 
 void multiply_right_tile(const GemmVariant& variant, const GemmShape& shape, PackedFactor a,
                          const float* b, float* c, int64_t c_stride, GemmMode mode) {
-  multiply_panels(variant, variant.multiply, shape, {a.data, a.lane_floats}, {b, 1}, kTileStride, c,
+  multiply_panels(variant, variant.multiply, shape, packed_rows(variant, a), {b, 1, kTileStride}, c,
                   c_stride, mode);
 }
 

@@ -76,10 +76,22 @@ struct PackedFactor {
   int64_t lane_floats = 0;
 };
 
+// Rows of memory, `stride` bytes apart, that are fetched into a cache while a product is computed.
+struct Ahead {
+  const char* data = nullptr;
+  int64_t row_bytes = 0, stride = 0, rows = 0;
+};
+
 // c = a * b, or c += a * b; c is row-major with `c_stride` floats from row to row. Either factor
-// may be a tile instead: rows of kTileStride floats, as many as whole panels take.
+// may be a tile instead: rows of kTileStride floats, as many as whole panels take. A transposed
+// left factor of f32 may lie as it is, `a_stride` floats from one step of the depth to the next,
+// where shape.rows is a multiple of panel_rows.
 void multiply_packed(const GemmVariant& variant, const GemmShape& shape, PackedFactor a,
-                     PackedFactor b, float* c, int64_t c_stride, GemmMode mode);
+                     PackedFactor b, float* c, int64_t c_stride, GemmMode mode,
+                     const Ahead& ahead = {});
+void multiply_transposed(const GemmVariant& variant, const GemmShape& shape, const float* a,
+                         int64_t a_stride, PackedFactor b, float* c, int64_t c_stride,
+                         GemmMode mode, const Ahead& ahead = {});
 void multiply_left_tile(const GemmVariant& variant, const GemmShape& shape, const float* a,
                         PackedFactor b, float* c, int64_t c_stride, GemmMode mode);
 void multiply_right_tile(const GemmVariant& variant, const GemmShape& shape, PackedFactor a,

@@ -15,7 +15,7 @@ struct PairProducts : Zmm {
 void multiply_pairs(const PanelProduct& product) {
   PanelProduct halved = product;
   halved.depth = (product.depth + 1) / 2;
-  multiply<PairProducts, PackedLeft<12>, 12>(halved);
+  multiply<PairProducts, PanelLeft, 12>(halved);
 }
 
 }  // namespace

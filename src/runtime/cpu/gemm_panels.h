@@ -201,13 +201,14 @@ void pack(const PackSource& source, float* packed) {
   }
 }
 
-// Where the left factor's element (row, p) lies: row * kRow + p * kDepth.
-template <int kPanelRows>
-struct PackedLeft {
-  static constexpr int64_t kRow = 1, kDepth = kPanelRows;
+// Where the left factor's element (row, p) lies: row * kRow + p * depth(product).
+struct PanelLeft {
+  static constexpr int64_t kRow = 1;
+  static int64_t depth(const PanelProduct& product) { return product.a_stride; }
 };
 struct TileLeft {
-  static constexpr int64_t kRow = kTileStride, kDepth = 1;
+  static constexpr int64_t kRow = kTileStride;
+  static int64_t depth(const PanelProduct&) { return 1; }
 };
 
 // kRows rows and kVectors vectors of columns. The sums stay in registers.
@@ -233,7 +234,7 @@ template <class V, class Left, int kRows, int kVectors>
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) sum[row][v] = V::multiply_add(left, right[v], sum[row][v]);
     }
-    a += Left::kDepth;
+    a += Left::depth(product);
     b += product.b_stride;
   }
 #pragma GCC unroll 16

@@ -45,7 +45,7 @@ const GemmVariant& gemm_portable() {
                                         .panel_cols = 8,
                                         .pack_rows = pack<Portable, 6>,
                                         .pack_cols = pack<Portable, 8>,
-                                        .multiply = multiply<Portable, PackedLeft<6>, 6>,
+                                        .multiply = multiply<Portable, PanelLeft, 6>,
                                         .multiply_tile = multiply<Portable, TileLeft, 6>};
   return kVariant;
 }

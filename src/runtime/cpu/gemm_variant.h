@@ -29,7 +29,8 @@ struct PanelProduct {
   int64_t depth = 0;
   const float* a = nullptr;
   const float* b = nullptr;
-  int64_t b_stride = 0;  // floats from one step of the depth to the next
+  int64_t a_stride = 0;  // floats from one step of the depth to the next
+  int64_t b_stride = 0;
   float* c = nullptr;
   int64_t c_stride = 0;
   int64_t rows = 0;  // at most panel_rows

@@ -1,7 +1,7 @@
 // Matrix products, added to an accumulator or not, and the sum over rows. The right factor is
 // packed once, a chunk of columns and depth at a time, by all threads; then the threads take tiles
-// of the result, pack the rows of the left factor that a tile needs and multiply. All sizes follow
-// from the shapes alone.
+// of the result, pack the rows of the left factor that a tile needs, unless they lie in panels, and
+// multiply, while what they need next is fetched. All sizes follow from the shapes alone.
 #include <utility>
 
 #include "graph/op.h"
@@ -20,8 +20,10 @@ constexpr int64_t kTileRows = 96;
 constexpr int64_t kTileCols = 384;
 constexpr int64_t kPackCols = 96;                // packed by one thread at a time
 constexpr int64_t kChunkDepth = 8 * kGemmDepth;  // of the right factor
-constexpr int64_t kShortDepth = 2 * kGemmDepth;  // the same where the left factor is transposed
 constexpr int64_t kChunkFloats = 2 << 20;        // fits a shared cache
+// Of a chunk with all columns, and its depth at least.
+constexpr int64_t kWideFloats = 1 << 20;
+constexpr int64_t kWideDepth = 2 * kGemmDepth;
 constexpr int64_t kLeftFloats = (kTileRows + kGemmPadding) * kGemmDepth;
 constexpr int64_t kTileFloats = kTileRows * kTileCols;
 static_assert(kLeftFloats + kTileFloats + kTileCols <= ThreadTeam::kScratchFloats);
@@ -68,10 +70,13 @@ struct Blocking {
   bool in_result;  // terms are summed where the result lies; else aside, so that it is rounded once
   bool partial;    // sums of several chunks of depth meet in the workspace
 
-  // The left factor is packed again for each chunk of columns, which costs the more the further its
-  // terms lie apart: weight gradients have all columns in a chunk and less of the depth.
+  // The left factor is read again for each chunk of columns, which costs the more the further its
+  // terms lie apart: weight gradients have all columns in a chunk and as much depth as fits.
   Blocking(const Call& call, const GemmShape& shape) {
-    chunk_depth = std::min(call.bool_attr("ta") ? kShortDepth : kChunkDepth, shape.depth);
+    const int64_t wide = kWideFloats / std::max<int64_t>(shape.cols, 1) / kGemmDepth * kGemmDepth;
+    chunk_depth =
+        std::min(call.bool_attr("ta") ? std::clamp(wide, kWideDepth, kChunkDepth) : kChunkDepth,
+                 shape.depth);
     const int64_t fitting = kChunkFloats / std::max<int64_t>(chunk_depth, 1);
     chunk_cols = std::min(std::max(fitting / kTileCols, int64_t{1}) * kTileCols, shape.cols);
     tile_rows = kTileRows;
@@ -137,16 +142,21 @@ class Multiplication {
   }
 
   void multiply(const Chunk& chunk) const {
-    const int64_t across = ceil_div(chunk.cols, blocking_.tile_cols);
     const int64_t down = ceil_div(product_.shape.rows, blocking_.tile_rows);
-    team(launch_).run(down * across, [&](int64_t tile, float* scratch) {
-      multiply_tile(chunk, tile / across * blocking_.tile_rows, tile % across * blocking_.tile_cols,
-                    scratch);
-    });
+    team(launch_).run(down * tiles_across(chunk),
+                      [&](int64_t tile, float* scratch) { multiply_tile(chunk, tile, scratch); });
   }
 
-  // The tile from `row` and the chunk's column `col` on.
-  void multiply_tile(const Chunk& chunk, int64_t row, int64_t col, float* scratch) const {
+  int64_t tiles_across(const Chunk& chunk) const {
+    return ceil_div(chunk.cols, blocking_.tile_cols);
+  }
+  int64_t first_row(const Chunk& chunk, int64_t tile) const {
+    return tile / tiles_across(chunk) * blocking_.tile_rows;
+  }
+
+  void multiply_tile(const Chunk& chunk, int64_t tile, float* scratch) const {
+    const int64_t row = first_row(chunk, tile);
+    const int64_t col = tile % tiles_across(chunk) * blocking_.tile_cols;
     const Tensor& y = launch_.results[0];
     const GemmShape& whole = product_.shape;
     GemmShape shape{std::min(blocking_.tile_rows, whole.rows - row),
@@ -160,12 +170,19 @@ class Multiplication {
     int64_t start = 0;
     do {
       shape.depth = std::min(kGemmDepth, chunk.terms - start);
-      pack_left(variant_, from(product_.a, row, chunk.depth + start), shape.rows, shape.depth,
-                scratch);
+      const MatrixView a = from(product_.a, row, chunk.depth + start);
       const int64_t lane = packed_depth(variant_, shape.depth);
       const float* block = packed_ + start / kGemmDepth * blocking_.packed_block();
-      multiply_packed(variant_, shape, {scratch, lane}, {block + col * lane, lane}, c, stride,
-                      chunk.depth + start == 0 ? GemmMode::Store : GemmMode::Add);
+      const PackedFactor b{block + col * lane, lane};
+      const GemmMode mode = chunk.depth + start == 0 ? GemmMode::Store : GemmMode::Add;
+      const Ahead ahead = after(chunk, tile, start + kGemmDepth);
+      if (lies_in_panels(shape.rows)) {
+        multiply_transposed(variant_, shape, static_cast<const float*>(a.data), a.col_stride, b, c,
+                            stride, mode, ahead);
+      } else {
+        pack_left(variant_, a, shape.rows, shape.depth, scratch);
+        multiply_packed(variant_, shape, {scratch, lane}, b, c, stride, mode, ahead);
+      }
       start += kGemmDepth;
     } while (start < chunk.terms);
     if (chunk.depth + chunk.terms < whole.depth) return;
@@ -177,6 +194,32 @@ class Multiplication {
       if (bias != nullptr) add_to_row(bias, shape.cols, c_row);
       finish_row(first + r * whole.cols, shape.cols, c_row);
     }
+  }
+
+  // Whether the panels of so many rows of the left factor need not be packed: a step of their depth
+  // lies side by side.
+  bool lies_in_panels(int64_t rows) const {
+    return product_.a.row_stride == 1 && product_.a.dtype == DType::F32 &&
+           rows % variant_.panel_rows == 0;
+  }
+
+  // What a thread reads of the left factor after the terms of a tile up to `start`: more of them
+  // or, if the threads take turns, those of its next tile.
+  Ahead after(const Chunk& chunk, int64_t tile, int64_t start) const {
+    int64_t row = first_row(chunk, tile);
+    if (start >= chunk.terms) {
+      start = 0;
+      const int64_t next = first_row(chunk, tile + team(launch_).threads());
+      if (next == row || next >= product_.shape.rows) return {};
+      row = next;
+    }
+    const MatrixView a = from(product_.a, row, chunk.depth + start);
+    const int64_t rows = std::min(blocking_.tile_rows, product_.shape.rows - row);
+    const int64_t terms = std::min(kGemmDepth, chunk.terms - start);
+    const int64_t bytes = dtype_bytes(a.dtype);
+    const char* data = static_cast<const char*>(a.data);
+    return a.row_stride == 1 ? Ahead{data, rows * bytes, a.col_stride * bytes, terms}
+                             : Ahead{data, terms * bytes, a.row_stride * bytes, rows};
   }
 
   bool has_bias() const { return !blocking_.added && launch_.operands.size() > 2; }

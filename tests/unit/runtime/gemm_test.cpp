@@ -183,6 +183,26 @@ TEST(Gemm, ATileIsAFactorAsItIs) {
   }
 }
 
+TEST(Gemm, ATransposedLeftFactorOfWholePanelsIsAFactorAsItIs) {
+  constexpr Sizes kWhole[] = {{12, 32, 16}, {96, 20, 64}, {24, 64, 1}, {48, 1, 33}};
+  for (const GemmVariant* variant : variants()) {
+    if (variant->terms > 1) continue;
+    for (const Sizes& s : kWhole) {
+      SCOPED_TRACE(cat(variant->name, " ", s.rows, "x", s.cols, "x", s.depth));
+      const Factor a(s.rows, s.depth, DType::F32, true, 0);
+      const Factor b(s.depth, s.cols, DType::F32, false, 100000);
+      const Memory packed_b = aligned((s.cols + kGemmPadding) * s.depth);
+      pack_right(*variant, b.view, s.depth, s.cols, packed_b.get());
+      std::vector<float> c(static_cast<size_t>(s.rows * s.cols), 1.0f);
+      // What is fetched early changes nothing, wherever it lies.
+      const Ahead ahead{reinterpret_cast<const char*>(a.f32.data()), s.rows * 4, 100, s.depth};
+      multiply_transposed(*variant, {s.rows, s.cols, s.depth}, a.f32.data(), s.rows,
+                          {packed_b.get(), s.depth}, c.data(), s.cols, GemmMode::Add, ahead);
+      EXPECT_EQ(c, product(*variant, s, a, b, GemmMode::Add));
+    }
+  }
+}
+
 TEST(Gemm, TheWidthOfVectorsDoesNotChangeBits) {
 #if defined(__x86_64__)
   if (!__builtin_cpu_supports("avx512f")) GTEST_SKIP() << "no AVX-512 on this machine";
