@@ -48,11 +48,12 @@ struct GeluGradRows {
 };
 
 // Block (strip of columns, kRowThreads lanes). Rows are fetched before any is stored: the result
-// may lie on an operand.
+// may lie on an operand. Columns are counted in 32 bits: with 64 nvcc 13.0 splits the stores of 16
+// bytes into four.
 template <class Source>
 __global__ void __launch_bounds__(kColumnThreads* kRowThreads)
-    lane_sums(Source source, float* partial, int64_t rows, int64_t n, int64_t lanes) {
-  const int64_t col = (static_cast<int64_t>(blockIdx.x) * kColumnThreads + threadIdx.x) * kLanes;
+    lane_sums(Source source, float* partial, int64_t rows, int n, int64_t lanes) {
+  const int col = static_cast<int>(blockIdx.x * kColumnThreads + threadIdx.x) * kLanes;
   const int64_t lane = static_cast<int64_t>(blockIdx.y) * kRowThreads + threadIdx.y;
   if (col >= n) return;
   float sum[kLanes] = {};
@@ -84,7 +85,7 @@ void launch_lane_sums(const Launch& launch, const Source& source, const Tensor& 
   const dim3 grid(blocks_for(n, kColumnThreads * kVector),
                   static_cast<unsigned>(lanes / kRowThreads));
   lane_sums<<<grid, dim3(kColumnThreads, kRowThreads), 0, stream_of(launch)>>>(
-      source, partial, row_count(x), n, lanes);
+      source, partial, row_count(x), static_cast<int>(n), lanes);
   launch_add_partials(partial, lanes, {sum}, stream_of(launch));
 }
 
