@@ -64,7 +64,9 @@ std::string_view large_samples(std::string_view op) {
   }
   if (op == "rms_norm_grad_add") {
     return "dy: bf16[2999,512], x: bf16[2999,512], w: bf16[512], rstd: f32[2999], "
-           "more: bf16[2999,512]; out=\"f32\"";
+           "more: bf16[2999,512]; out=\"f32\" | "
+           "dy: f16[1100,2312], x: f16[1100,2312], w: f16[2312], rstd: f32[1100], "
+           "more: f16[1100,2312]";
   }
   return "";
 }

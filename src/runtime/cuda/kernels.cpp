@@ -434,9 +434,9 @@ constexpr Row kRows[] = {
 
 int64_t row_lanes(int64_t n) {
   constexpr int64_t kProcessors = 132;
-  // Of the rows that row_norm_grad works on at once a processor holds 8, 3, 2 or 1: one round of
-  // the shortest, two of the others.
-  const int64_t at_once = n <= 1024 ? 8 : n <= 2048 ? 6 : n <= 4096 ? 4 : 2;
+  // The rows of half types that row_norm_grad works on at once: one round of it, two of the longest
+  // that as many warps share.
+  const int64_t at_once = n <= 1024 ? 8 : n <= 4096 ? 4 : 2;
   return at_once * kProcessors;
 }
 

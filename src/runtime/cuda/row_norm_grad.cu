@@ -17,7 +17,7 @@ struct RowNormGradArgs {
   const void* dy = nullptr;
   const void* x = nullptr;
   const void* w = nullptr;
-  const void* more = nullptr;   // nullptr: nothing is added to dx
+  const void* more = nullptr;   // with kMore: what is added to dx
   const float* mean = nullptr;  // nullptr: rms_norm
   const float* rstd = nullptr;
   void* dx = nullptr;
@@ -27,12 +27,18 @@ struct RowNormGradArgs {
   int n = 0;
 };
 
+// The first element of a row in slot s of this thread.
+__device__ int column(int s) {
+  return static_cast<int>(threadIdx.x + s * blockDim.x) * kLanes;
+}
+
 // What a thread reads of one row.
-template <DType kType, int kSlots>
+template <DType kType, int kSlots, bool kMore>
 struct RowData {
-  typename Vector<kType>::Raw dy[kSlots];
-  typename Vector<kType>::Raw x[kSlots];
-  typename Vector<kType>::Raw more[kSlots];
+  using V = Vector<kType>;
+  typename V::Raw dy[kSlots];
+  typename V::Raw x[kSlots];
+  typename V::Raw more[kMore ? kSlots : 1];
   float rstd;
   float mean;
 
@@ -42,52 +48,101 @@ struct RowData {
     mean = args.mean != nullptr ? args.mean[row] : 0.0f;
 #pragma unroll
     for (int s = 0; s < kSlots; ++s) {
-      const int i = static_cast<int>(threadIdx.x + s * blockDim.x) * kLanes;
+      const int i = column(s);
       if (i >= args.n) continue;
       const int64_t at = row * args.n + i;
-      dy[s] = Vector<kType>::fetch(args.dy, at);
-      x[s] = Vector<kType>::fetch(args.x, at);
-      if (args.more != nullptr) more[s] = Vector<kType>::fetch(args.more, at);
+      dy[s] = V::fetch(args.dy, at);
+      x[s] = V::fetch(args.x, at);
+      if constexpr (kMore) more[s] = V::fetch(args.more, at);
     }
+  }
+
+  // dy and the normalised x of a slot.
+  __device__ void unpack(int s, float (&g)[kLanes], float (&h)[kLanes]) const {
+    V::unpack(dy[s], g);
+    V::unpack(x[s], h);
+    for (int e = 0; e < kLanes; ++e) h[e] = (h[e] - mean) * rstd;
+  }
+
+  // g = dy w and h once more: the compiler takes dy and x for new values, or it would keep g and h.
+  __device__ void make_again(int s, const typename V::Raw& w, float (&g)[kLanes],
+                             float (&h)[kLanes]) {
+    for (uint4& p : dy[s].part) asm volatile("" : "+r"(p.x), "+r"(p.y), "+r"(p.z), "+r"(p.w));
+    for (uint4& p : x[s].part) asm volatile("" : "+r"(p.x), "+r"(p.y), "+r"(p.z), "+r"(p.w));
+    float weight[kLanes];
+    V::unpack(w, weight);
+    unpack(s, g, h);
+    for (int e = 0; e < kLanes; ++e) g[e] *= weight[e];
   }
 };
 
+// How a thread gets by with its registers.
+template <DType kType, int kWarps, int kSlots, bool kSums>
+struct Thrift {
+  // Rows of several warps wait at a barrier, during which other rows must go on: with 128 registers
+  // a processor works on 512 threads at once.
+  static constexpr bool kMany = kType != DType::F32 && kWarps > 1 && kSlots <= 3 && !kSums;
+  static constexpr int kBlocks = kMany ? 512 / (32 * kWarps) : 1;
+  // g and h are made again after the sums; only threads with little else keep them.
+  static constexpr bool kAgain = kWarps > 1 || kSlots > 3;
+  // w lies in shared memory, where a thread reads what it wrote itself.
+  static constexpr bool kSharedWeight = kMany && kSlots == 3;
+};
+
+// Stores what the lane has of a sum over rows, the one that is stored as number `which`.
+template <int kSlots>
+__device__ void store_lane(const RowNormGradArgs& args, int which, int64_t lane,
+                           const float (&sum)[kSlots][kLanes]) {
+  const int64_t first = (which * args.lanes + lane) * args.n;
+#pragma unroll
+  for (int s = 0; s < kSlots; ++s) {
+    const int i = column(s);
+    if (i < args.n) Vector<DType::F32>::store(args.partial, first + i, sum[s]);
+  }
+}
+
 // With g = dy w and h the normalised x: dx = rstd (g - mean(g) - h mean(g h)); rms_norm has no
 // mean(g). dw = sum over rows of dy h.
-template <DType kType, int kWarps, int kSlots, bool kSums>
-__global__ void __launch_bounds__(32 * kWarps * kBlockRows<kWarps>)
+template <DType kType, int kWarps, int kSlots, bool kSums, bool kMore>
+__global__ void __launch_bounds__(32 * kWarps * kBlockRows<kWarps>,
+                                  Thrift<kType, kWarps, kSlots, kSums>::kBlocks)
     row_norm_grad(RowNormGradArgs args) {
   using V = Vector<kType>;
+  using Thrifty = Thrift<kType, kWarps, kSlots, kSums>;
+  constexpr bool kShared = Thrifty::kSharedWeight;
+  __shared__ float2 partial[2][kWarps];  // of this row and the one before
+  __shared__ typename V::Raw shared_w[kShared ? kSlots : 1][kShared ? 32 * kWarps : 1];
   const int64_t lane = static_cast<int64_t>(blockIdx.x) * kBlockRows<kWarps> + threadIdx.y;
   const float count = static_cast<float>(args.n);
-  typename V::Raw w[kSlots];
+  typename V::Raw kept_w[kShared ? 1 : kSlots];
+  const auto w = [&](int s) -> typename V::Raw& {
+    if constexpr (kShared) return shared_w[s][threadIdx.x];
+    return kept_w[s];
+  };
   float dw[kSlots][kLanes] = {};
   float db[kSums ? kSlots : 1][kLanes] = {};
   float total[kSums ? kSlots : 1][kLanes] = {};
 #pragma unroll
   for (int s = 0; s < kSlots; ++s) {
-    const int i = static_cast<int>(threadIdx.x + s * blockDim.x) * kLanes;
-    if (i < args.n) w[s] = V::fetch(args.w, i);
+    if (column(s) < args.n) w(s) = V::fetch(args.w, column(s));
   }
-  RowData<kType, kSlots> next;
+  RowData<kType, kSlots, kMore> next;
   next.fetch(args, lane);
+  int side = 0;
   for (int64_t row = lane; row < args.rows; row += args.lanes) {
-    const RowData<kType, kSlots> data = next;
+    RowData<kType, kSlots, kMore> data = next;
     next.fetch(args, row + args.lanes);
-    float g[kSlots][kLanes];
-    float h[kSlots][kLanes];
+    float g[kSlots][kLanes], h[kSlots][kLanes];
     float sum = 0;
     float sum_normal = 0;
 #pragma unroll
     for (int s = 0; s < kSlots; ++s) {
-      const int i = static_cast<int>(threadIdx.x + s * blockDim.x) * kLanes;
+      const int i = column(s);
       if (i >= args.n) continue;
       float weight[kLanes];
-      V::unpack(w[s], weight);
-      V::unpack(data.dy[s], g[s]);
-      V::unpack(data.x[s], h[s]);
+      V::unpack(w(s), weight);
+      data.unpack(s, g[s], h[s]);
       for (int e = 0; e < kLanes; ++e) {
-        h[s][e] = (h[s][e] - data.mean) * data.rstd;
         dw[s][e] += g[s][e] * h[s][e];
         if constexpr (kSums) db[s][e] += g[s][e];
         g[s][e] *= weight[e];
@@ -95,17 +150,19 @@ __global__ void __launch_bounds__(32 * kWarps * kBlockRows<kWarps>)
         sum_normal += g[s][e] * h[s][e];
       }
     }
-    const float2 sums = fast_block_sums<kWarps>(sum_normal, sum);
+    const float2 sums = fast_block_sums(sum_normal, sum, partial[side]);
+    side ^= 1;
     const float mean_normal = sums.x / count;
     const float mean = args.mean != nullptr ? sums.y / count : 0.0f;
 #pragma unroll
     for (int s = 0; s < kSlots; ++s) {
-      const int i = static_cast<int>(threadIdx.x + s * blockDim.x) * kLanes;
+      const int i = column(s);
       if (i >= args.n) continue;
+      if constexpr (Thrifty::kAgain) data.make_again(s, w(s), g[s], h[s]);
       for (int e = 0; e < kLanes; ++e) {
         g[s][e] = data.rstd * (g[s][e] - mean - h[s][e] * mean_normal);
       }
-      if (args.more != nullptr) {
+      if constexpr (kMore) {
         round_vector(kType, g[s]);
         float more[kLanes];
         V::unpack(data.more[s], more);
@@ -118,18 +175,22 @@ __global__ void __launch_bounds__(32 * kWarps * kBlockRows<kWarps>)
       V::store(args.dx, row * args.n + i, g[s]);
     }
   }
-#pragma unroll
-  for (int s = 0; s < kSlots; ++s) {
-    const int i = static_cast<int>(threadIdx.x + s * blockDim.x) * kLanes;
-    if (i >= args.n) continue;
-    const int64_t at = lane * args.n + i;
-    Vector<DType::F32>::store(args.partial, at, dw[s]);
-    if constexpr (kSums) {
-      const int64_t lanes = args.lanes * args.n;
-      Vector<DType::F32>::store(args.partial, lanes + at, db[s]);
-      Vector<DType::F32>::store(args.partial, 2 * lanes + at, total[s]);
-    }
+  store_lane(args, 0, lane, dw);
+  if constexpr (kSums) {
+    store_lane(args, 1, lane, db);
+    store_lane(args, 2, lane, total);
   }
+}
+
+template <bool kSums, bool kMore>
+void launch_rows(const RowNormGradArgs& args, DType dtype, cudaStream_t stream) {
+  with_dtype(dtype, [&](auto tag) {
+    with_row_shape(args.n, [&](auto warps, auto slots) {
+      constexpr int kRows = kBlockRows<warps.value>;
+      row_norm_grad<tag.kValue, warps.value, slots.value, kSums, kMore>
+          <<<blocks_for(args.lanes, kRows), dim3(32 * warps.value, kRows), 0, stream>>>(args);
+    });
+  });
 }
 
 template <bool kSums>
@@ -143,14 +204,11 @@ void launch(const Launch& launch, RowNormGradArgs args) {
   args.rows = row_count(x);
   args.n = static_cast<int>(row_length(x));
   args.lanes = row_lanes(args.n);
-  with_dtype(x.dtype, [&](auto tag) {
-    with_row_shape(args.n, [&](auto warps, auto slots) {
-      constexpr int kRows = kBlockRows<warps.value>;
-      row_norm_grad<tag.kValue, warps.value, slots.value, kSums>
-          <<<blocks_for(args.lanes, kRows), dim3(32 * warps.value, kRows), 0, stream_of(launch)>>>(
-              args);
-    });
-  });
+  if (args.more != nullptr) {
+    launch_rows<kSums, true>(args, x.dtype, stream_of(launch));
+  } else {
+    launch_rows<kSums, false>(args, x.dtype, stream_of(launch));
+  }
   const std::vector<Tensor> sums(launch.results.begin() + 1, launch.results.end());
   launch_add_partials(args.partial, args.lanes, sums, stream_of(launch));
 }

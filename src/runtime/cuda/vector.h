@@ -140,10 +140,10 @@ __device__ inline int64_t vector_start() {
   return global_thread() * kLanes;
 }
 
-// Two sums over the threads of a block of kWarps warps in a fixed tree; every thread gets them.
+// Two sums over the threads of a block of kWarps warps in a fixed tree; every thread gets them. The
+// next call of the block needs another `partial`, the one after may have this again.
 template <int kWarps>
-__device__ float2 fast_block_sums(float x, float y) {
-  __shared__ float2 partial[kWarps];
+__device__ float2 fast_block_sums(float x, float y, float2 (&partial)[kWarps]) {
   for (int step = 16; step > 0; step /= 2) {
     x += __shfl_xor_sync(0xffffffff, x, step);
     y += __shfl_xor_sync(0xffffffff, y, step);
@@ -156,14 +156,16 @@ __device__ float2 fast_block_sums(float x, float y) {
     sum.x += partial[warp].x;
     sum.y += partial[warp].y;
   }
-  __syncthreads();
   return sum;
 }
 
-// One such sum.
+// One such sum; safe to call again at once.
 template <int kWarps>
 __device__ float fast_block_sum(float value) {
-  return fast_block_sums<kWarps>(value, 0).x;
+  __shared__ float2 partial[kWarps];
+  const float sum = fast_block_sums(value, 0, partial).x;
+  if constexpr (kWarps > 1) __syncthreads();
+  return sum;
 }
 
 }  // namespace weft::cuda
