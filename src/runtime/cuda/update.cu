@@ -175,26 +175,24 @@ __device__ void put_four(const Elements& to, int64_t i, float4 value) {
       make_uint2(pair(value.x, value.y), pair(value.z, value.w));
 }
 
-// Four elements a thread, which are on their way while the scalars are made.
-__global__ void __launch_bounds__(kThreads) vector_adamw(AdamwArgs args) {
+// Four elements a thread.
+__global__ void vector_adamw(AdamwArgs args) {
   const int64_t first = static_cast<int64_t>(blockIdx.x) * blockDim.x * 4;
+  const AdamwScalars by = adamw_scalars(args, first);
   const int64_t i = first + threadIdx.x * 4;
+  if (i >= args.n || by.coefficient == 0) return;
   auto* w_at = reinterpret_cast<float4*>(args.updated.w + i);
   auto* m_at = reinterpret_cast<float4*>(args.updated.m + i);
   auto* v_at = reinterpret_cast<float4*>(args.updated.v + i);
-  float4 w, m, v, g;
-  if (i < args.n) {
-    w = *w_at;
-    m = *m_at;
-    v = *v_at;
-    if (args.g.dtype == DType::F32) {
-      g = *reinterpret_cast<const float4*>(static_cast<const float*>(args.g.data) + i);
-    } else {
-      g = make_float4(args.g.get(i), args.g.get(i + 1), args.g.get(i + 2), args.g.get(i + 3));
-    }
+  float4 w = *w_at;
+  float4 m = *m_at;
+  float4 v = *v_at;
+  float4 g;
+  if (args.g.dtype == DType::F32) {
+    g = *reinterpret_cast<const float4*>(static_cast<const float*>(args.g.data) + i);
+  } else {
+    g = make_float4(args.g.get(i), args.g.get(i + 1), args.g.get(i + 2), args.g.get(i + 3));
   }
-  const AdamwScalars by = adamw_scalars(args, first);
-  if (i >= args.n || by.coefficient == 0) return;
   update(args, by, g.x, w.x, m.x, v.x);
   update(args, by, g.y, w.y, m.y, v.y);
   update(args, by, g.z, w.z, m.z, v.z);
