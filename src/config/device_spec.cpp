@@ -59,7 +59,7 @@ DeviceSpec h100(const std::string& name, int64_t ranks_per_host, std::vector<Lin
           .context_bytes = 540 << 20,
           .collectives_bytes = 0,
           .matmul_efficiency = 0.85,
-          .unaligned_share = 0.24,
+          .unaligned_share = 0.74,
           .gemm_workspace_bytes = 32 << 20,
           .ranks_per_host = ranks_per_host,
           .links = std::move(links)};
