@@ -7,10 +7,6 @@
 namespace weft {
 namespace {
 
-int64_t align_up(int64_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
 struct Placed {
   int64_t offset = 0;
   int64_t end = 0;

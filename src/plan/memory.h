@@ -9,6 +9,10 @@ namespace weft {
 
 inline constexpr int64_t kAlignment = 256;
 
+constexpr int64_t align_up(int64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
 // Sets every offset, arena_bytes and persistent_bytes.
 void assign_offsets(Plan& plan);
 

@@ -14,17 +14,13 @@ const Kernel& kernel_of(std::span<const Kernel> kernels, const Part& part) {
   return choose_kernel(kernels, part.call, "part", part.call.op->name());
 }
 
-int64_t aligned(int64_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
 // Where each temporary starts in the workspace; the last entry is where they end.
 std::vector<int64_t> temporary_offsets(const std::vector<Part>& parts) {
   std::vector<int64_t> offsets = {0};
   for (const Part& part : parts) {
     for (size_t i = 0; i < part.results.size(); ++i) {
       if (part.results[i].kind != PartPlace::Kind::Temporary) continue;
-      offsets.push_back(offsets.back() + aligned(part.call.results[i].bytes()));
+      offsets.push_back(offsets.back() + align_up(part.call.results[i].bytes()));
     }
   }
   return offsets;

@@ -94,13 +94,16 @@ struct Walk {
   int64_t lane, step;
 };
 
-// Fetches the rows of Ahead line by line, as many lines at a time as make all of them in `times`.
+// Fetches the rows of Ahead line by line, as many lines at a time as make all of them while the
+// panels of a product are multiplied. Small products, which have nothing to fetch, pay nothing.
 class Fetcher {
  public:
-  Fetcher(const Ahead& ahead, int64_t times)
-      : ahead_(ahead),
-        lines_(ceil_div(ahead.row_bytes, kLine)),
-        each_(ceil_div(lines_ * ahead.rows, std::max<int64_t>(times, 1))) {}
+  Fetcher(const Ahead& ahead, const GemmVariant& variant, const GemmShape& shape) : ahead_(ahead) {
+    if (ahead.rows == 0) return;
+    lines_ = ceil_div(ahead.row_bytes, kLine);
+    each_ = ceil_div(lines_ * ahead.rows, ceil_div(shape.rows, variant.panel_rows) *
+                                              ceil_div(shape.cols, variant.panel_cols));
+  }
 
   void fetch() {
     for (int64_t i = 0; i < each_ && row_ < ahead_.rows; ++i) {
@@ -114,15 +117,14 @@ class Fetcher {
  private:
   static constexpr int64_t kLine = 64;
   Ahead ahead_;
-  int64_t lines_, each_;
+  int64_t lines_ = 0, each_ = 0;
   int64_t row_ = 0, line_ = 0;
 };
 
 void multiply_panels(const GemmVariant& variant, void (*multiply)(const PanelProduct&),
                      const GemmShape& shape, Walk a, Walk b, float* c, int64_t c_stride,
                      GemmMode mode, const Ahead& ahead = {}) {
-  Fetcher fetcher(
-      ahead, ceil_div(shape.rows, variant.panel_rows) * ceil_div(shape.cols, variant.panel_cols));
+  Fetcher fetcher(ahead, variant, shape);
   // A panel of rows stays in the nearest cache while the columns pass by.
   for (int64_t row = 0; row < shape.rows; row += variant.panel_rows) {
     for (int64_t col = 0; col < shape.cols; col += variant.panel_cols) {

@@ -91,7 +91,7 @@ void multiply_packed(const GemmVariant& variant, const GemmShape& shape, PackedF
                      const Ahead& ahead = {});
 void multiply_transposed(const GemmVariant& variant, const GemmShape& shape, const float* a,
                          int64_t a_stride, PackedFactor b, float* c, int64_t c_stride,
-                         GemmMode mode, const Ahead& ahead = {});
+                         GemmMode mode, const Ahead& ahead);
 void multiply_left_tile(const GemmVariant& variant, const GemmShape& shape, const float* a,
                         PackedFactor b, float* c, int64_t c_stride, GemmMode mode);
 void multiply_right_tile(const GemmVariant& variant, const GemmShape& shape, PackedFactor a,

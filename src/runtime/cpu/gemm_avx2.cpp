@@ -41,8 +41,8 @@ const GemmVariant& gemm_avx2() {
                                         .panel_cols = 16,
                                         .pack_rows = pack<Avx2, 6>,
                                         .pack_cols = pack<Avx2, 16>,
-                                        .multiply = multiply<Avx2, PanelLeft, 6>,
-                                        .multiply_tile = multiply<Avx2, TileLeft, 6>};
+                                        .multiply = multiply<Avx2, kPanelLeft, 6>,
+                                        .multiply_tile = multiply<Avx2, kTileLeft, 6>};
   return kVariant;
 }
 

@@ -25,8 +25,8 @@ const GemmVariant& gemm_avx512() {
                                         .panel_cols = 32,
                                         .pack_rows = pack<Avx512, 12>,
                                         .pack_cols = pack<Avx512, 32>,
-                                        .multiply = multiply<Avx512, PanelLeft, 12>,
-                                        .multiply_tile = multiply<Avx512, TileLeft, 12>};
+                                        .multiply = multiply<Avx512, kPanelLeft, 12>,
+                                        .multiply_tile = multiply<Avx512, kTileLeft, 12>};
   return kVariant;
 }
 

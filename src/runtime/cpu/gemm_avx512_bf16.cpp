@@ -15,7 +15,7 @@ struct PairProducts : Zmm {
 void multiply_pairs(const PanelProduct& product) {
   PanelProduct halved = product;
   halved.depth = (product.depth + 1) / 2;
-  multiply<PairProducts, PanelLeft, 12>(halved);
+  multiply<PairProducts, kPanelLeft, 12>(halved);
 }
 
 }  // namespace

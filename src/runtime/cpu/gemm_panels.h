@@ -201,18 +201,12 @@ void pack(const PackSource& source, float* packed) {
   }
 }
 
-// Where the left factor's element (row, p) lies: row * kRow + p * depth(product).
-struct PanelLeft {
-  static constexpr int64_t kRow = 1;
-  static int64_t depth(const PanelProduct& product) { return product.a_stride; }
-};
-struct TileLeft {
-  static constexpr int64_t kRow = kTileStride;
-  static int64_t depth(const PanelProduct&) { return 1; }
-};
+// Floats from row to row of the left factor: of a panel, and of a tile.
+constexpr int64_t kPanelLeft = 1;
+constexpr int64_t kTileLeft = kTileStride;
 
 // kRows rows and kVectors vectors of columns. The sums stay in registers.
-template <class V, class Left, int kRows, int kVectors>
+template <class V, int64_t kLeft, int kRows, int kVectors>
 [[gnu::always_inline]] inline void multiply_rows(const PanelProduct& product, float* c,
                                                  int64_t c_stride, bool add) {
   using Reg = typename V::Reg;
@@ -230,11 +224,11 @@ template <class V, class Left, int kRows, int kVectors>
     for (int v = 0; v < kVectors; ++v) right[v] = V::load(b + v * V::kLanes);
 #pragma GCC unroll 16
     for (int row = 0; row < kRows; ++row) {
-      const Reg left = V::spread(a[row * Left::kRow]);
+      const Reg left = V::spread(a[row * kLeft]);
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) sum[row][v] = V::multiply_add(left, right[v], sum[row][v]);
     }
-    a += Left::depth(product);
+    a += product.a_stride;
     b += product.b_stride;
   }
 #pragma GCC unroll 16
@@ -249,15 +243,15 @@ template <class V, class Left, int kRows, int kVectors>
 
 // Up to kRows rows and kVectors vectors. At the edge of a matrix all of them are computed aside and
 // the part inside is taken over.
-template <class V, class Left, int kRows, int kVectors>
+template <class V, int64_t kLeft, int kRows, int kVectors>
 void multiply_part(const PanelProduct& product) {
   constexpr int kCols = kVectors * V::kLanes;
   if (product.rows == kRows && product.cols == kCols) {
-    return multiply_rows<V, Left, kRows, kVectors>(product, product.c, product.c_stride,
-                                                   product.add);
+    return multiply_rows<V, kLeft, kRows, kVectors>(product, product.c, product.c_stride,
+                                                    product.add);
   }
   alignas(64) float whole[kRows * kCols];
-  multiply_rows<V, Left, kRows, kVectors>(product, whole, kCols, false);
+  multiply_rows<V, kLeft, kRows, kVectors>(product, whole, kCols, false);
   for (int64_t row = 0; row < product.rows; ++row) {
     float* to = product.c + row * product.c_stride;
     const float* from = whole + row * kCols;
@@ -270,21 +264,21 @@ void multiply_part(const PanelProduct& product) {
 }
 
 // Of a panel a third of the rows at a time and half of the columns are left out where they can be.
-template <class V, class Left, int kRows>
+template <class V, int64_t kLeft, int kRows>
 void multiply(const PanelProduct& product) {
   static_assert(kRows % 3 == 0);
   constexpr int kThird = kRows / 3;
   const bool narrow = product.cols <= V::kLanes;
   if (product.rows <= kThird) {
-    return narrow ? multiply_part<V, Left, kThird, 1>(product)
-                  : multiply_part<V, Left, kThird, 2>(product);
+    return narrow ? multiply_part<V, kLeft, kThird, 1>(product)
+                  : multiply_part<V, kLeft, kThird, 2>(product);
   }
   if (product.rows <= 2 * kThird) {
-    return narrow ? multiply_part<V, Left, 2 * kThird, 1>(product)
-                  : multiply_part<V, Left, 2 * kThird, 2>(product);
+    return narrow ? multiply_part<V, kLeft, 2 * kThird, 1>(product)
+                  : multiply_part<V, kLeft, 2 * kThird, 2>(product);
   }
-  return narrow ? multiply_part<V, Left, kRows, 1>(product)
-                : multiply_part<V, Left, kRows, 2>(product);
+  return narrow ? multiply_part<V, kLeft, kRows, 1>(product)
+                : multiply_part<V, kLeft, kRows, 2>(product);
 }
 
 }  // namespace

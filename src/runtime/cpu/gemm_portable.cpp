@@ -45,8 +45,8 @@ const GemmVariant& gemm_portable() {
                                         .panel_cols = 8,
                                         .pack_rows = pack<Portable, 6>,
                                         .pack_cols = pack<Portable, 8>,
-                                        .multiply = multiply<Portable, PanelLeft, 6>,
-                                        .multiply_tile = multiply<Portable, TileLeft, 6>};
+                                        .multiply = multiply<Portable, kPanelLeft, 6>,
+                                        .multiply_tile = multiply<Portable, kTileLeft, 6>};
   return kVariant;
 }
 

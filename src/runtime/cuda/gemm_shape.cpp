@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "plan/memory.h"
 #include "runtime/cuda/kernels.h"
 
 namespace weft::cuda {
@@ -10,7 +11,6 @@ namespace weft::cuda {
 namespace {
 
 constexpr int64_t kHalfBytes = 2;
-constexpr int64_t kAlignment = 256;                      // of a copy, which the library expects
 constexpr int64_t kMostBlockBytes = int64_t{128} << 20;  // of the copies that belong to a block
 constexpr int64_t kLeastBlock = 128;  // columns that the library works on together
 constexpr int64_t kMostBlock = 8192;  // that keep any GPU busy
@@ -19,10 +19,6 @@ constexpr int64_t kMostBlock = 8192;  // that keep any GPU busy
 // H200 a copy to and fro takes as long as the library loses in 80 products.
 constexpr int64_t kLeastProducts = int64_t{1} << 29;
 constexpr int64_t kProductsPerElement = 128;
-
-int64_t aligned(int64_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
 
 int64_t elements(const GemmColumns& columns) {
   return columns.length * columns.count;
@@ -87,10 +83,10 @@ std::optional<GemmCopies> gemm_copies(const GemmShape& shape) {
   const auto most = static_cast<uint64_t>(kMostBlockBytes / (right_bytes + result_bytes));
   block.cols = std::min(
       std::clamp(static_cast<int64_t>(std::bit_floor(most)), kLeastBlock, kMostBlock), shape.cols);
-  if (left) copies.left_bytes = aligned(elements(left_columns(block)) * kHalfBytes);
-  copies.right_bytes = aligned(filled_up(block.cols) * right_bytes);
-  copies.result_bytes = aligned(block.cols * result_bytes);
-  if (shape.bias && result) copies.bias_bytes = aligned(block.rows * kHalfBytes);
+  if (left) copies.left_bytes = align_up(elements(left_columns(block)) * kHalfBytes);
+  copies.right_bytes = align_up(filled_up(block.cols) * right_bytes);
+  copies.result_bytes = align_up(block.cols * result_bytes);
+  if (shape.bias && result) copies.bias_bytes = align_up(block.rows * kHalfBytes);
   return copies;
 }
 

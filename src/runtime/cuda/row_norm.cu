@@ -33,7 +33,7 @@ __global__ void row_norm(RowNormArgs args) {
   float sum = 0;
 #pragma unroll
   for (int s = 0; s < kSlots; ++s) {
-    const int i = static_cast<int>(threadIdx.x + s * blockDim.x) * kLanes;
+    const int i = slot_start(s);
     for (int e = 0; e < kLanes; ++e) x[s][e] = 0;
     if (i >= args.n) continue;
     Vector<kType>::load(args.x, first + i, x[s]);
@@ -48,7 +48,7 @@ __global__ void row_norm(RowNormArgs args) {
   if constexpr (kAdd) {
 #pragma unroll
     for (int s = 0; s < kSlots; ++s) {
-      const int i = static_cast<int>(threadIdx.x + s * blockDim.x) * kLanes;
+      const int i = slot_start(s);
       if (i < args.n) Vector<kType>::store(args.sum, first + i, x[s]);
     }
   }
@@ -56,7 +56,7 @@ __global__ void row_norm(RowNormArgs args) {
   float squares = 0;
 #pragma unroll
   for (int s = 0; s < kSlots; ++s) {
-    const int i = static_cast<int>(threadIdx.x + s * blockDim.x) * kLanes;
+    const int i = slot_start(s);
     if (i >= args.n) continue;
     for (int e = 0; e < kLanes; ++e) {
       x[s][e] -= mean;
@@ -67,7 +67,7 @@ __global__ void row_norm(RowNormArgs args) {
   const float rstd = 1.0f / sqrtf(variance + args.eps);
 #pragma unroll
   for (int s = 0; s < kSlots; ++s) {
-    const int i = static_cast<int>(threadIdx.x + s * blockDim.x) * kLanes;
+    const int i = slot_start(s);
     if (i >= args.n) continue;
     float w[kLanes];
     Vector<kType>::load(args.w, i, w);

@@ -27,11 +27,6 @@ struct RowNormGradArgs {
   int n = 0;
 };
 
-// The first element of a row in slot s of this thread.
-__device__ int column(int s) {
-  return static_cast<int>(threadIdx.x + s * blockDim.x) * kLanes;
-}
-
 // What a thread reads of one row.
 template <DType kType, int kSlots, bool kMore>
 struct RowData {
@@ -48,7 +43,7 @@ struct RowData {
     mean = args.mean != nullptr ? args.mean[row] : 0.0f;
 #pragma unroll
     for (int s = 0; s < kSlots; ++s) {
-      const int i = column(s);
+      const int i = slot_start(s);
       if (i >= args.n) continue;
       const int64_t at = row * args.n + i;
       dy[s] = V::fetch(args.dy, at);
@@ -96,7 +91,7 @@ __device__ void store_lane(const RowNormGradArgs& args, int which, int64_t lane,
   const int64_t first = (which * args.lanes + lane) * args.n;
 #pragma unroll
   for (int s = 0; s < kSlots; ++s) {
-    const int i = column(s);
+    const int i = slot_start(s);
     if (i < args.n) Vector<DType::F32>::store(args.partial, first + i, sum[s]);
   }
 }
@@ -124,7 +119,7 @@ __global__ void __launch_bounds__(32 * kWarps * kBlockRows<kWarps>,
   float total[kSums ? kSlots : 1][kLanes] = {};
 #pragma unroll
   for (int s = 0; s < kSlots; ++s) {
-    if (column(s) < args.n) w(s) = V::fetch(args.w, column(s));
+    if (slot_start(s) < args.n) w(s) = V::fetch(args.w, slot_start(s));
   }
   RowData<kType, kSlots, kMore> next;
   next.fetch(args, lane);
@@ -137,7 +132,7 @@ __global__ void __launch_bounds__(32 * kWarps * kBlockRows<kWarps>,
     float sum_normal = 0;
 #pragma unroll
     for (int s = 0; s < kSlots; ++s) {
-      const int i = column(s);
+      const int i = slot_start(s);
       if (i >= args.n) continue;
       float weight[kLanes];
       V::unpack(w(s), weight);
@@ -156,7 +151,7 @@ __global__ void __launch_bounds__(32 * kWarps * kBlockRows<kWarps>,
     const float mean = args.mean != nullptr ? sums.y / count : 0.0f;
 #pragma unroll
     for (int s = 0; s < kSlots; ++s) {
-      const int i = column(s);
+      const int i = slot_start(s);
       if (i >= args.n) continue;
       if constexpr (Thrifty::kAgain) data.make_again(s, w(s), g[s], h[s]);
       for (int e = 0; e < kLanes; ++e) {

@@ -4,13 +4,18 @@
 
 #include <type_traits>
 
-#include "runtime/cuda/kernels.h"
+#include "runtime/cuda/vector.h"
 
 namespace weft::cuda {
 
 // Rows that a block works on at a time.
 template <int kWarps>
 inline constexpr int kBlockRows = kWarps == 1 ? 4 : 1;
+
+// The first element of a row in slot s of this thread.
+__device__ inline int slot_start(int s) {
+  return static_cast<int>(threadIdx.x + s * blockDim.x) * kLanes;
+}
 
 // Calls run(warps, slots) with integral constants for rows of n elements.
 template <class Run>

@@ -9,6 +9,7 @@
 
 #include "graph/samples.h"
 #include "runtime/cuda/backend.h"
+#include "runtime/cuda/kernels.h"
 
 namespace weft::cuda {
 namespace {
@@ -25,7 +26,7 @@ std::optional<GemmCopies> copies_of(std::string_view sample) {
 int64_t copied(std::string_view op, std::string_view sample) {
   const Call call = call_of(op, sample);
   return choose_kernel(cuda_backend().kernels(), call, "cuda", "y").workspace(call) -
-         (int64_t{32} << 20);
+         kGemmWorkspace;
 }
 
 std::vector<int64_t> blocks_of(std::string_view sample) {
