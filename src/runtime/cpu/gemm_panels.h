@@ -202,8 +202,8 @@ void pack(const PackSource& source, float* packed) {
 }
 
 // Floats from row to row of the left factor: of a panel, and of a tile.
-constexpr int64_t kPanelLeft = 1;
-constexpr int64_t kTileLeft = kTileStride;
+inline constexpr int64_t kPanelLeft = 1;
+inline constexpr int64_t kTileLeft = kTileStride;
 
 // kRows rows and kVectors vectors of columns. The sums stay in registers.
 template <class V, int64_t kLeft, int kRows, int kVectors>
