@@ -203,6 +203,11 @@ Tensor Executor::bound(std::string_view name) const {
   return tensor(find(name));
 }
 
+std::span<char> Executor::scratch() const {
+  return {arena_->at(plan_.persistent_bytes),
+          static_cast<size_t>(plan_.arena_bytes - plan_.persistent_bytes)};
+}
+
 void Executor::run(ProgramKind program) {
   std::exception_ptr error;
   try {

@@ -32,6 +32,8 @@ class Executor {
   void write_part(std::string_view name, int64_t offset, const void* data, int64_t bytes);
   // Where a bound tensor lies on the device.
   Tensor bound(std::string_view name) const;
+  // The part of the arena, on the device, that holds something only while a program runs.
+  std::span<char> scratch() const;
 
   // Queues all steps of a program and waits for them. An error names the step it comes from, as far
   // as the device can tell.

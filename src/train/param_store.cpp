@@ -10,6 +10,7 @@
 #include "base/machine.h"
 #include "base/parallel.h"
 #include "graph/flat.h"
+#include "runtime/comm/pieces.h"
 #include "train/init.h"
 
 namespace weft {
@@ -55,6 +56,7 @@ ParamStore::ParamStore(const Compiled& compiled, Executor& executor, Device& dev
       by_name[binding.name] = {&binding, low, 0, 0};
       continue;
     }
+    CHECK(elements_at_once(binding) > 0, "no memory to gather ", binding.name, " in");
     const std::vector<int64_t> offsets = flat_offsets(shapes_of(binding));
     for (size_t i = 0; i < binding.members.size(); ++i) {
       by_name[binding.members[i].name] = {&binding, low, i, offsets[i]};
@@ -65,10 +67,6 @@ ParamStore::ParamStore(const Compiled& compiled, Executor& executor, Device& dev
     locations_.push_back(by_name.at(param.name));
     copies_.push_back(find_state(compiled.plan, "full." + param.name));
   }
-}
-
-ParamStore::~ParamStore() {
-  release_gathered();
 }
 
 ParamStore::Part ParamStore::own_part(const Location& location, int64_t elements) const {
@@ -113,6 +111,7 @@ void ParamStore::initialize(uint64_t seed) {
 }
 
 void ParamStore::write(size_t param, std::span<const float> values) {
+  forget_gathered();
   const Location& location = locations_.at(param);
   if (copies_.at(param) != nullptr) write_rounded(*copies_[param], 0, values);
   const Part part = own_part(location, static_cast<int64_t>(values.size()));
@@ -123,16 +122,16 @@ void ParamStore::write(size_t param, std::span<const float> values) {
 
 void ParamStore::read(size_t param, std::span<float> values) {
   const Location& location = locations_.at(param);
-  const auto bytes = static_cast<int64_t>(values.size_bytes());
   if (location.binding->axis.empty()) {
-    executor_.read(location.binding->name, values.data(), bytes);
+    if (values.empty()) return;
+    executor_.read(location.binding->name, values.data(),
+                   static_cast<int64_t>(values.size_bytes()));
     return;
   }
-  if (gathered_ != location.binding) gather(*location.binding);
-  const Tensor& member = gathered_members_.at(location.member);
-  auto stream = device_.make_stream("read");
-  stream->copy_out(values.data(), member.data, bytes);
-  stream->synchronize();
+  if (gathered_ != location.binding) gather(*location.binding, !values.empty());
+  if (values.empty()) return;
+  CHECK(!gathered_values_.empty(), "the first of ", location.binding->name, " was read elsewhere");
+  std::copy_n(gathered_values_.begin() + location.first, values.size(), values.begin());
 }
 
 // Writes this rank's part of a parameter, and its copy where there is one.
@@ -164,28 +163,39 @@ void ParamStore::write_rounded(const Binding& binding, int64_t first,
                        static_cast<int64_t>(rounded.size() * sizeof(uint16_t)));
 }
 
-void ParamStore::gather(const Binding& binding) {
-  release_gathered();
-  const std::vector<Shape> shapes = shapes_of(binding);
-  const std::vector<int64_t> offsets = flat_offsets(shapes);
-  // Every rank's slot in full, as in a plan.
-  const int64_t elements = comm_->size(binding.axis) * count(binding.tensor.shape);
-  gathered_memory_ = comm_->allocate(elements * kFloat, device_);
-  gathered_ = &binding;
-  for (size_t i = 0; i < shapes.size(); ++i) {
-    gathered_members_.push_back(
-        {static_cast<char*>(gathered_memory_) + offsets[i] * kFloat, DType::F32, shapes[i]});
-  }
-  auto stream = device_.make_stream("read");
-  comm_->all_gather({.axis = binding.axis, .channel = kHostChannel, .stream = stream.get()},
-                    executor_.bound(binding.name), gathered_members_);
-  stream->synchronize();
+// Elements of every rank's cut that are gathered at once: whole blocks, as many as the memory holds
+// that programs leave free between runs.
+int64_t ParamStore::elements_at_once(const Binding& binding) const {
+  const int64_t block = comm_->size(binding.axis) * kFlatBlock * kFloat;
+  return std::ssize(executor_.scratch()) / block * kFlatBlock;
 }
 
-void ParamStore::release_gathered() {
-  if (gathered_ != nullptr) comm_->release(gathered_memory_, device_);
+// Slice by slice into the host's memory, so that a device which the plan fills to the last byte can
+// still be read.
+void ParamStore::gather(const Binding& binding, bool keep) {
+  const Tensor cut = executor_.bound(binding.name);
+  const int64_t ranks = comm_->size(binding.axis), most = elements_at_once(binding);
+  char* scratch = executor_.scratch().data();
+  gathered_ = &binding;
+  gathered_values_.resize(static_cast<size_t>(keep ? ranks * cut.elements() : 0));
+  auto stream = device_.make_stream("read");
+  for (int64_t at = 0; at < cut.elements(); at += most) {
+    const int64_t slice = std::min(most, cut.elements() - at);
+    const Tensor own{shifted(cut.data, cut.dtype, at), cut.dtype, {slice}};
+    const Tensor joined{scratch, DType::F32, {ranks * slice}};
+    comm_->all_gather({.axis = binding.axis, .channel = kHostChannel, .stream = stream.get()}, own,
+                      {&joined, 1});
+    for (int64_t rank = 0; keep && rank < ranks; ++rank) {
+      stream->copy_out(gathered_values_.data() + rank * cut.elements() + at,
+                       scratch + rank * slice * kFloat, slice * kFloat);
+    }
+    stream->synchronize();
+  }
+}
+
+void ParamStore::forget_gathered() {
   gathered_ = nullptr;
-  gathered_members_.clear();
+  gathered_values_ = {};
 }
 
 }  // namespace weft

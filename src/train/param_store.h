@@ -17,17 +17,17 @@ class ParamStore {
  public:
   // `comm` is null in a run of one process. Everything given outlives the store.
   ParamStore(const Compiled& compiled, Executor& executor, Device& device, Communicator* comm);
-  ~ParamStore();
-  ParamStore(const ParamStore&) = delete;
-  ParamStore& operator=(const ParamStore&) = delete;
 
   // Sets this rank's part of every parameter to its initial values; makes nothing else. Copies in
   // the compute type follow whatever is written.
   void initialize(uint64_t seed);
   // Takes this rank's part of whole values.
   void write(size_t param, std::span<const float> values);
-  // Gives whole values. With several ranks all of them read the same parameters in the same order.
+  // Gives whole values. With several ranks all of them read the same parameters in the same order;
+  // one that gives no room for values only takes part. Takes no device memory beside the plan's.
   void read(size_t param, std::span<float> values);
+  // A program has run: parameters may have changed.
+  void forget_gathered();
 
  private:
   // Where a parameter lies: in which binding and, if flat, from which element of the whole flat on.
@@ -49,8 +49,8 @@ class ParamStore {
   Part own_part(const Location& location, int64_t elements) const;
   void write_own(const Location& location, const Part& part, std::span<const float> values);
   void write_rounded(const Binding& binding, int64_t first, std::span<const float> values);
-  void gather(const Binding& binding);
-  void release_gathered();
+  int64_t elements_at_once(const Binding& binding) const;
+  void gather(const Binding& binding, bool keep);
 
   const Compiled& compiled_;
   Executor& executor_;
@@ -60,10 +60,10 @@ class ParamStore {
   // By parameter: the whole copy in the compute type that the step reads where only the update is
   // sharded (ZeRO-1), or null.
   std::vector<const Binding*> copies_;
-  // The flat that was read last, whole: its parameters are mostly read one after the other.
+  // The flat that was read last, whole if it is kept: its parameters are mostly read one after the
+  // other.
   const Binding* gathered_ = nullptr;
-  void* gathered_memory_ = nullptr;
-  std::vector<Tensor> gathered_members_;
+  std::vector<float> gathered_values_;
 };
 
 }  // namespace weft

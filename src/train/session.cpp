@@ -109,6 +109,7 @@ void Session::forward_backward(const BatchFn& batch) {
 }
 
 void Session::run(ProgramKind program) {
+  params_->forget_gathered();
   if (config_.device.step_by_step) {
     executor_->time_steps(program);
   } else {

@@ -60,7 +60,7 @@ class Session {
   // Sets every parameter to its initial value: a pure function of (seed, name, element).
   void initialize(uint64_t seed);
   // Copies parameter i, whole and in f32, to or from the device. With several ranks all of them
-  // read the same parameters in the same order.
+  // read the same parameters in the same order; without room for values a rank only takes part.
   void write_param(size_t param, std::span<const float> values);
   void read_param(size_t param, std::span<float> values);
 
