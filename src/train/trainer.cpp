@@ -205,11 +205,7 @@ std::string save(const Run& run) {
   const Compiled& compiled = session.compiled();
   std::string folder = weights_folder(config);
   if (run.rank() != 0) {
-    std::vector<float> values;
-    for (size_t i = 0; i < compiled.params.size(); ++i) {
-      values.resize(static_cast<size_t>(count(compiled.params[i].shape)));
-      session.read_param(i, values);
-    }
+    for (size_t i = 0; i < compiled.params.size(); ++i) session.read_param(i, {});
     return folder;
   }
   SaveOptions options{.dtype = config.checkpoint.export_dtype, .tokenizer = run.data.tokenizer()};
@@ -231,17 +227,22 @@ void check_fits(const Config& config, const Compiled& compiled) {
           advice(find_alternative(config, compiled.spec, ranks))));
 }
 
-// Writes what is known before the first step, and finds out now, not after hours of training,
-// whether the weights can be written.
-void start_output(const Config& config, const Compiled& compiled) {
+// Finds out now, not after hours of training, whether the weights can be written.
+void check_output(const Config& config) {
+  make_directories(config.job.dump_folder);
+  if (!config.checkpoint.enable) return;
+  make_directories(weights_folder(config));
+  OutputFile probe(weights_folder(config) + "/config.json");
+}
+
+// Writes what is known before the first step. Only a run that can start replaces what an earlier
+// one has left in the folder.
+void start_output(const Config& config, const Compiled& compiled, std::optional<MetricsLog>& log) {
   const std::string& folder = config.job.dump_folder;
-  make_directories(folder);
-  if (config.checkpoint.enable) {
-    make_directories(weights_folder(config));
-    OutputFile probe(weights_folder(config) + "/config.json");
-  }
   write_text_file(folder + "/config.toml", config_to_toml(config));
   write_text_file(folder + "/plan.txt", summarize(compiled.plan));
+  const std::string& name = config.metrics.file;
+  log.emplace(name.empty() ? "" : folder + "/" + name, config.metrics.log_freq);
 }
 
 // Ends a run that stayed non-finite. The parameters are those of the last good update: skipped
@@ -293,15 +294,14 @@ TrainResult train(const Config& config, const std::atomic<bool>& stop, Communica
     check_weights(load_path, find_model(compiled.spec.model), compiled.params);
   }
 
-  std::optional<MetricsLog> log;
-  if (first) {
-    start_output(config, compiled);
-    const std::string& name = config.metrics.file;
-    log.emplace(name.empty() ? "" : config.job.dump_folder + "/" + name, config.metrics.log_freq);
-  }
+  if (first) check_output(config);
   Session session(config, std::move(compiled), comm);
   set_weights(config, session);
-  if (first) announce(session.compiled(), ranks);
+  std::optional<MetricsLog> log;
+  if (first) {
+    start_output(config, session.compiled(), log);
+    announce(session.compiled(), ranks);
+  }
   start.reset();
 
   BatchesAhead batches(data, session.first_samples());

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "base/file.h"
 #include "config/load.h"
 #include "support/temp_folder.h"
 #include "support/user_error.h"
@@ -94,6 +95,25 @@ TEST(Train, ARunThatEndsWithinTheLimitKeepsItsLastGoodWeights) {
       train_quietly(small_run(folder, {"--optimizer.lr=1e30", "--training.nonfinite_limit=10"}));
   EXPECT_EQ(result.steps, 5);
   EXPECT_TRUE(std::filesystem::exists(folder / "run/weights/model.safetensors"));
+}
+
+// No machine has the GPU for which these algorithms were chosen, and many have none.
+TEST(Train, ARunThatCannotStartLeavesTheLastOneAlone) {
+  const TempFolder folder;
+  train_quietly(small_run(folder));
+  const auto left = [&] {
+    std::vector<std::string> texts;
+    for (const char* name : {"config.toml", "plan.txt", "metrics.jsonl", "weights/config.json"}) {
+      texts.push_back(read_text_file(folder / cat("run/", name), 1 << 20));
+    }
+    return texts;
+  };
+  const std::vector<std::string> before = left();
+  const std::string tuning = folder.write(
+      "tuning.toml", "device = \"none\"\nlibrary = \"none\"\nchoices = [\"call: 1\"]\n");
+  EXPECT_ANY_THROW(
+      train_quietly(small_run(folder, {"--device.backend=cuda", "--device.tuning=" + tuning})));
+  EXPECT_EQ(left(), before);
 }
 
 TEST(Train, RefusesAPlanThatTheDeviceCannotHold) {
