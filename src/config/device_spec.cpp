@@ -259,6 +259,9 @@ Link find_link(const DeviceSpec& spec, int64_t size, int64_t stride) {
 }
 
 DeviceSpec device_of_rank(DeviceSpec spec, int64_t ranks) {
+  if (spec.memory_bytes > 0 && ranks > 1) {
+    spec.memory_bytes = std::max<int64_t>(1, spec.memory_bytes - spec.collectives_bytes);
+  }
   if (!spec.common_memory) return spec;
   const int64_t sharing = spec.ranks_per_host == 0 ? ranks : std::min(ranks, spec.ranks_per_host);
   for (double DeviceSpec::*rate : {&DeviceSpec::matmul_flops_f32, &DeviceSpec::matmul_flops_bf16,

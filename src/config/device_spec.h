@@ -74,8 +74,8 @@ Link find_link(const DeviceSpec& spec, int64_t size, int64_t stride);
 // Whether such a group lies on one host.
 bool on_one_host(const DeviceSpec& spec, int64_t size, int64_t stride);
 
-// The part of the device that one of so many ranks has: all of it, or its share of the rates and
-// the memory where the ranks of a host share one.
+// The part of the device that one of so many ranks has: all of it but what the library of
+// collectives takes, or its share of the rates and the memory where the ranks of a host share one.
 DeviceSpec device_of_rank(DeviceSpec spec, int64_t ranks);
 
 // Names of the built-in specs.

@@ -90,7 +90,8 @@ void measure_size(const Backend& backend, Device& device, Communicator& comm, si
     launch.results = cases[i].results;
     launch.stream = stream.get();
     launch.comm = &comm;
-    launch.channel = 1;
+    // Gathers and sums have streams of their own in a plan, and so communicators.
+    launch.channel = i == 0 ? 1 : 2;
     prepare(kernel, launch);
     const double seconds = time_collective(comm, *stream, kernel, launch, count);
     if (comm.rank() == 0) measured.seconds[i][size] = seconds;
@@ -114,7 +115,8 @@ LatencyBandwidth fit(const Measured& measured, size_t collective) {
 }
 
 struct MeasuredLink {
-  Link link;
+  ExitCode code = ExitCode::Done;  // of the ranks, which have said what went wrong
+  Link link = {};
   int64_t collectives_bytes = 0;
 };
 
@@ -131,6 +133,7 @@ MeasuredLink measure_link(const Backend& backend, int64_t ranks, bool share_gpu)
     const auto device = backend.make_device({.threads = std::max<int64_t>(1, threads),
                                              .index = share_gpu ? 0 : rank,
                                              .needed = share_gpu ? 1 : ranks});
+    device->set_watch([&](int64_t since) { comm->watch({.waiting_since = since}); });
     comm->barrier();
     const std::optional<int64_t> free = device->free_bytes();
     comm->barrier();
@@ -142,14 +145,13 @@ MeasuredLink measure_link(const Backend& backend, int64_t ranks, bool share_gpu)
       shared->collectives_bytes = (*free - *device->free_bytes()) / (share_gpu ? ranks : 1);
     }
     comm->barrier();
+    device->set_watch({});
     return 0;
   });
-  if (code != 0) {
-    throw DeviceError(cat("measuring between ", ranks, " ranks failed"),
-                      static_cast<ExitCode>(code));
-  }
+  if (code != 0) return {.code = static_cast<ExitCode>(code), .link = {}};
   const LatencyBandwidth gather = fit(*shared, 0), scatter = fit(*shared, 1), sum = fit(*shared, 2);
-  return {.link = {.hosts = 1,
+  return {.code = ExitCode::Done,
+          .link = {.hosts = 1,
                    .ranks = ranks,
                    .gather_latency = gather.latency,
                    .gather_bandwidth = gather.bandwidth,
@@ -160,6 +162,18 @@ MeasuredLink measure_link(const Backend& backend, int64_t ranks, bool share_gpu)
           .collectives_bytes = shared->collectives_bytes};
 }
 
+// What the command line says must do something.
+void check_effects(const CalibrateArguments& arguments, const Backend& backend, int64_t ranks) {
+  const bool shares = backend.join != nullptr && ranks > 1;
+  USER_CHECK(!arguments.share_gpu || shares,
+             "command line: --share-gpu is for several ranks on one GPU, found --backend ",
+             backend.name, " with --ranks ", ranks,
+             "; leave it out or give --backend cuda and at "
+             "least 2 ranks");
+  USER_CHECK(arguments.threads == 0 || backend.join == nullptr, "command line: --threads ",
+             arguments.threads, " has no effect with --backend ", backend.name, "; leave it out");
+}
+
 }  // namespace
 
 ExitCode run_calibrate(const CalibrateArguments& arguments) {
@@ -167,12 +181,16 @@ ExitCode run_calibrate(const CalibrateArguments& arguments) {
   Config config;
   config.device.backend = arguments.backend;
   DeviceSpec spec = load_device_spec(config);
-  // Before this process has a device: its ranks are forks.
   const int64_t most = arguments.ranks > 0 ? arguments.ranks : backend.join == nullptr ? 4 : 1;
+  check_effects(arguments, backend, most);
+  // Not after all the measuring: whether the file can be written.
+  if (!arguments.output.empty()) OutputFile probe(arguments.output);
+  // Before this process has a device: its ranks are forks.
   if (has_collectives(backend) && most > 1) {
     spec.links.clear();
     for (int64_t ranks = 2; ranks <= most; ranks *= 2) {
       const MeasuredLink measured = measure_link(backend, ranks, arguments.share_gpu);
+      if (measured.code != ExitCode::Done) return measured.code;
       spec.links.push_back(measured.link);
       spec.collectives_bytes = measured.collectives_bytes;
       if (!arguments.output.empty()) log_line(cat("link: ", to_string(spec.links.back())));

@@ -209,7 +209,10 @@ class Calibration {
 DeviceSpec calibrate(const Backend& backend, Device& device, DeviceSpec known) {
   DeviceSpec spec = Calibration(backend, device, std::move(known)).run();
   // All libraries have been used by now, and nothing is allocated any more.
-  if (const auto free = device.free_bytes()) spec.context_bytes = device.memory_bytes() - *free;
+  if (const auto free = device.free_bytes()) {
+    spec.memory_bytes = *free;
+    spec.context_bytes = device.memory_bytes() - *free;
+  }
   return spec;
 }
 

@@ -62,8 +62,11 @@ TEST(DeviceSpec, RanksShareWhatIsOneDevice) {
   EXPECT_DOUBLE_EQ(quarter.memory_bandwidth, spec.memory_bandwidth / 4);
   spec.ranks_per_host = 2;
   EXPECT_EQ(device_of_rank(spec, 4).memory_bytes, 2000);
-  const DeviceSpec gpu = spec_for("null", "h100");
+  DeviceSpec gpu = spec_for("null", "h100");
   EXPECT_EQ(device_of_rank(gpu, 4).memory_bytes, gpu.memory_bytes);
+  gpu.collectives_bytes = 1000;
+  EXPECT_EQ(device_of_rank(gpu, 1).memory_bytes, gpu.memory_bytes);
+  EXPECT_EQ(device_of_rank(gpu, 4).memory_bytes, gpu.memory_bytes - 1000);
 }
 
 TEST(DeviceSpec, AGroupInsideAHostUsesItsSwitch) {
