@@ -45,7 +45,7 @@ struct JobConfig {
   std::string dump_folder = "./runs/default";
 };
 
-// Sizes left unset are those of the preset `flavor`.
+// Sizes left unset are those of `flavor`: a preset, or the config.json of a Hugging Face folder.
 struct ModelConfig {
   std::string name = "gpt2";
   std::string flavor = "tiny";

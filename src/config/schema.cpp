@@ -128,7 +128,9 @@ void add_model(Keys& keys) {
   SectionKeys s(keys, "model", &Config::model);
   const std::string preset = "the preset's";
   s.add("name", &C::name, {.doc = "Family of the model.", .choices = {"gpt2", "llama"}});
-  s.add("flavor", &C::flavor, {.doc = "Preset of the family that gives every size not set here."});
+  s.add("flavor", &C::flavor,
+        {.doc = "Gives every size not set here: a preset of the family, or a Hugging Face folder "
+                "(written with a slash, as in ./gpt2) whose config.json states them."});
   s.add("vocab_size", &C::vocab_size,
         {.doc = "Number of token ids; -1 takes the vocabulary of the training data's tokenizer.",
          .range = {.at_least = 1, .also = kVocabularyOfData},

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
 
+#include "model/hf_config.h"
 #include "model/models.h"
 
 namespace weft {
@@ -23,7 +25,18 @@ std::string did_you_mean(std::string_view name, const std::vector<std::string>& 
   return cat("; there are ", join(known, ", "));
 }
 
-const ModelSpec& find_preset(const ModelDef& def, const std::string& flavor) {
+// The sizes in the config.json of a Hugging Face folder.
+ModelSpec flavor_of_folder(const ModelDef& def, const std::string& folder) {
+  const std::string path = (std::filesystem::path(folder) / "config.json").string();
+  ModelSpec spec = read_hf_config(path);
+  USER_CHECK(spec.model == def.name, path, ": describes a ", spec.model, ", expected a ", def.name,
+             "; set model.name = \"", spec.model, "\"");
+  spec.flavor = folder;
+  return spec;
+}
+
+ModelSpec find_preset(const ModelDef& def, const std::string& flavor) {
+  if (flavor.find('/') != std::string::npos) return flavor_of_folder(def, flavor);
   std::vector<std::string> known;
   for (const ModelSpec& spec : def.presets()) {
     if (spec.flavor == flavor) return spec;
@@ -87,7 +100,7 @@ const ModelDef& find_model(std::string_view name) {
 
 ModelSpec resolve_model(const ModelConfig& config, int64_t data_vocab) {
   const ModelDef& def = find_model(config.name);
-  const ModelSpec& preset = find_preset(def, config.flavor);
+  const ModelSpec preset = find_preset(def, config.flavor);
   check_unused(def, config);
 
   ModelSpec spec = preset;

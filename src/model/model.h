@@ -22,7 +22,7 @@ struct RopeScaling {
   bool operator==(const RopeScaling&) const = default;
 };
 
-// All sizes of a model, resolved: a preset plus the overrides of the config, or a config.json.
+// All sizes of a model, resolved: a preset or a config.json, plus the overrides of the config.
 struct ModelSpec {
   std::string model = {};  // "gpt2", "llama"
   std::string flavor = {};

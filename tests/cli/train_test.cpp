@@ -71,6 +71,32 @@ TEST(Train, SavedWeightsContinueWhereTheyStopped) {
             work.folder().read("out/weights/model.safetensors"));
 }
 
+// A folder states the sizes that the config leaves out, and what the config says goes before.
+TEST(Train, AFolderGivesSizesAndWeights) {
+  const Workspace work;
+  work.prepare_data();
+  ASSERT_EQ(work.train({}).exit_code, 0);
+  const std::string config(kSmallConfig);
+  const std::string sizes = "flavor = \"tiny\"\nvocab_size = -1\ndim = 32\nn_layers = 2\n";
+  ASSERT_NE(config.find(sizes), std::string::npos);
+  work.folder().write("tuned.toml", std::string(config).replace(config.find(sizes), sizes.size(),
+                                                                "flavor = \"./out/weights\"\n"));
+  const std::vector<std::string> tune = {"train",
+                                         "tuned.toml",
+                                         "--checkpoint.initial_load_path=out/weights",
+                                         "--job.dump_folder=next",
+                                         "--training.steps=1",
+                                         "--optimizer.lr=1e-30"};
+  work.run_ok(tune);
+  EXPECT_EQ(work.folder().read("next/weights/model.safetensors"),
+            work.folder().read("out/weights/model.safetensors"));
+  EXPECT_EQ(work.folder().read("next/weights/config.json"),
+            work.folder().read("out/weights/config.json"));
+  std::vector<std::string> wider = tune;
+  wider.emplace_back("--model.dim=64");
+  EXPECT_EQ(work.run(wider).exit_code, 65);  // the weights are narrower
+}
+
 // float16 rounds to 11 bits: 60 steps at a rate at which the loss falls steadily, and no step is
 // further off than a few times that rounding allows for a loss.
 TEST(Train, Float16LearnsAsFloat32Does) {

@@ -5,6 +5,8 @@
 #include <map>
 
 #include "graph/verify.h"
+#include "model/hf_config.h"
+#include "support/temp_folder.h"
 #include "support/user_error.h"
 
 namespace weft {
@@ -44,6 +46,24 @@ TEST(Model, EveryPresetBuildsWithItsPublishedSize) {
     }
   }
   EXPECT_EQ(presets, published.size());
+}
+
+TEST(Model, AFolderIsAFlavor) {
+  const TempFolder folder;
+  ModelSpec spec = find_model("llama").presets().front();
+  spec.head_dim = 48;  // not the width over the heads
+  spec.ffn_dim = 500;
+  folder.write("config.json", hf_config_text(spec, "float32"));
+  ModelConfig config = flavor("llama", folder / "");
+  spec.flavor = config.flavor;
+  EXPECT_EQ(resolve_model(config, 0), spec);
+  config.n_layers = spec.n_layers = 2;
+  EXPECT_EQ(resolve_model(config, 0), spec);
+  config.name = "gpt2";
+  expect_user_error(ExitCode::Config,
+                    cat(folder / "config.json",
+                        ": describes a llama, expected a gpt2; set model.name = \"llama\""),
+                    [&] { resolve_model(config, 0); });
 }
 
 TEST(Model, EveryNameIsUnique) {
