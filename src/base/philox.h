@@ -6,17 +6,12 @@
 //   counter 128 bits = (block, step), two 64-bit numbers, low word first
 //   element e is word e % 4 of block e / 4
 //
-// mix64 is a bijection: under one seed different streams have different keys. Host and device.
+// mix64 is a bijection: under one seed different streams have different keys. Host and device: what
+// WEFT_HOST_DEVICE means in which language, CMakeLists.txt says.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
-
-#ifdef __CUDACC__
-#define WEFT_HOST_DEVICE __host__ __device__
-#else
-#define WEFT_HOST_DEVICE
-#endif
 
 namespace weft {
 
