@@ -24,7 +24,10 @@ Key<Tuning> choices_key(const std::string& file_name) {
     return ConfigValue(texts);
   };
   key.set = [=](Tuning& tuning, const ConfigValue& value) {
-    for (const std::string& text : std::get<std::vector<std::string>>(value)) {
+    const auto& texts = std::get<std::vector<std::string>>(value);
+    USER_CHECK(!texts.empty(), file_name,
+               ": choices: none, expected one at least; make the file with weft bench tune");
+    for (const std::string& text : texts) {
       const size_t at = text.find(kSeparator);
       USER_CHECK(at != std::string::npos && at > 0, file_name, ": choices: \"", text,
                  "\" is not \"call: algorithm\"; make the file with weft bench tune");

@@ -41,6 +41,8 @@ TEST(Tuning, SaysWhatIsWrongWithAFile) {
   EXPECT_EQ(error_of("device = \"a\"\nlibrary = \"b\"\nchoices = [\"matmul\"]\n"),
             "t.toml: choices: \"matmul\" is not \"call: algorithm\"; make the file with weft bench "
             "tune");
+  EXPECT_EQ(error_of("device = \"a\"\nlibrary = \"b\"\nchoices = []\n"),
+            "t.toml: choices: none, expected one at least; make the file with weft bench tune");
 }
 
 }  // namespace
