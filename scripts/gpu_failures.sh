@@ -37,7 +37,7 @@ refused() {
 }
 
 hidden() {
-  HIDDEN_LIBRARY=$1 LD_PRELOAD="$folder/hide.so" refused "without_$1" 64 "$1.so.* not found; install" "${@:2}"
+  HIDDEN_LIBRARY=$1 LD_PRELOAD="$folder/hide.so" refused "without_$1" 64 "$1.so.* does not load (.*); install" "${@:2}"
 }
 
 CUDA_VISIBLE_DEVICES="" refused no_gpu 64 "no GPU found"

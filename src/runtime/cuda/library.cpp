@@ -2,18 +2,24 @@
 
 #include <dlfcn.h>
 
+#include <vector>
+
 #include "base/error.h"
+#include "base/text.h"
 
 namespace weft::cuda {
 
 Library::Library(std::string file, const std::string& package) : file_(std::move(file)) {
   // The second place is where NVIDIA's packages put it, known to the loader or not.
+  std::vector<std::string> reasons;
   for (const std::string& path : {file_, "/usr/local/cuda/lib64/" + file_}) {
     handle_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle_ != nullptr) return;
+    const char* reason = dlerror();
+    reasons.emplace_back(reason != nullptr ? reason : path);
   }
-  throw DeviceError(cat("cuda: ", file_, " not found; install ", package,
-                        " or add its folder to LD_LIBRARY_PATH"),
+  throw DeviceError(cat("cuda: ", file_, " does not load (", join(reasons, "; "), "); install ",
+                        package, " or add its folder to LD_LIBRARY_PATH"),
                     ExitCode::Config);
 }
 

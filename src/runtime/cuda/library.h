@@ -8,7 +8,8 @@ namespace weft::cuda {
 
 class Library {
  public:
-  // `file` such as "libcudnn.so.9"; throws DeviceError that names `package` when there is none.
+  // `file` such as "libcudnn.so.9"; throws DeviceError that says why it does not load, and names
+  // `package`.
   Library(std::string file, const std::string& package);
   ~Library();
   Library(const Library&) = delete;
