@@ -93,10 +93,12 @@ class Device {
     (void)launch;
     return std::nullopt;
   }
-  // Keeps what `queue` puts on these streams instead of running it; nullptr, and `queue` is not
-  // called, on a device that does not record.
-  virtual std::unique_ptr<Recording> record(std::span<const std::unique_ptr<Stream>> streams,
+  // Keeps what `queue` puts on these streams, the program `name`, instead of running it; nullptr,
+  // and `queue` is not called, on a device that does not record.
+  virtual std::unique_ptr<Recording> record(std::string_view name,
+                                            std::span<const std::unique_ptr<Stream>> streams,
                                             const std::function<void()>& queue) {
+    (void)name;
     (void)streams;
     (void)queue;
     return nullptr;

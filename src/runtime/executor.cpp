@@ -242,7 +242,9 @@ void Executor::queue(ProgramKind program) {
   const auto queue_steps = [&] {
     for (const auto& step : programs_[p]) queue(*step);
   };
-  if (runs_[p]++ == 1) recordings_[p] = device_.record(streams_, queue_steps);
+  if (runs_[p]++ == 1) {
+    recordings_[p] = device_.record(program_name(program), streams_, queue_steps);
+  }
   if (recordings_[p]) {
     recordings_[p]->replay();
   } else {

@@ -79,9 +79,10 @@ class CudaDevice : public Device {
     return tune_gemm(kernel, launch);
   }
 
-  std::unique_ptr<Recording> record(std::span<const std::unique_ptr<Stream>> streams,
+  std::unique_ptr<Recording> record(std::string_view name,
+                                    std::span<const std::unique_ptr<Stream>> streams,
                                     const std::function<void()>& queue) override {
-    return options_.record ? record_graph(streams, queue) : nullptr;
+    return options_.record ? record_graph(name, streams, queue) : nullptr;
   }
 
  private:

@@ -1,5 +1,7 @@
 // One program as one CUDA graph: the launches of all its streams, captured once. The first stream
 // forks into the others and joins them again, so that one launch stands for the whole program.
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "base/text.h"
@@ -10,38 +12,62 @@ namespace weft::cuda {
 
 namespace {
 
+struct Destroy {
+  void operator()(cudaGraph_t graph) const { cudaGraphDestroy(graph); }
+  void operator()(cudaGraphExec_t program) const { cudaGraphExecDestroy(program); }
+};
+
+using Graph = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, Destroy>;
+using GraphProgram = std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, Destroy>;
+
 class GraphRecording : public Recording {
  public:
-  GraphRecording(CudaStream& stream, cudaGraph_t graph) : stream_(stream) {
+  GraphRecording(CudaStream& stream, std::string_view name, cudaGraph_t graph) : stream_(stream) {
     size_t nodes = 0;
-    const cudaError_t counted = cudaGraphGetNodes(graph, nullptr, &nodes);
-    const cudaError_t made = cudaGraphInstantiate(&program_, graph, 0);
-    cudaGraphDestroy(graph);
-    CUDA_CHECK(counted);
-    CUDA_CHECK(made);
-    description_ = cat("a program of ", nodes, " nodes");
-    CUDA_CHECK(cudaGraphUpload(program_, stream.handle()));
+    CUDA_CHECK(cudaGraphGetNodes(graph, nullptr, &nodes));
+    description_ = cat("program ", name, " (", nodes, " nodes)");
+    cudaGraphExec_t program = nullptr;
+    CUDA_CHECK(cudaGraphInstantiate(&program, graph, 0));
+    program_.reset(program);
+    CUDA_CHECK(cudaGraphUpload(program, stream.handle()));
   }
-  ~GraphRecording() override { cudaGraphExecDestroy(program_); }
-  GraphRecording(const GraphRecording&) = delete;
-  GraphRecording& operator=(const GraphRecording&) = delete;
 
-  void replay() override { stream_.replay(program_, description_); }
+  void replay() override { stream_.replay(program_.get(), description_); }
 
  private:
   CudaStream& stream_;
-  cudaGraphExec_t program_ = nullptr;
+  GraphProgram program_;
   std::string description_;
 };
 
+// Throws the error that spoiled a capture rather than one that other streams kept because it was
+// spoiled.
+void throw_kept_error(std::span<const std::unique_ptr<Stream>> streams) {
+  CudaStream* failed = nullptr;
+  for (const auto& each : streams) {
+    auto& stream = static_cast<CudaStream&>(*each);
+    if (stream.kept_error() == cudaSuccess) continue;
+    if (failed == nullptr || failed->kept_error() == cudaErrorStreamCaptureInvalidated) {
+      failed = &stream;
+    }
+  }
+  if (failed != nullptr) failed->throw_kept_error();
+}
+
 }  // namespace
 
-std::unique_ptr<Recording> record_graph(std::span<const std::unique_ptr<Stream>> streams,
+std::unique_ptr<Recording> record_graph(std::string_view name,
+                                        std::span<const std::unique_ptr<Stream>> streams,
                                         const std::function<void()>& queue) {
   auto& first = static_cast<CudaStream&>(*streams.front());
   CUDA_CHECK(cudaStreamBeginCapture(first.handle(), cudaStreamCaptureModeThreadLocal));
   std::vector<std::unique_ptr<CudaEvent>> events;
-  cudaGraph_t graph = nullptr;
+  const auto end_capture = [&] {
+    cudaGraph_t graph = nullptr;
+    const cudaError_t error = cudaStreamEndCapture(first.handle(), &graph);
+    cudaGetLastError();  // forgets it: a capture that failed does not harm the context
+    return std::pair(error, Graph(graph));
+  };
   try {
     events.push_back(std::make_unique<CudaEvent>());
     first.signal(*events.front());
@@ -53,13 +79,14 @@ std::unique_ptr<Recording> record_graph(std::span<const std::unique_ptr<Stream>>
       first.wait(*events.back());
     }
   } catch (...) {
-    cudaStreamEndCapture(first.handle(), &graph);
-    if (graph != nullptr) cudaGraphDestroy(graph);
-    cudaGetLastError();
+    end_capture();
+    throw_kept_error(streams);
     throw;
   }
-  CUDA_CHECK(cudaStreamEndCapture(first.handle(), &graph));
-  return std::make_unique<GraphRecording>(first, graph);
+  const auto [error, graph] = end_capture();
+  throw_kept_error(streams);
+  if (error != cudaSuccess) throw_cuda_error(error, "cudaStreamEndCapture");
+  return std::make_unique<GraphRecording>(first, name, graph.get());
 }
 
 }  // namespace weft::cuda

@@ -49,7 +49,9 @@ CudaStream::~CudaStream() {
 
 template <class Text>
 void CudaStream::keep(cudaError_t error, Text what) {
-  if (error != cudaSuccess && kept_error_.empty()) kept_error_ = error_text(error, what());
+  if (error == cudaSuccess || kept_error_ != cudaSuccess) return;
+  kept_error_ = error;
+  kept_text_ = error_text(error, what());
 }
 
 std::string CudaStream::last_work() const {
@@ -131,8 +133,12 @@ void CudaStream::synchronize() {
   keep(*watch_ ? wait_watching() : cudaStreamSynchronize(handle_), [&] { return work_so_far(); });
   last_kernel_ = last_where_ = {};
   alone_ = false;
-  if (kept_error_.empty()) return;
-  throw DeviceError(std::exchange(kept_error_, {}));
+  throw_kept_error();
+}
+
+void CudaStream::throw_kept_error() {
+  if (std::exchange(kept_error_, cudaSuccess) == cudaSuccess) return;
+  throw DeviceError(std::exchange(kept_text_, {}));
 }
 
 // The GPU pauses until the kernel is queued, so that it is not the host that is timed.

@@ -55,6 +55,11 @@ class CudaStream : public Stream {
   GemmPlans& gemm();
   AttentionPlans& attention();
 
+  // The first error of queued work since the last synchronize; cudaSuccess: none yet.
+  cudaError_t kept_error() const { return kept_error_; }
+  // Throws it, if there is one, and forgets it.
+  void throw_kept_error();
+
   // Queues a recorded program; `description` outlives its work.
   void replay(cudaGraphExec_t program, const std::string& description);
 
@@ -80,7 +85,8 @@ class CudaStream : public Stream {
   std::string_view last_kernel_;  // queued since the host last waited
   std::string_view last_where_;   // and its place in the plan
   bool alone_ = false;            // nothing else is queued, on any stream
-  std::string kept_error_;        // empty: none
+  cudaError_t kept_error_ = cudaSuccess;
+  std::string kept_text_;  // of kept_error_
   cudaStream_t handle_ = nullptr;
   std::unique_ptr<GemmPlans> gemm_;
   std::unique_ptr<AttentionPlans> attention_;
@@ -88,7 +94,9 @@ class CudaStream : public Stream {
 };
 
 // Captures what `queue` puts on the streams as one CUDA graph, which replays on the first of them.
-std::unique_ptr<Recording> record_graph(std::span<const std::unique_ptr<Stream>> streams,
+// Errors name the program.
+std::unique_ptr<Recording> record_graph(std::string_view name,
+                                        std::span<const std::unique_ptr<Stream>> streams,
                                         const std::function<void()>& queue);
 
 // The stream that a kernel of this backend launches on.

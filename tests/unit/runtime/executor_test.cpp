@@ -138,6 +138,18 @@ class CountingDevice : public HostDevice {
   int64_t allocated = 0;
 };
 
+// A host device that is asked to record and does not.
+class AskedDevice : public HostDevice {
+ public:
+  AskedDevice() : HostDevice(1) {}
+  std::unique_ptr<Recording> record(std::string_view name, std::span<const std::unique_ptr<Stream>>,
+                                    const std::function<void()>&) override {
+    asked.emplace_back(name);
+    return nullptr;
+  }
+  std::vector<std::string> asked;
+};
+
 std::vector<float> run_once(Executor& executor) {
   std::vector<float> x(16);
   for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i);
@@ -197,6 +209,15 @@ TEST(Executor, TimesEachStepAlone) {
   EXPECT_GE(seconds[0], 0.05);
   for (const double step : seconds) EXPECT_GT(step, 0);
   EXPECT_TRUE(follow_begun);
+}
+
+TEST(Executor, AsksOnceToRecordAProgramByItsName) {
+  const Plan plan = two_streams();
+  const std::vector<Kernel> kernels = test_kernels();
+  AskedDevice device;
+  Executor executor(plan, device, kernels);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(run_once(executor), expected());
+  EXPECT_EQ(device.asked, std::vector<std::string>{"last"});
 }
 
 TEST(Executor, AllocatesTheArenaAndNothingElse) {

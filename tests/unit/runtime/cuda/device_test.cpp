@@ -57,39 +57,48 @@ Call embedding_call() {
 
 constexpr std::string_view kPlace = "last step 3 embedding (tok_embeddings fwd)";
 
-enum class Pace { Queued, StepByStep };
+enum class Pace { Queued, Recorded, StepByStep };
 
 // Looks up one id in a table of 4 rows.
 std::vector<float> look_up(Device& device, int32_t id, Pace pace = Pace::Queued) {
   const Call call = embedding_call();
-  const auto stream = device.make_stream("compute");
+  const Kernel& kernel = *plain_kernel("embedding");
+  std::vector<std::unique_ptr<Stream>> streams;
+  streams.push_back(device.make_stream("compute"));
+  Stream& stream = *streams.front();
   const std::vector<float> table = {0, 1, 10, 11, 20, 21, 30, 31};
   char* memory = static_cast<char*>(device.allocate(768));
-  stream->copy_in(memory, &id, sizeof id);
-  stream->copy_in(memory + 256, table.data(), 32);
+  stream.copy_in(memory, &id, sizeof id);
+  stream.copy_in(memory + 256, table.data(), 32);
   const Launch launch{.call = &call,
                       .operands = {{memory, DType::I32, {1}}, {memory + 256, DType::F32, {4, 2}}},
                       .results = {{memory + 512, DType::F32, {1, 2}}},
-                      .stream = stream.get(),
+                      .stream = &stream,
                       .where = kPlace};
+  std::unique_ptr<Recording> recording;
   if (pace == Pace::Queued) {
-    stream->launch(*plain_kernel("embedding"), launch);
+    stream.launch(kernel, launch);
+  } else if (pace == Pace::Recorded) {
+    recording = device.record("last", streams, [&] { stream.launch(kernel, launch); });
+    recording->replay();
   } else {
-    stream->time(*plain_kernel("embedding"), launch);
+    stream.time(kernel, launch);
   }
   std::vector<float> row(2);
-  stream->copy_out(row.data(), memory + 512, 8);
-  stream->synchronize();
+  stream.copy_out(row.data(), memory + 512, 8);
+  stream.synchronize();
   device.release(memory);
   return row;
 }
 
-TEST(CudaTable, EndsWithAPlainKernelForEveryOp) {
+TEST(CudaTable, EndsWithAKernelForEveryCallOfAnOp) {
   for (const OpDef* op : all_ops()) {
     if (op->traits.source || op->traits.collective) continue;  // collectives: the transports
     const Kernel* kernel = plain_kernel(op->name());
     ASSERT_NE(kernel, nullptr) << op->name();
-    EXPECT_EQ(kernel->name, cat("plain_", op->name()));
+    for (const Call& call : parse_samples(*op, op->samples)) {
+      EXPECT_TRUE(kernel->supports(call).allowed) << kernel->name << kernel->supports(call).why;
+    }
   }
 }
 
@@ -213,7 +222,7 @@ TEST_F(CudaDeviceTest, ReplaysWhatItRecorded) {
   streams.push_back(device_->make_stream("gather"));
   char* memory = static_cast<char*>(device_->allocate(512));
   const std::vector<int> ones(128, -1);
-  const auto recording = device_->record(streams, [&] {
+  const auto recording = device_->record("last", streams, [&] {
     streams[0]->zero(memory, 256);
     streams[1]->zero(memory + 256, 256);
   });
@@ -233,7 +242,28 @@ TEST_F(CudaDeviceTest, DoesNotRecordWhenToldNotTo) {
   const auto device = cuda_backend().make_device({.record = false});
   std::vector<std::unique_ptr<Stream>> streams;
   streams.push_back(device->make_stream("compute"));
-  EXPECT_EQ(device->record(streams, [] { FAIL() << "queued"; }), nullptr);
+  EXPECT_EQ(device->record("last", streams, [] { FAIL() << "queued"; }), nullptr);
+}
+
+// The host waits in the middle of it, which no recording allows; the other stream's errors follow
+// from that.
+TEST_F(CudaDeviceTest, ASpoiledRecordingSaysWhatSpoiledIt) {
+  std::vector<std::unique_ptr<Stream>> streams;
+  streams.push_back(device_->make_stream("compute"));
+  streams.push_back(device_->make_stream("gather"));
+  void* memory = device_->allocate(256);
+  int value = 0;
+  streams[1]->copy_out(&value, memory, sizeof value);  // makes what copies pass through
+  streams[1]->synchronize();
+  try {
+    device_->record("last", streams, [&] { streams[1]->copy_out(&value, memory, sizeof value); });
+    FAIL() << "recorded";
+  } catch (const DeviceError& error) {
+    EXPECT_TRUE(std::string_view(error.what()).starts_with("cuda: copy of 4 bytes from the GPU"))
+        << error.what();
+  }
+  device_->release(memory);
+  EXPECT_EQ(look_up(*device_, 2), (std::vector<float>{20, 21}));
 }
 
 // A product of 1 + 2^-20 and 1, which tf32 rounds to 1.
@@ -285,6 +315,7 @@ TEST_F(CudaDeviceTest, AnErrorOfAKernelShowsAtSynchronizeAndNamesItsPlace) {
   const auto look_up_bad_id = [](Pace pace) {
     try {
       const auto device = cuda_backend().make_device({});
+      look_up(*device, 0);  // loads the kernel, which a recording may not
       look_up(*device, 4, pace);
     } catch (const DeviceError& error) {
       std::cerr << error.what() << std::endl;
@@ -296,6 +327,8 @@ TEST_F(CudaDeviceTest, AnErrorOfAKernelShowsAtSynchronizeAndNamesItsPlace) {
       "kernel plain_embedding in last step 3 embedding \\(tok_embeddings fwd\\)";
   EXPECT_EXIT(look_up_bad_id(Pace::Queued), ::testing::ExitedWithCode(3),
               "cuda: .*" + work + ".* failed: .*");
+  EXPECT_EXIT(look_up_bad_id(Pace::Recorded), ::testing::ExitedWithCode(3),
+              "cuda: .*program last .* failed: .*");
   EXPECT_EXIT(look_up_bad_id(Pace::StepByStep), ::testing::ExitedWithCode(3),
               "cuda: .*" + work + " failed: .*");
 }
