@@ -91,25 +91,21 @@ constexpr int kMostAlgorithms = 32;
 double row_seconds(cudaStream_t stream, const std::function<void()>& queue) {
   constexpr int kRows = 4;
   constexpr float kRowMilliseconds = 3;
-  cudaEvent_t start = nullptr;
-  cudaEvent_t end = nullptr;
-  CUDA_CHECK(cudaEventCreate(&start));
-  CUDA_CHECK(cudaEventCreate(&end));
+  const CudaEvent start(cudaEventDefault);
+  const CudaEvent end(cudaEventDefault);
   const auto row = [&](int count) {
-    CUDA_CHECK(cudaEventRecord(start, stream));
+    CUDA_CHECK(cudaEventRecord(start.handle(), stream));
     for (int i = 0; i < count; ++i) queue();
-    CUDA_CHECK(cudaEventRecord(end, stream));
-    CUDA_CHECK(cudaEventSynchronize(end));
+    CUDA_CHECK(cudaEventRecord(end.handle(), stream));
+    CUDA_CHECK(cudaEventSynchronize(end.handle()));
     float milliseconds = 0;
-    CUDA_CHECK(cudaEventElapsedTime(&milliseconds, start, end));
+    CUDA_CHECK(cudaEventElapsedTime(&milliseconds, start.handle(), end.handle()));
     return milliseconds / static_cast<float>(count);
   };
   row(1);  // loads the code
   float best = row(1);
   const int count = std::clamp(static_cast<int>(kRowMilliseconds / best), 1, 100);
   for (int i = 0; i < kRows; ++i) best = std::min(best, row(count));
-  CUDA_CHECK(cudaEventDestroy(start));
-  CUDA_CHECK(cudaEventDestroy(end));
   return best * 1e-3;
 }
 
@@ -259,22 +255,25 @@ cublasLtMatmulAlgo_t GemmPlans::chosen(const GemmPlan& gemm, const GemmShape& sh
 
 std::vector<cublasLtMatmulAlgo_t> GemmPlans::offered(const GemmPlan& gemm, int most) const {
   const Functions& f = *functions_;
-  cublasLtMatmulPreference_t preference = nullptr;
-  check(f.create_preference(&preference), "preference");
-  const uint64_t workspace = u64(kGemmWorkspace);
-  f.set_preference(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
-                   sizeof workspace);
+  cublasLtMatmulPreference_t made = nullptr;
+  check(f.create_preference(&made), "preference");
+  const std::unique_ptr<std::remove_pointer_t<cublasLtMatmulPreference_t>,
+                        decltype(f.destroy_preference)>
+      preference(made, f.destroy_preference);
+  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+    check(f.set_preference(preference.get(), attribute, &value, sizeof value),
+          "attribute of a preference");
+  };
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, u64(kGemmWorkspace));
   // Parts of a sum meet in f32 in the workspace: neither rounded to the result's type nor mixed
   // with what a product is added to.
-  const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-  f.set_preference(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions,
-                   sizeof reductions);
+  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+         uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
   std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most));
   int found = 0;
-  const cublasStatus_t status = f.choose(handle_, gemm.product, gemm.left, gemm.right, gemm.result,
-                                         gemm.result, preference, most, results.data(), &found);
-  f.destroy_preference(preference);
-  check(status, "choice of an algorithm");
+  check(f.choose(handle_, gemm.product, gemm.left, gemm.right, gemm.result, gemm.result,
+                 preference.get(), most, results.data(), &found),
+        "choice of an algorithm");
   results.resize(static_cast<size_t>(found));
   std::vector<cublasLtMatmulAlgo_t> algorithms;
   for (const cublasLtMatmulHeuristicResult_t& result : results) {

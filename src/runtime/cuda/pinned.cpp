@@ -29,31 +29,27 @@ int64_t parts_of(int64_t bytes) {
 
 }  // namespace
 
-PinnedBlocks::PinnedBlocks(cudaStream_t stream) : stream_(stream) {
-  for (Block& block : blocks_) {
-    CUDA_CHECK(cudaMallocHost(&block.memory, kBlockBytes));
-    CUDA_CHECK(cudaEventCreateWithFlags(&block.copied, cudaEventDisableTiming));
-  }
+PinnedBlocks::Block::Block() {
+  CUDA_CHECK(cudaMallocHost(&memory, kBlockBytes));
 }
 
-PinnedBlocks::~PinnedBlocks() {
-  for (const Block& block : blocks_) {
-    cudaEventDestroy(block.copied);
-    cudaFreeHost(block.memory);
-  }
+PinnedBlocks::Block::~Block() {
+  cudaFreeHost(memory);
 }
+
+PinnedBlocks::PinnedBlocks(cudaStream_t stream) : stream_(stream) {}
 
 cudaError_t PinnedBlocks::copy_in(void* device, const void* host, int64_t bytes) {
   cudaError_t error = cudaSuccess;
   for (int64_t i = 0; i < parts_of(bytes) && error == cudaSuccess; ++i) {
     const Part part = part_of(bytes, i);
     const Block& block = blocks_[i % 2];
-    error = cudaEventSynchronize(block.copied);
+    error = cudaEventSynchronize(block.copied.handle());
     if (error != cudaSuccess) break;
     std::memcpy(block.memory, static_cast<const char*>(host) + part.begin, part.bytes);
     error = cudaMemcpyAsync(static_cast<char*>(device) + part.begin, block.memory, part.bytes,
                             cudaMemcpyHostToDevice, stream_);
-    if (error == cudaSuccess) error = cudaEventRecord(block.copied, stream_);
+    if (error == cudaSuccess) error = cudaEventRecord(block.copied.handle(), stream_);
   }
   return error;
 }
@@ -68,12 +64,12 @@ cudaError_t PinnedBlocks::copy_out(void* host, const void* device, int64_t bytes
       const Block& block = blocks_[i % 2];
       error = cudaMemcpyAsync(block.memory, static_cast<const char*>(device) + part.begin,
                               part.bytes, cudaMemcpyDeviceToHost, stream_);
-      if (error == cudaSuccess) error = cudaEventRecord(block.copied, stream_);
+      if (error == cudaSuccess) error = cudaEventRecord(block.copied.handle(), stream_);
     }
     if (i > 0 && error == cudaSuccess) {
       const Part part = part_of(bytes, i - 1);
       const Block& block = blocks_[(i - 1) % 2];
-      error = cudaEventSynchronize(block.copied);
+      error = cudaEventSynchronize(block.copied.handle());
       if (error == cudaSuccess) {
         std::memcpy(static_cast<char*>(host) + part.begin, block.memory, part.bytes);
       }

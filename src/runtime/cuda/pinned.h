@@ -6,14 +6,13 @@
 
 #include <cstdint>
 
+#include "runtime/cuda/stream.h"
+
 namespace weft::cuda {
 
 class PinnedBlocks {
  public:
   explicit PinnedBlocks(cudaStream_t stream);
-  ~PinnedBlocks();
-  PinnedBlocks(const PinnedBlocks&) = delete;
-  PinnedBlocks& operator=(const PinnedBlocks&) = delete;
 
   // Queue copies on the stream and return the first error. copy_in returns when `host` has been
   // read, copy_out when it has been written, after all earlier work of the stream.
@@ -22,8 +21,13 @@ class PinnedBlocks {
 
  private:
   struct Block {
+    Block();
+    ~Block();
+    Block(const Block&) = delete;
+    Block& operator=(const Block&) = delete;
+
+    CudaEvent copied;  // the last copy to or from it
     void* memory = nullptr;
-    cudaEvent_t copied = nullptr;  // the last copy to or from it
   };
 
   cudaStream_t stream_;
