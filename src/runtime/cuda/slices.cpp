@@ -1,4 +1,7 @@
 // split_time and join_time: copies of whole runs of memory, one per sample and piece.
+#include <algorithm>
+#include <limits>
+
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/launches.h"
 #include "runtime/cuda/stream.h"
@@ -20,8 +23,19 @@ Piece piece_of(const Tensor& piece, int64_t parts) {
   return {samples, bytes, bytes * parts};
 }
 
+// The longest stride of a two-dimensional copy.
+constexpr int64_t kLongestPitch = std::numeric_limits<int32_t>::max();
+
 void copy_rows(void* to, int64_t to_stride, const void* from, int64_t from_stride,
                const Piece& piece, cudaStream_t stream) {
+  if (std::max(to_stride, from_stride) > kLongestPitch) {
+    for (int64_t i = 0; i < piece.samples; ++i) {
+      CUDA_CHECK(cudaMemcpyAsync(
+          static_cast<char*>(to) + i * to_stride, static_cast<const char*>(from) + i * from_stride,
+          static_cast<size_t>(piece.bytes), cudaMemcpyDeviceToDevice, stream));
+    }
+    return;
+  }
   CUDA_CHECK(cudaMemcpy2DAsync(to, static_cast<size_t>(to_stride), from,
                                static_cast<size_t>(from_stride), static_cast<size_t>(piece.bytes),
                                static_cast<size_t>(piece.samples), cudaMemcpyDeviceToDevice,
