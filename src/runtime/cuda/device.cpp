@@ -13,6 +13,9 @@ namespace weft::cuda {
 
 namespace {
 
+// Of the compute capability: Ampere's, whose asynchronous copies and products of bf16 kernels use.
+constexpr int kLeastMajor = 8;
+
 class CudaDevice : public Device {
  public:
   explicit CudaDevice(const DeviceOptions& options) : options_(options) {
@@ -97,6 +100,12 @@ class CudaDevice : public Device {
   void check_architecture() const {
     if (has_code_for_this_gpu() && has_hopper_code_for_this_gpu()) return;
     const cudaDeviceProp gpu = properties();
+    if (gpu.major < kLeastMajor) {
+      throw DeviceError(
+          cat("cuda: ", gpu.name, " has compute capability ", gpu.major, ".", gpu.minor,
+              ", Weft needs ", kLeastMajor, ".0 or newer; use device.backend = \"cpu\""),
+          ExitCode::Config);
+    }
     throw DeviceError(
         cat("cuda: ", gpu.name, " has compute capability ", gpu.major, ".", gpu.minor,
             ", for which this build has no code; build with -DCMAKE_CUDA_ARCHITECTURES=", gpu.major,
