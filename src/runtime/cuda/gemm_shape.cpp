@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <initializer_list>
 
 #include "plan/memory.h"
 #include "runtime/cuda/kernels.h"
@@ -17,8 +18,15 @@ constexpr int64_t kMostBlock = 8192;  // that keep any GPU busy
 
 // Copies are worth it for this many products, and this many for each element that is copied: on an
 // H200 a copy to and fro takes as long as the library loses in 80 products.
-constexpr int64_t kLeastProducts = int64_t{1} << 29;
+constexpr double kLeastProducts = 0x1p29;
 constexpr int64_t kProductsPerElement = 128;
+
+// A double, as the products of absurd sizes are more than an int64 holds.
+double product(std::initializer_list<int64_t> sizes) {
+  double all = 1;
+  for (const int64_t size : sizes) all *= static_cast<double>(size);
+  return all;
+}
 
 int64_t elements(const GemmColumns& columns) {
   return columns.length * columns.count;
@@ -72,11 +80,13 @@ std::optional<GemmCopies> gemm_copies(const GemmShape& shape) {
   const bool result = block.rows != shape.rows;
   if (!left && !right) return std::nullopt;
 
-  const int64_t products = shape.rows * shape.cols * shape.depth;
+  const double products = product({shape.rows, shape.cols, shape.depth});
   const int64_t copied = (left ? elements(left_columns(shape)) : 0) +
                          (right ? elements(right_columns(shape)) : 0) +
                          (result ? shape.rows * shape.cols : 0);
-  if (products < std::max(kLeastProducts, kProductsPerElement * copied)) return std::nullopt;
+  if (products < kLeastProducts || products < product({kProductsPerElement, copied})) {
+    return std::nullopt;
+  }
 
   const int64_t right_bytes = right ? block.depth * kHalfBytes : 0;  // of a column of the result
   const int64_t result_bytes = result ? block.rows * dtype_bytes(shape.out) : 0;

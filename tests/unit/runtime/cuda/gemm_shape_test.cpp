@@ -109,6 +109,8 @@ TEST(GemmCopies, AreForLargeProductsOfOddHalfTypes) {
   EXPECT_FALSE(copies_of("a: bf16[50000,64], b: bf16[50257,64]; tb=true"));
   EXPECT_FALSE(copies_of("a: bf16[512,512], b: bf16[2047,512]; tb=true"));
   EXPECT_TRUE(copies_of("a: bf16[512,512], b: bf16[2049,512]; tb=true"));
+  // More than 2^64 products.
+  EXPECT_TRUE(copies_of("a: bf16[4194304,4194304], b: bf16[4194305,4194304]; tb=true"));
 }
 
 }  // namespace
