@@ -165,7 +165,7 @@ constexpr FastCase kCases[] = {
 // clang-format on
 
 bool is_fast(const Kernel& kernel) {
-  return !kernel.name.starts_with("plain_") || kernel.name == "plain_square_sum";
+  return !kernel.name.starts_with("plain_");
 }
 
 // The fast rows that take a call: the planner chooses the first, another build or GPU may choose

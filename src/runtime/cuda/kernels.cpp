@@ -1,5 +1,6 @@
 // What each CUDA kernel accepts and needs. A fast row refuses the shapes it is not made for and
-// leaves them to the plain row below it.
+// leaves them to the plain row below it. Below a fast row that takes every call, as for the losses,
+// no plan gets to the plain one; the conformance tests run both against the reference.
 #include "runtime/cuda/kernels.h"
 
 #include <algorithm>
@@ -18,6 +19,8 @@ namespace {
 constexpr int64_t kFloatBytes = 4;
 // Scratch memory of an attention gradient stays below this where a part of it can.
 constexpr int64_t kAttentionPartBytes = int64_t{2} << 30;
+// What cuDNN's attention may use beyond the tensors that are counted one by one.
+constexpr int64_t kCudnnWorkspace = int64_t{4} << 20;
 
 // Every row reads and writes f32, bf16 and f16; integers stand where the op asks for them.
 Decision any_call(const Call& call) {
@@ -39,6 +42,11 @@ Decision vector_rows(const Call& call, int64_t length) {
 
 Decision vector_results(const Call& call) {
   return vector_rows(call, row_length(call.results.at(0)));
+}
+
+template <size_t kOperand>
+Decision vector_operand(const Call& call) {
+  return vector_rows(call, row_length(call.type(kOperand)));
 }
 
 Decision program_fits(const Call& call) {
@@ -125,25 +133,13 @@ Decision norm_row_fits(const Call& call) {
   return vector_rows(call, length);
 }
 
-int64_t norm_grad_workspace(const Call& call) {
+// The lanes of a sum over the rows of operand 0.
+int64_t sum_rows_workspace(const Call& call) {
   return row_lanes(row_length(call.type(0))) * row_length(call.type(0)) * kFloatBytes;
 }
 
-// Three sums over rows.
-int64_t norm_grad_sums_workspace(const Call& call) {
-  return 3 * norm_grad_workspace(call);
-}
-
-Decision sum_rows_fits(const Call& call) {
-  return vector_rows(call, row_length(call.type(0)));
-}
-
-int64_t sum_rows_workspace(const Call& call) {
-  return norm_grad_workspace(call);
-}
-
-Decision swiglu_grad_fits(const Call& call) {
-  return vector_rows(call, row_length(call.type(0)));
+int64_t three_sums_workspace(const Call& call) {
+  return 3 * sum_rows_workspace(call);
 }
 
 Decision head_fits(const Call& call, int64_t head_dim) {
@@ -225,19 +221,23 @@ Decision hopper_attention_grad_fits(const Call& call) {
   return half_heads_fit(call, call.type(1));
 }
 
+// The length of a sequence, filled up to tiles of 128 queries or keys.
+int64_t tiled_length(const TensorType& qkv) {
+  return (qkv.shape.at(1) + 127) / 128 * 128;
+}
+
 // For every query two statistics and an f32 row of dq, and the turns of at most four parts per 128
 // queries.
 int64_t hopper_attention_grad_workspace(const Call& call) {
-  const int64_t length = (call.type(1).shape.at(1) + 127) / 128 * 128;
-  const int64_t rows = call.type(1).shape.at(0) * call.int_attr("heads") * length;
+  const int64_t rows =
+      call.type(1).shape.at(0) * call.int_attr("heads") * tiled_length(call.type(1));
   return (rows * (attention_head_dim(call, call.type(1)) + 2) + rows / 32) * kFloatBytes;
 }
 
 // Bytes of ds = [heads of a key-value head, length, length] in the half type.
 int64_t attention_pair_bytes(const Call& call) {
-  const int64_t length = call.type(1).shape.at(1);
-  const int64_t padded = (length + 127) / 128 * 128;
-  return call.int_attr("heads") / call.int_attr("kv_heads") * padded * padded * 2;
+  const int64_t length = tiled_length(call.type(1));
+  return call.int_attr("heads") / call.int_attr("kv_heads") * length * length * 2;
 }
 
 // delta and the gradients of k and v of every query head besides.
@@ -245,34 +245,18 @@ int64_t cudnn_attention_grad_workspace(const Call& call) {
   const AttentionPart part = attention_grad_part(call);
   const int64_t groups = part.samples * part.kv_heads;
   const int64_t heads = groups * (call.int_attr("heads") / call.int_attr("kv_heads"));
-  const int64_t length = (call.type(1).shape.at(1) + 127) / 128 * 128;
+  const int64_t length = tiled_length(call.type(1));
   const int64_t head_dim = attention_head_dim(call, call.type(1));
   return groups * attention_pair_bytes(call) + heads * length * (kFloatBytes + 8 * head_dim) +
-         (int64_t{4} << 20);
+         kCudnnWorkspace;
 }
 
 int64_t cudnn_attention_workspace(const Call&) {
-  return int64_t{4} << 20;
+  return kCudnnWorkspace;
 }
 
 int64_t attention_grad_workspace(const Call& call) {
   return count(call.type(3).shape) * kFloatBytes;
-}
-
-Decision embedding_grad_fits(const Call& call) {
-  return vector_rows(call, row_length(call.type(1)));
-}
-
-Decision embedding_grad_add_fits(const Call& call) {
-  return vector_rows(call, row_length(call.type(2)));
-}
-
-Decision positions_grad_fits(const Call& call) {
-  return vector_rows(call, row_length(call.type(0)));
-}
-
-Decision logits_grad_fit(const Call& call) {
-  return vector_rows(call, row_length(call.type(1)));
 }
 
 // A cluster of blocks keeps a row of these types in registers.
@@ -354,19 +338,19 @@ constexpr Row kRows[] = {
     {"fused", "plain_fused", program_fits},
     {"matmul", "cublaslt_matmul", gemm_fits, gemm_workspace},
     {"matmul", "plain_matmul", any_call},
-    {"sum_rows", "tiled_sum_rows", sum_rows_fits, sum_rows_workspace},
+    {"sum_rows", "tiled_sum_rows", vector_operand<0>, sum_rows_workspace},
     {"sum_rows", "plain_sum_rows", any_call},
     {"layer_norm", "row_layer_norm", norm_row_fits},
     {"layer_norm", "plain_layer_norm", any_call},
-    {"layer_norm_grad", "row_layer_norm_grad", norm_row_fits, norm_grad_workspace},
+    {"layer_norm_grad", "row_layer_norm_grad", norm_row_fits, sum_rows_workspace},
     {"layer_norm_grad", "plain_layer_norm_grad", any_call},
     {"rms_norm", "row_rms_norm", norm_row_fits},
     {"rms_norm", "plain_rms_norm", any_call},
-    {"rms_norm_grad", "row_rms_norm_grad", norm_row_fits, norm_grad_workspace},
+    {"rms_norm_grad", "row_rms_norm_grad", norm_row_fits, sum_rows_workspace},
     {"rms_norm_grad", "plain_rms_norm_grad", any_call},
     {"swiglu", "vector_swiglu", vector_results},
     {"swiglu", "plain_swiglu", any_call},
-    {"swiglu_grad", "vector_swiglu_grad", swiglu_grad_fits},
+    {"swiglu_grad", "vector_swiglu_grad", vector_operand<0>},
     {"swiglu_grad", "plain_swiglu_grad", any_call},
     {"rope", "table_rope", table_rope_fits},
     {"rope", "plain_rope", rope_fits},
@@ -387,40 +371,40 @@ constexpr Row kRows[] = {
      attention_grad_workspace},
     {"embedding", "vector_embedding", vector_results},
     {"embedding", "plain_embedding", any_call},
-    {"embedding_grad", "ordered_embedding_grad", embedding_grad_fits},
+    {"embedding_grad", "ordered_embedding_grad", vector_operand<1>},
     {"embedding_grad", "plain_embedding_grad", any_call},
     {"add_positions", "vector_add_positions", vector_results},
     {"add_positions", "plain_add_positions", any_call},
-    {"add_positions_grad", "vector_add_positions_grad", positions_grad_fits},
+    {"add_positions_grad", "vector_add_positions_grad", vector_operand<0>},
     {"add_positions_grad", "plain_add_positions_grad", any_call},
     {"cross_entropy", "cluster_cross_entropy", cluster_loss_fits, cross_entropy_workspace},
     {"cross_entropy", "online_cross_entropy", any_call, cross_entropy_workspace},
     {"cross_entropy", "plain_cross_entropy", any_call, cross_entropy_workspace},
-    {"cross_entropy_grad", "vector_cross_entropy_grad", logits_grad_fit},
+    {"cross_entropy_grad", "vector_cross_entropy_grad", vector_operand<1>},
     {"cross_entropy_grad", "plain_cross_entropy_grad", any_call},
     {"cross_entropy_both", "cluster_cross_entropy_both", cluster_loss_both_fits,
      cross_entropy_both_workspace},
     {"cross_entropy_both", "online_cross_entropy_both", any_call, cross_entropy_both_workspace},
     {"cross_entropy_both", "plain_cross_entropy_both", any_call, cross_entropy_both_workspace},
-    {"gelu_grad_sum", "vector_gelu_grad_sum", sum_rows_fits, sum_rows_workspace},
+    {"gelu_grad_sum", "vector_gelu_grad_sum", vector_operand<0>, sum_rows_workspace},
     {"gelu_grad_sum", "plain_gelu_grad_sum", joined_fits, joined_workspace},
     {"matmul_add", "cublaslt_matmul_add", added_gemm_fits, added_gemm_workspace},
     {"matmul_add", "plain_matmul_add", joined_fits, joined_workspace},
     {"matmul_accumulate", "cublaslt_matmul_accumulate", added_gemm_fits, added_gemm_workspace},
     {"matmul_accumulate", "plain_matmul_accumulate", joined_fits, joined_workspace},
-    {"embedding_grad_add", "ordered_embedding_grad_add", embedding_grad_add_fits},
+    {"embedding_grad_add", "ordered_embedding_grad_add", vector_operand<2>},
     {"embedding_grad_add", "plain_embedding_grad_add", joined_fits, joined_workspace},
     {"add_layer_norm", "row_add_layer_norm", norm_row_fits},
     {"add_layer_norm", "plain_add_layer_norm", joined_fits, joined_workspace},
     {"add_rms_norm", "row_add_rms_norm", norm_row_fits},
     {"add_rms_norm", "plain_add_rms_norm", joined_fits, joined_workspace},
-    {"layer_norm_grad_sums", "row_layer_norm_grad_sums", norm_row_fits, norm_grad_sums_workspace},
+    {"layer_norm_grad_sums", "row_layer_norm_grad_sums", norm_row_fits, three_sums_workspace},
     {"layer_norm_grad_sums", "plain_layer_norm_grad_sums", joined_fits, joined_workspace},
-    {"rms_norm_grad_add", "row_rms_norm_grad_add", norm_row_fits, norm_grad_workspace},
+    {"rms_norm_grad_add", "row_rms_norm_grad_add", norm_row_fits, sum_rows_workspace},
     {"rms_norm_grad_add", "plain_rms_norm_grad_add", joined_fits, joined_workspace},
     {"accumulate", "vector_accumulate", vector_elements},
     {"accumulate", "plain_accumulate", any_call},
-    {"square_sum", "plain_square_sum", any_call},
+    {"square_sum", "exact_square_sum", any_call},
     {"norm", "plain_norm", any_call},
     {"clip", "plain_clip", any_call},
     {"update_scale", "plain_update_scale", any_call},

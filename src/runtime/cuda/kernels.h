@@ -44,7 +44,7 @@ struct AttentionPart {
 };
 AttentionPart attention_grad_part(const Call& call);
 
-// The table: rows of one op in order of preference, the last one plain and for every call.
+// The table: rows of one op in order of preference, the last one for every call.
 std::span<const Kernel> kernels();
 
 }  // namespace weft::cuda

@@ -95,7 +95,7 @@ constexpr NamedLaunch kLaunches[] = {
     {"plain_rms_norm_grad_add", launch_joined},
     {"vector_accumulate", launch_vector_accumulate},
     {"plain_accumulate", launch_accumulate},
-    {"plain_square_sum", launch_square_sum},
+    {"exact_square_sum", launch_square_sum},
     {"plain_norm", launch_norm},
     {"plain_clip", launch_clip},
     {"plain_update_scale", launch_update_scale},
