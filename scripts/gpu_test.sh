@@ -79,6 +79,7 @@ check same gpt2_without_graph --device.cuda_graph=false
 first=chunks
 check run chunks --training.loss_chunks=4
 check same chunks_again --training.loss_chunks=4
+check close "$folder" chunks gpt2 "$steps"
 first=odd_logits
 check run odd_logits --training.loss_chunks=4 --model.vocab_size=50257
 check same odd_logits_without_graph --training.loss_chunks=4 --model.vocab_size=50257 --device.cuda_graph=false
