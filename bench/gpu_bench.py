@@ -18,7 +18,12 @@ GIB = 1 << 30
 
 KEPT = ["--training.keep_low_precision=true"]  # bf16 weights, written by AdamW
 
-# Bars are ratios to the peer: at least this speed, at most this memory.
+# What the floors are counted with: the rate of a large bf16 product and of a copy on an H200.
+H200_FLOPS = 790e12
+H200_BYTES = 4.3e12
+
+# Bars are ratios to the peer: at least this speed, at most this memory. Modes are the ways of the
+# peer that are measured unless --modes says otherwise.
 WORKLOADS = {
     "gpt2-64": dict(config="gpt2_124m.toml", batch=64, length=1024, steps=60, speed=1.05,
                     memory=0.70, modes="whole,block",
@@ -132,11 +137,19 @@ def traffic(weft, w):
     return float(amount) * {"GiB": 1 << 30, "TiB": 1 << 40}[unit]
 
 
+def modes_of(w, asked):
+    """The ways of the peer to measure: those of the workload, unless others were asked for."""
+    if asked == "all":
+        from gpu_peer import MODES
+        return MODES
+    return (asked or w["modes"]).split(",")
+
+
 def run_peer(name, modes, steps, ranks):
     """The fastest of the peer's ways. Each has processes of its own: one that fails may take the
     GPU's context with it, and hides no other."""
     rows = []
-    for mode in modes.split(","):
+    for mode in modes:
         row, error = run_mode(name, mode, steps, ranks)
         if row is None:
             print(f"{name:10} the peer's {mode} failed: {error}", flush=True)
@@ -157,9 +170,13 @@ def run_mode(name, mode, steps, ranks):
         environment = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(ranks))
         if ranks > 1:  # as device.share_gpu does
             environment |= dict(NCCL_HOSTID=f"peer-{os.getpid()}-{rank}", NCCL_SOCKET_IFNAME="lo")
-        processes.append(subprocess.Popen(command, env=environment, text=True,
-                                          stdout=subprocess.PIPE, stderr=subprocess.PIPE))
-    output, errors = [process.communicate() for process in processes][0]
+        read = subprocess.PIPE if rank == 0 else subprocess.DEVNULL
+        processes.append(subprocess.Popen(command, env=environment, text=True, stdout=read, stderr=read))
+    output, errors = processes[0].communicate()
+    for process in processes[1:]:
+        if processes[0].returncode != 0:
+            process.kill()  # it would wait for rank 0
+        process.wait()
     for line in output.splitlines():
         if line.startswith("{"):
             return json.loads(line), ""
@@ -169,7 +186,6 @@ def run_mode(name, mode, steps, ranks):
 
 def model_size(name):
     """Parameters that multiply, layers and width, as the peer builds them."""
-    sys.path.insert(0, HERE)
     from gpu_peer import WORKLOADS as peers
     w = peers[name]
     dim, layers = w["dim"], w["layers"]
@@ -183,7 +199,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--weft", default="build-gpu/weft")
     parser.add_argument("--only", default=",".join(WORKLOADS))
-    parser.add_argument("--modes", help="ways of running the peer, instead of the best known ones")
+    parser.add_argument("--modes", help="ways of running the peer, as eager,block, or all; instead "
+                                        "of those of the workload")
     parser.add_argument("--no-peer", action="store_true")
     parser.add_argument("--spec", help="a device spec of `weft bench --calibrate`: compare what "
                                        "`weft plan` predicts with it")
@@ -191,6 +208,8 @@ def main():
     if shutil.which("nvidia-smi") is None:
         sys.exit("no GPU found (there is no nvidia-smi); gpu-bench needs one")
     missed = []
+    print(f"floors (FLOPs ms, bytes ms) are those of an H200: {H200_FLOPS / 1e12:.0f} TFLOP/s, "
+          f"{H200_BYTES / 1e12} TB/s")
     print(f"{'workload':10} {'tok/s':>9} {'peer':>9} {'ratio':>6} {'GiB':>6} {'peer':>6} {'ratio':>6} "
           f"{'TFLOP/s':>8} {'FLOPs ms':>9} {'bytes ms':>9} {'step ms':>8}  peer mode")
     for name in arguments.only.split(","):
@@ -201,11 +220,12 @@ def main():
         ours = run_weft(arguments.weft, name, w)
         peer = None
         if not arguments.no_peer:
-            peer = run_peer(name, arguments.modes or w["modes"], 15, w.get("ranks", 1))
+            peer = run_peer(name, modes_of(w, arguments.modes), 15, w.get("ranks", 1))
         speed = ours["tokens_per_second"]
         ratio = speed / peer["tokens_per_second"] if peer else float("nan")
         memory = ours["bytes"] / peer["bytes"] if peer else float("nan")
-        floors = flops * tokens / 790e12 * 1e3, traffic(arguments.weft, w) / 4.3e12 * 1e3
+        floors = (flops * tokens / H200_FLOPS * 1e3,
+                  traffic(arguments.weft, w) / H200_BYTES * 1e3)
         if peer and ratio < w["speed"]:
             missed.append(f"{name}: speed")
         if peer and memory > w["memory"]:
