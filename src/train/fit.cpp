@@ -10,6 +10,7 @@ namespace weft {
 namespace {
 
 constexpr int64_t kMostRanks = 1024;
+constexpr int64_t kLossChunks = 8;  // by then logits are a small part of what a step needs
 
 struct Candidate {
   std::string change;
@@ -35,8 +36,15 @@ std::vector<Candidate> candidates(Config config, int64_t ranks) {
     list.push_back({"--training.keep_low_precision=false", config, ranks});
     config.training.keep_low_precision = true;
   }
+  const std::string chunks = cat("--training.loss_chunks=", kLossChunks);
+  Config chunked = config;
+  chunked.training.loss_chunks = kLossChunks;
+  const bool can_chunk = config.training.loss_chunks == 1;
+  if (can_chunk) list.push_back({chunks, chunked, ranks});
   if (config.activation_checkpoint.mode != RecomputeMode::Full) {
-    list.push_back({"--activation_checkpoint.mode=full", recompute_all(config), ranks});
+    const std::string full = "--activation_checkpoint.mode=full";
+    list.push_back({full, recompute_all(config), ranks});
+    if (can_chunk) list.push_back({cat(full, " ", chunks), recompute_all(chunked), ranks});
   }
   for (const int64_t times : {2, 4, 8}) {
     if (ranks * times > kMostRanks) break;
@@ -61,13 +69,16 @@ int64_t FreeMemory::of_rank(const Compiled& compiled) const {
 std::optional<Alternative> find_alternative(const Config& config, const ModelSpec& spec,
                                             int64_t ranks, const MemoryLimit& limit) {
   std::optional<Alternative> smallest;
+  int64_t too_few = 0;  // ranks whose states alone are more than the limit, whatever a step needs
   for (const Candidate& candidate : candidates(config, ranks)) {
+    if (candidate.ranks == too_few) continue;
     try {
       validate(candidate.config, candidate.ranks);
       const Compiled compiled = compile(candidate.config, spec, candidate.ranks);
       const int64_t bytes = rank_bytes(compiled.plan);
       const Alternative found{candidate.change, bytes, bytes <= limit(compiled)};
       if (found.fits) return found;
+      if (compiled.plan.persistent_bytes > limit(compiled)) too_few = candidate.ranks;
       if (!smallest || bytes < smallest->rank_bytes) smallest = found;
     } catch (const UserError&) {
       // The rest of the config does not allow this one.

@@ -29,9 +29,9 @@ struct FreeMemory {
   int64_t of_rank(const Compiled& compiled) const;
 };
 
-// The first that fits of: weights not kept in two types, every block recomputed, twice, 4 and 8
-// times the ranks (up to 1024), half the local batch. When none does, the smallest; nothing when
-// the config allows none of them.
+// The first that fits of: weights not kept in two types, head and loss in pieces, every block
+// recomputed, both of these, twice, 4 and 8 times the ranks (up to 1024), half the local batch.
+// When none does, the smallest; nothing when the config allows none of them.
 std::optional<Alternative> find_alternative(const Config& config, const ModelSpec& spec,
                                             int64_t ranks, const MemoryLimit& limit = memory_limit);
 

@@ -23,16 +23,38 @@ std::optional<Alternative> alternative(const Config& config) {
   return find_alternative(config, resolve_model(config.model, 0), 1);
 }
 
+// From what costs a step least to what changes the run.
 TEST(Fit, NamesTheFirstThatFits) {
   const TempFolder folder;
-  const Config config = on_device(folder, int64_t{1} << 40, {});
-  const auto found = alternative(config);
+  const std::string chunks = "--training.loss_chunks=8", full = "--activation_checkpoint.mode=full";
+  const auto with_room = [&](const std::vector<std::string>& overrides) {
+    return on_device(folder, int64_t{1} << 40, overrides);
+  };
+  const auto found = alternative(with_room({}));
   ASSERT_TRUE(found);
   EXPECT_TRUE(found->fits);
-  EXPECT_EQ(found->change, "--activation_checkpoint.mode=full");
-  const Config full = on_device(folder, int64_t{1} << 40, {"--activation_checkpoint.mode=full"});
-  EXPECT_EQ(found->rank_bytes, rank_bytes(compile(full).plan));
-  EXPECT_EQ(alternative(full)->change, "--ranks 2");
+  EXPECT_EQ(found->change, chunks);
+  EXPECT_EQ(found->rank_bytes, rank_bytes(compile(with_room({chunks})).plan));
+  EXPECT_EQ(alternative(with_room({chunks}))->change, full);
+  EXPECT_EQ(alternative(with_room({chunks, full}))->change, "--ranks 2");
+}
+
+// A large vocabulary: neither alone is small enough.
+TEST(Fit, TakesTwoChangesWhereOneIsNotEnough) {
+  const TempFolder folder;
+  const std::string chunks = "--training.loss_chunks=8", full = "--activation_checkpoint.mode=full";
+  const auto config = [&](std::vector<std::string> overrides, int64_t memory) {
+    overrides.emplace_back("--model.vocab_size=4096");
+    return on_device(folder, memory, overrides);
+  };
+  const int64_t needed = rank_bytes(compile(config({chunks, full}, int64_t{1} << 40)).plan);
+  for (const std::string& one : {chunks, full}) {
+    ASSERT_GT(rank_bytes(compile(config({one}, int64_t{1} << 40)).plan), needed) << one;
+  }
+  const auto found = alternative(config({}, needed));
+  ASSERT_TRUE(found);
+  EXPECT_TRUE(found->fits);
+  EXPECT_EQ(found->change, cat(full, " ", chunks));
 }
 
 TEST(Fit, DropsTheCopiesOfWeightsFirst) {
@@ -107,9 +129,9 @@ TEST(Fit, MoreRanksOfOneDeviceAreNoHelp) {
 TEST(Fit, SkipsWhatTheConfigDoesNotAllow) {
   const TempFolder folder;
   // Eight sequences a step are those of one rank, so there is nothing for a second one.
-  const Config config =
-      on_device(folder, int64_t{1} << 40,
-                {"--activation_checkpoint.mode=full", "--training.global_batch_size=8"});
+  const Config config = on_device(folder, int64_t{1} << 40,
+                                  {"--activation_checkpoint.mode=full", "--training.loss_chunks=8",
+                                   "--training.global_batch_size=8"});
   EXPECT_EQ(alternative(config)->change, "--training.local_batch_size=4");
 }
 
