@@ -134,7 +134,8 @@ Compiled compile(const Config& config, const ModelSpec& spec, int64_t ranks) {
   }
   // If that was not enough, nothing moves that would take any memory.
   const bool is_over = device.memory_bytes > 0 && rank_bytes(compiled.plan) > device.memory_bytes;
-  if (is_over && ranks > 1 && config.compile.prefetch != 0) {
+  const bool states_fit = compiled.plan.persistent_bytes <= device.memory_bytes;
+  if (is_over && states_fit && ranks > 1 && config.compile.prefetch != 0) {
     Config without = config;
     without.compile.prefetch = 0;
     smaller.memory_bytes = 1;

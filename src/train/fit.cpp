@@ -2,6 +2,7 @@
 #include "train/fit.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/error.h"
 #include "config/validate.h"
@@ -69,16 +70,16 @@ int64_t FreeMemory::of_rank(const Compiled& compiled) const {
 std::optional<Alternative> find_alternative(const Config& config, const ModelSpec& spec,
                                             int64_t ranks, const MemoryLimit& limit) {
   std::optional<Alternative> smallest;
-  int64_t too_few = 0;  // ranks whose states alone are more than the limit, whatever a step needs
+  std::set<int64_t> too_few;  // ranks whose states alone exceed the limit, whatever a step needs
   for (const Candidate& candidate : candidates(config, ranks)) {
-    if (candidate.ranks == too_few) continue;
+    if (too_few.contains(candidate.ranks)) continue;
     try {
       validate(candidate.config, candidate.ranks);
       const Compiled compiled = compile(candidate.config, spec, candidate.ranks);
       const int64_t bytes = rank_bytes(compiled.plan);
       const Alternative found{candidate.change, bytes, bytes <= limit(compiled)};
       if (found.fits) return found;
-      if (compiled.plan.persistent_bytes > limit(compiled)) too_few = candidate.ranks;
+      if (compiled.plan.persistent_bytes > limit(compiled)) too_few.insert(candidate.ranks);
       if (!smallest || bytes < smallest->rank_bytes) smallest = found;
     } catch (const UserError&) {
       // The rest of the config does not allow this one.
