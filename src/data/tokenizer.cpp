@@ -133,6 +133,11 @@ const LoadedBpe& Tokenizer::merges() const {
   return bpe_;
 }
 
+std::optional<int32_t> Tokenizer::end_token() const {
+  if (kind_ != TokenizerKind::Bpe) return std::nullopt;
+  return bpe_.tokenizer->end_token();
+}
+
 int64_t Tokenizer::vocab_size() const {
   if (kind_ == TokenizerKind::Bpe) return bpe_.tokenizer->vocab_size();
   return kind_ == TokenizerKind::Byte ? 256 : static_cast<int64_t>(vocabulary_.size());

@@ -62,6 +62,9 @@ class Tokenizer {
   // The merges and what belongs to them; for Bpe alone.
   const LoadedBpe& merges() const;
 
+  // What ends a document, where the tokenizer has a token for it.
+  std::optional<int32_t> end_token() const;
+
   // The ids of a text, special tokens included; a UserError names the byte of an invalid or unknown
   // character.
   std::vector<int32_t> encode(std::string_view text, std::string_view where) const;

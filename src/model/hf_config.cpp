@@ -189,11 +189,13 @@ ModelSpec read_hf_config(const std::string& path) {
   return parse_hf_config(read_text_file(path, kMaxConfigBytes), path);
 }
 
-std::string hf_config_text(const ModelSpec& spec, const char* torch_dtype) {
+std::string hf_config_text(const ModelSpec& spec, const char* torch_dtype,
+                           std::optional<int32_t> end_token) {
   const ModelDef& def = find_model(spec.model);
   HfWriter writer;
   writer.set("model_type", std::string(def.hf_model_type).c_str());
   def.to_hf(spec, writer);
+  if (end_token) writer.set("eos_token_id", int64_t{*end_token});
   writer.set("torch_dtype", torch_dtype);
   writer.set("use_cache", true);
   writer.set("vocab_size", spec.vocab_size);

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -72,7 +73,8 @@ ModelSpec parse_hf_config(std::string_view text, const std::string& where);
 ModelSpec read_hf_config(const std::string& path);
 
 // The config.json of a model, which transformers loads; `torch_dtype` is the type its weights are
-// stored in ("float32", "bfloat16").
-std::string hf_config_text(const ModelSpec& spec, const char* torch_dtype);
+// stored in ("float32", "bfloat16"), `end_token` where generated text ends, if that is known.
+std::string hf_config_text(const ModelSpec& spec, const char* torch_dtype,
+                           std::optional<int32_t> end_token = {});
 
 }  // namespace weft

@@ -34,12 +34,6 @@ std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, const std::string
   }
 }
 
-// The token after which a text is over; only merges have one.
-std::optional<int32_t> end_token(const Tokenizer& tokenizer) {
-  if (tokenizer.kind() != TokenizerKind::Bpe) return std::nullopt;
-  return tokenizer.merges().tokenizer->end_token();
-}
-
 // The context the model sees: the last `window` tokens, padded at the end, which causal attention
 // keeps out of sight.
 std::vector<int32_t> context_of(const std::vector<int32_t>& ids, int64_t window) {
@@ -69,7 +63,7 @@ ExitCode run_generate(const GenerateArguments& arguments) {
 
   std::fputs(arguments.prompt.c_str(), stdout);
   auto vocab = static_cast<size_t>(spec.vocab_size);
-  const std::optional<int32_t> end = end_token(tokenizer);
+  const std::optional<int32_t> end = tokenizer.end_token();
   // Once nobody reads, the rest is not worth its time.
   for (int64_t i = 0; i < arguments.tokens && std::ferror(stdout) == 0; ++i) {
     std::vector<float> logits = session.logits(context_of(ids, window));

@@ -203,7 +203,8 @@ void save_weights(const std::string& folder, const ModelSpec& spec,
   const bool full = options.dtype == Precision::Float32;
   make_directories(folder);
   OutputFile config(folder + "/config.json");
-  config.write(hf_config_text(spec, full ? "float32" : "bfloat16"));
+  const auto end_token = options.tokenizer ? options.tokenizer->end_token() : std::nullopt;
+  config.write(hf_config_text(spec, full ? "float32" : "bfloat16", end_token));
   config.finish();
   std::optional<OutputFile> tokenizer;
   if (options.tokenizer) {

@@ -108,6 +108,8 @@ TEST(Data, MergesFromTrainingToText) {
   const ProcessResult run = work.train({"--training.steps=2"});
   ASSERT_EQ(run.exit_code, 0) << run.errors;
   EXPECT_EQ(work.folder().read("out/weights/tokenizer.json"), work.folder().read("tokenizer.json"));
+  const auto config = nlohmann::json::parse(work.folder().read("out/weights/config.json"));
+  EXPECT_EQ(config.at("eos_token_id"), 299);
   const std::string generated = work.run_ok({"generate", "out/weights", "--prompt",
                                              text.substr(0, 10), "--tokens", "8", "--seed", "1"})
                                     .output;

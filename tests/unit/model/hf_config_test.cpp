@@ -77,6 +77,16 @@ TEST(HfConfig, WritesTheOlderSpelling) {
 )");
 }
 
+TEST(HfConfig, SaysWhereTextEnds) {
+  for (const ModelDef* def : all_models()) {
+    std::string text = hf_config_text(def->presets().front(), "float32");
+    const std::string unknown = "\"eos_token_id\": null";
+    ASSERT_NE(text.find(unknown), std::string::npos) << def->name;
+    text.replace(text.find(unknown), unknown.size(), "\"eos_token_id\": 17");
+    EXPECT_EQ(hf_config_text(def->presets().front(), "float32", 17), text);
+  }
+}
+
 // A small Llama with one more field.
 std::string llama_with(const std::string& field) {
   return cat(R"({"model_type": "llama", "vocab_size": 256, "hidden_size": 64,
