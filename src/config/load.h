@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "config/config.h"
+#include "config/open_set.h"
 
 namespace weft {
 
@@ -27,6 +28,6 @@ bool looks_like_override(std::string_view argument);
 std::string config_to_toml(const Config& config);
 
 // The reference page of every key: type, default, meaning, choices, when it has an effect.
-std::string config_reference_markdown();
+std::string config_reference_markdown(const OpenSets& sets);
 
 }  // namespace weft

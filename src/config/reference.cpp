@@ -1,4 +1,4 @@
-// Writes docs/config.md from the schema.
+// Writes docs/config.md from the schema and the open sets.
 #include "base/text.h"
 #include "config/load.h"
 #include "config/schema.h"
@@ -6,14 +6,25 @@
 namespace weft {
 namespace {
 
-std::string type_text(const Key<Config>& key) {
-  if (key.rule.choices.empty()) {
+std::vector<std::string> choices_of(const Key<Config>& key, const OpenSets& sets) {
+  std::vector<std::string> choices = key.rule.choices;
+  for (const OpenSet& set : sets) {
+    if (set.key != key.name) continue;
+    for (const OpenSet::Member& member : set.members) {
+      choices.emplace_back(member.name);
+    }
+  }
+  return choices;
+}
+
+std::string type_text(const Key<Config>& key, const OpenSets& sets) {
+  std::vector<std::string> choices = choices_of(key, sets);
+  if (choices.empty()) {
     const std::string range = range_phrase(key.rule.range);
     return cat(type_phrase(key.rule.type), range.empty() ? "" : ", ", range);
   }
-  std::vector<std::string> choices;
-  for (const std::string& choice : key.rule.choices) {
-    choices.push_back(cat("`\"", choice, "\"`"));
+  for (std::string& choice : choices) {
+    choice = cat("`\"", choice, "\"`");
   }
   return cat(choices.size() > 1 ? "one of " : "", join(choices, ", "));
 }
@@ -24,16 +35,16 @@ std::string default_text(const Key<Config>& key) {
   return unset ? cat("unset: ", key.options.unset) : cat("`", value_to_toml(value), "`");
 }
 
-std::string key_row(const Key<Config>& key, const std::string& section) {
-  const Condition* condition = key.options.effective_when;
-  const std::string needs = condition == nullptr ? "" : cat(" Needs ", condition->text, ".");
-  return cat("| `", key.name.substr(section.size() + 1), "` | ", type_text(key), " | ",
+std::string key_row(const Key<Config>& key, const std::string& section, const OpenSets& sets) {
+  const std::string phrase = needs_phrase(key, sets);
+  const std::string needs = phrase.empty() ? "" : cat(" Needs ", phrase, ".");
+  return cat("| `", key.name.substr(section.size() + 1), "` | ", type_text(key, sets), " | ",
              default_text(key), " | ", key.options.doc, needs, " |\n");
 }
 
 }  // namespace
 
-std::string config_reference_markdown() {
+std::string config_reference_markdown(const OpenSets& sets) {
   std::string out =
       "# Config reference\n\n"
       "A run is one TOML file; any key can be overridden on the command line as\n"
@@ -47,7 +58,7 @@ std::string config_reference_markdown() {
                "\n\n| key | value | default | meaning |\n|---|---|---|---|\n");
     for (const Key<Config>& key : config_keys()) {
       if (key.name.compare(0, section.name.size() + 1, section.name + ".") == 0) {
-        out += key_row(key, section.name);
+        out += key_row(key, section.name, sets);
       }
     }
   }

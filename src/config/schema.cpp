@@ -19,10 +19,6 @@ bool has_mode(const Config& c, RecomputeMode mode) {
   return c.activation_checkpoint.mode == mode;
 }
 
-const Condition kIsGpt2{"model.name = \"gpt2\"",
-                        [](const Config& c, int64_t) { return c.model.name == "gpt2"; }};
-const Condition kIsLlama{"model.name = \"llama\"",
-                         [](const Config& c, int64_t) { return c.model.name == "llama"; }};
 const Condition kReadsFile{"training.dataset = \"file\"", [](const Config& c, int64_t) {
                              return c.training.dataset == Dataset::File;
                            }};
@@ -77,24 +73,12 @@ const Condition kValidatesFile{"validation.enable = true and training.dataset = 
                                }};
 const Condition kElastic{"debug.deterministic = \"elastic\"",
                          [](const Config& c, int64_t) { return is_elastic(c); }};
-const Condition kOnCuda{"device.backend = \"cuda\"",
-                        [](const Config& c, int64_t) { return c.device.backend == "cuda"; }};
-const Condition kReplays{
-    "device.backend = \"cuda\" and device.step_by_step = false",
-    [](const Config& c, int64_t) { return c.device.backend == "cuda" && !c.device.step_by_step; }};
-const Condition kMultipliesF32OnCuda{
-    "device.backend = \"cuda\" and training.mixed_precision_param = \"float32\"",
-    [](const Config& c, int64_t) {
-      return c.device.backend == "cuda" && c.training.mixed_precision_param == Precision::Float32;
-    }};
-const Condition kManyGpus{
-    "device.backend = \"cuda\" and more than one rank",
-    [](const Config& c, int64_t r) { return r > 1 && c.device.backend == "cuda"; }};
-const Condition kManyHostRanks{
-    "more than one rank and a device.backend other than \"cuda\"",
-    [](const Config& c, int64_t r) { return r > 1 && c.device.backend != "cuda"; }};
-const Condition kHasThreads{"device.backend = \"cpu\"",
-                            [](const Config& c, int64_t) { return c.device.backend == "cpu"; }};
+const Condition kOverlapsSteps{"device.step_by_step = false",
+                               [](const Config& c, int64_t) { return !c.device.step_by_step; }};
+const Condition kMultipliesF32{"training.mixed_precision_param = \"float32\"",
+                               [](const Config& c, int64_t) {
+                                 return c.training.mixed_precision_param == Precision::Float32;
+                               }};
 
 // Adds keys of one section.
 template <class Part>
@@ -127,7 +111,7 @@ void add_model(Keys& keys) {
   using C = ModelConfig;
   SectionKeys s(keys, "model", &Config::model);
   const std::string preset = "the preset's";
-  s.add("name", &C::name, {.doc = "Family of the model.", .choices = {"gpt2", "llama"}});
+  s.add("name", &C::name, {.doc = "Family of the model."});
   s.add("flavor", &C::flavor,
         {.doc = "Gives every size not set here: a preset of the family, or a Hugging Face folder "
                 "(written with a slash, as in ./gpt2) whose config.json states them."});
@@ -144,13 +128,9 @@ void add_model(Keys& keys) {
   s.add("n_kv_heads", &C::n_kv_heads,
         {.doc = "Number of key and value heads; divides n_heads.",
          .range = kPositive,
-         .unset = preset,
-         .effective_when = &kIsLlama});
+         .unset = preset});
   s.add("ffn_dim", &C::ffn_dim,
-        {.doc = "Width inside the feed-forward part.",
-         .range = kPositive,
-         .unset = preset,
-         .effective_when = &kIsLlama});
+        {.doc = "Width inside the feed-forward part.", .range = kPositive, .unset = preset});
   s.add("max_seq_len", &C::max_seq_len,
         {.doc = "Longest sequence the model's position table serves.",
          .range = kPositive,
@@ -160,24 +140,18 @@ void add_model(Keys& keys) {
   s.add("dropout", &C::dropout,
         {.doc = "Share of activations set to zero in training.",
          .range = {.at_least = 0, .below = 1},
-         .unset = preset,
-         .effective_when = &kIsGpt2});
-  s.add("bias", &C::bias,
-        {.doc = "Whether linear layers and norms have a bias.",
-         .unset = preset,
-         .effective_when = &kIsGpt2});
+         .unset = preset});
+  s.add("bias", &C::bias, {.doc = "Whether linear layers and norms have a bias.", .unset = preset});
   s.add("tie_embeddings", &C::tie_embeddings,
         {.doc = "Whether the output head uses the token embedding's weight.", .unset = preset});
   s.add("rope_theta", &C::rope_theta,
         {.doc = "Base of the rotary embedding's wavelengths.",
          .range = {.above = 0},
-         .unset = preset,
-         .effective_when = &kIsLlama});
+         .unset = preset});
   s.add("rope_scaling", &C::rope_scaling,
         {.doc = "How the rotary embedding's long wavelengths are stretched.",
          .choices = {"none", "llama3"},
-         .unset = preset,
-         .effective_when = &kIsLlama});
+         .unset = preset});
 }
 
 void add_training(Keys& keys) {
@@ -382,7 +356,7 @@ void add_compile(Keys& keys) {
   s.add("common_gather", &C::common_gather,
         {.doc = "Whether ranks of one host gather weights into one buffer that all of them read, "
                 "instead of a copy each.",
-         .effective_when = &kManyHostRanks});
+         .effective_when = &kManyRanks});
 }
 
 void add_comm(Keys& keys) {
@@ -400,16 +374,16 @@ void add_comm(Keys& keys) {
              "tree over the ranks that a CPU always uses, so that bucketings and modes have the "
              "same bits; it costs memory for what the others send.",
          .choices = {"library", "ordered"},
-         .effective_when = &kManyGpus});
+         .effective_when = &kManyRanks});
   s.add("link_bandwidth", &C::link_bandwidth,
         {.doc = "Bytes per second of an artificially slow link between the ranks, to see what "
                 "overlap hides; 0 is no limit. Results do not depend on it.",
          .range = {.at_least = 1000, .also = 0},
-         .effective_when = &kManyHostRanks});
+         .effective_when = &kManyRanks});
   s.add("link_latency", &C::link_latency,
         {.doc = "Seconds that every collective on that link takes besides.",
          .range = {.at_least = 0, .at_most = 60},
-         .effective_when = &kManyHostRanks});
+         .effective_when = &kManyRanks});
 }
 
 void add_checkpoint(Keys& keys) {
@@ -468,37 +442,45 @@ void add_machine(Keys& keys) {
              .effective_when = &kElastic});
   SectionKeys device(keys, "device", &Config::device);
   device.add("backend", &DeviceConfig::backend,
-             {.doc = "What runs the plan; null computes nothing and counts.",
-              .choices = {"cpu", "reference", "cuda", "null"}});
+             {.doc = "What runs the plan; null computes nothing and counts."});
   device.add(
       "threads", &DeviceConfig::threads,
       {.doc = "Threads of the compute team; 0 takes every core. Results do not depend on it.",
-       .range = {.at_least = 0, .at_most = 4096},
-       .effective_when = &kHasThreads});
+       .range = {.at_least = 0, .at_most = 4096}});
   device.add("cuda_graph", &DeviceConfig::cuda_graph,
              {.doc = "Replay each program of the plan as one CUDA graph from its second run on. "
                      "Results do not depend on it.",
-              .effective_when = &kReplays});
+              .effective_when = &kOverlapsSteps});
   device.add("step_by_step", &DeviceConfig::step_by_step,
              {.doc = "Wait for each step of the plan before the next one starts, so that an error "
                      "of the device names its step. Slow: nothing overlaps. Results do not depend "
-                     "on it.",
-              .effective_when = &kOnCuda});
+                     "on it."});
   device.add("share_gpu", &DeviceConfig::share_gpu,
              {.doc = "For tests: all ranks use GPU 0 and reach each other through sockets, instead "
                      "of a GPU for each.",
-              .effective_when = &kManyGpus});
+              .effective_when = &kManyRanks});
   device.add("tf32", &DeviceConfig::tf32,
              {.doc = "Round the factors of f32 matrix products to tf32, which has 10 bits of "
                      "mantissa: several times faster, and as inexact as that.",
-              .effective_when = &kMultipliesF32OnCuda});
+              .effective_when = &kMultipliesF32});
   device.add("spec", &DeviceConfig::spec,
              {.doc = "Machine that the plan is made for: \"auto\" follows the backend, otherwise a "
                      "built-in name or the path of a TOML file."});
   device.add("tuning", &DeviceConfig::tuning,
              {.doc = "TOML file of the library algorithms that weft bench tune measured; empty "
-                     "takes the library's first choice. Results depend on it within rounding.",
-              .effective_when = &kOnCuda});
+                     "takes the library's first choice. Results depend on it within rounding."});
+}
+
+// The members of a set that list this key; none: it is not for some of them alone.
+std::vector<std::string> owners_of(const Key<Config>& key, const OpenSet& set) {
+  std::vector<std::string> owners;
+  for (const OpenSet::Member& member : set.members) {
+    const auto& own = member.own_keys;
+    if (std::find(own.begin(), own.end(), key.name) != own.end()) {
+      owners.emplace_back(member.name);
+    }
+  }
+  return owners;
 }
 
 Keys make_keys() {
@@ -555,6 +537,33 @@ const std::vector<Key<Config>>& config_keys() {
 
 const Key<Config>* find_config_key(std::string_view name) {
   return find_key(config_keys(), name);
+}
+
+bool has_effect(const Key<Config>& key, const Config& config, int64_t ranks, const OpenSets& sets) {
+  for (const OpenSet& set : sets) {
+    const std::vector<std::string> owners = owners_of(key, set);
+    const ConfigValue chosen = find_config_key(set.key)->get(config);
+    if (!owners.empty() &&
+        std::find(owners.begin(), owners.end(), std::get<std::string>(chosen)) == owners.end()) {
+      return false;
+    }
+  }
+  const Condition* condition = key.options.effective_when;
+  return condition == nullptr || condition->holds(config, ranks);
+}
+
+std::string needs_phrase(const Key<Config>& key, const OpenSets& sets) {
+  std::vector<std::string> needs;
+  if (key.options.effective_when != nullptr) {
+    needs.emplace_back(key.options.effective_when->text);
+  }
+  for (const OpenSet& set : sets) {
+    const std::vector<std::string> owners = owners_of(key, set);
+    if (!owners.empty()) {
+      needs.push_back(cat(set.key, " = ", choices_phrase(owners)));
+    }
+  }
+  return join(needs, " and ");
 }
 
 void throw_unknown_key(const Entry& entry, const std::vector<std::string>& known) {

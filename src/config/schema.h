@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "config/config.h"
+#include "config/open_set.h"
 #include "config/value.h"
 
 namespace weft {
@@ -29,7 +30,7 @@ struct KeyOptions {
   Range range = {};
   std::vector<std::string> choices = {};      // of an enum: in the order of its enumerators
   std::string unset = {};                     // what stands in for the value when it is unset
-  const Condition* effective_when = nullptr;  // null: always
+  const Condition* effective_when = nullptr;  // null: always, but for own keys of an open set
 };
 
 // One key of a struct `Root`.
@@ -59,6 +60,12 @@ const std::vector<Key<Config>>& config_keys();
 
 // The key of that name, or null.
 const Key<Config>* find_config_key(std::string_view name);
+
+// Whether the key has an effect in a run of this config on so many ranks.
+bool has_effect(const Key<Config>& key, const Config& config, int64_t ranks, const OpenSets& sets);
+
+// What has_effect asks for; completes "it needs ...". Empty: the key always has an effect.
+std::string needs_phrase(const Key<Config>& key, const OpenSets& sets);
 
 // Throws the UserError for an entry that names no key, with the nearest name.
 [[noreturn]] void throw_unknown_key(const Entry& entry, const std::vector<std::string>& known);

@@ -28,17 +28,30 @@ std::string divisors_text(int64_t number, std::vector<std::string> first = {}) {
   return first.empty() ? last : cat(join(first, ", "), " or ", last);
 }
 
-void check_effects(const Config& config, int64_t ranks) {
+void check_members(const Config& config, const OpenSets& sets) {
+  for (const OpenSet& set : sets) {
+    std::vector<std::string> names;
+    for (const OpenSet::Member& member : set.members) {
+      names.emplace_back(member.name);
+    }
+    const ConfigValue value = find_config_key(set.key)->get(config);
+    const bool known =
+        std::find(names.begin(), names.end(), std::get<std::string>(value)) != names.end();
+    USER_CHECK(known, describe_key(config, set.key), " is unknown, expected ",
+               choices_phrase(names));
+  }
+}
+
+void check_effects(const Config& config, int64_t ranks, const OpenSets& sets) {
   const Config defaults;
   for (const Key<Config>& key : config_keys()) {
     const auto given = config.set_by_user.find(key.name);
-    const Condition* condition = key.options.effective_when;
-    if (given == config.set_by_user.end() || condition == nullptr ||
-        condition->holds(config, ranks) || key.get(config) == key.get(defaults)) {
+    if (given == config.set_by_user.end() || has_effect(key, config, ranks, sets) ||
+        key.get(config) == key.get(defaults)) {
       continue;
     }
     throw UserError(ExitCode::Config, cat(given->second, " has no effect: it needs ",
-                                          condition->text, "; remove the key"));
+                                          needs_phrase(key, sets), "; remove the key"));
   }
 }
 
@@ -176,9 +189,10 @@ void check_compile(const Config& config, int64_t ranks) {
 
 }  // namespace
 
-void validate(const Config& config, int64_t ranks) {
+void validate(const Config& config, int64_t ranks, const OpenSets& sets) {
   CHECK(ranks >= 1, ranks);
-  check_effects(config, ranks);
+  check_members(config, sets);
+  check_effects(config, ranks, sets);
   check_ranks(config, ranks);
   check_elastic(config, ranks);
   check_batch(config, ranks);

@@ -5,11 +5,13 @@
 #include <cstdint>
 
 #include "config/config.h"
+#include "config/open_set.h"
 
 namespace weft {
 
 // Throws UserError(Config) when keys contradict each other, when one that another needs is missing,
-// or when the user set a key that has no effect in this run.
-void validate(const Config& config, int64_t ranks);
+// when a value is in none of the open sets, or when the user set a key that has no effect in this
+// run.
+void validate(const Config& config, int64_t ranks, const OpenSets& sets);
 
 }  // namespace weft

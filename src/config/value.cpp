@@ -66,14 +66,8 @@ void check_choice(const Entry& entry, const std::string& text, const ValueRule& 
       std::find(rule.choices.begin(), rule.choices.end(), text) != rule.choices.end()) {
     return;
   }
-  std::vector<std::string> names;
-  for (const std::string& choice : rule.choices) {
-    names.push_back(quoted(choice));
-  }
-  const std::string last = names.back();
-  names.pop_back();
-  const std::string list = names.empty() ? last : cat(join(names, ", "), " or ", last);
-  throw UserError(ExitCode::Config, cat(entry.subject, " is unknown, expected ", list));
+  throw UserError(ExitCode::Config,
+                  cat(entry.subject, " is unknown, expected ", choices_phrase(rule.choices)));
 }
 
 }  // namespace
@@ -114,6 +108,16 @@ std::string range_phrase(const Range& range) {
   }
   const std::string bounds = join(parts, " and ");
   return range.also ? cat(number_text(*range.also), ", or ", bounds) : bounds;
+}
+
+std::string choices_phrase(const std::vector<std::string>& choices) {
+  std::vector<std::string> names;
+  for (const std::string& choice : choices) {
+    names.push_back(quoted(choice));
+  }
+  const std::string last = names.back();
+  names.pop_back();
+  return names.empty() ? last : cat(join(names, ", "), " or ", last);
 }
 
 ConfigValue check_value(const Entry& entry, const ValueRule& rule) {

@@ -52,6 +52,9 @@ std::string_view type_phrase(ValueType type);
 // "at least 1", "at least 0 and below 1", "-1, or at least 1"; empty when anything goes.
 std::string range_phrase(const Range& range);
 
+// `"a", "b" or "c"`.
+std::string choices_phrase(const std::vector<std::string>& choices);
+
 // The value in the type of the rule (a whole number may stand for a number).
 // Throws UserError(Config) with the entry's subject when type, choice or range do not fit.
 ConfigValue check_value(const Entry& entry, const ValueRule& rule);

@@ -219,8 +219,7 @@ void to_hf(const ModelSpec& spec, HfWriter& hf) {
   hf.set("tie_word_embeddings", spec.tie_embeddings);
 }
 
-constexpr std::array<std::string_view, 3> kUnusedKeys = {"n_kv_heads", "rope_theta",
-                                                         "rope_scaling"};
+constexpr std::array<std::string_view, 2> kOwnKeys = {"model.dropout", "model.bias"};
 // The causal mask, stored as if it were a weight.
 constexpr std::array<std::string_view, 2> kSkippedWeights = {".attn.bias", ".attn.masked_bias"};
 
@@ -233,7 +232,7 @@ constinit const ModelDef kGpt2 = {.name = "gpt2",
                                   .hf_model_type = "gpt2",
                                   .from_hf = from_hf,
                                   .to_hf = to_hf,
-                                  .unused_keys = kUnusedKeys,
+                                  .own_keys = kOwnKeys,
                                   .weight_prefix = "transformer.",
                                   .skipped_weights = kSkippedWeights};
 

@@ -211,7 +211,8 @@ void to_hf(const ModelSpec& spec, HfWriter& hf) {
   hf.set("tie_word_embeddings", spec.tie_embeddings);
 }
 
-constexpr std::array<std::string_view, 2> kUnusedKeys = {"dropout", "bias"};
+constexpr std::array<std::string_view, 3> kOwnKeys = {"model.n_kv_heads", "model.rope_theta",
+                                                      "model.rope_scaling"};
 // Written by older transformers; follows from theta.
 constexpr std::array<std::string_view, 1> kSkippedWeights = {".rotary_emb.inv_freq"};
 
@@ -225,7 +226,7 @@ constinit const ModelDef kLlama = {.name = "llama",
                                    .from_hf = from_hf,
                                    .to_hf = to_hf,
                                    .ffn_multiple = 256,
-                                   .unused_keys = kUnusedKeys,
+                                   .own_keys = kOwnKeys,
                                    .weight_prefix = "model.",
                                    .skipped_weights = kSkippedWeights};
 

@@ -46,20 +46,6 @@ ModelSpec find_preset(const ModelDef& def, const std::string& flavor) {
                                         def.name, did_you_mean(flavor, known)));
 }
 
-// Refuses keys that are set but that this model has no use for.
-void check_unused(const ModelDef& def, const ModelConfig& config) {
-  const auto check = [&](std::string_view key, bool set) {
-    const bool unused =
-        std::find(def.unused_keys.begin(), def.unused_keys.end(), key) != def.unused_keys.end();
-    USER_CHECK(!set || !unused, "model.", key, " has no effect on ", def.name, "; remove it");
-  };
-  check("n_kv_heads", config.n_kv_heads.has_value());
-  check("dropout", config.dropout.has_value());
-  check("bias", config.bias.has_value());
-  check("rope_theta", config.rope_theta.has_value());
-  check("rope_scaling", config.rope_scaling.has_value());
-}
-
 int64_t resolve_vocab(const ModelConfig& config, const ModelSpec& preset, int64_t data_vocab) {
   const int64_t vocab = config.vocab_size.value_or(preset.vocab_size);
   if (vocab != kVocabularyOfData) return vocab;
@@ -89,19 +75,15 @@ std::span<const ModelDef* const> all_models() {
 }
 
 const ModelDef& find_model(std::string_view name) {
-  std::vector<std::string> known;
-  for (const ModelDef* def : all_models()) {
-    if (def->name == name) return *def;
-    known.emplace_back(def->name);
-  }
-  throw UserError(ExitCode::Config,
-                  cat("model.name = \"", name, "\" is not a model", did_you_mean(name, known)));
+  const auto at = std::find_if(kModels.begin(), kModels.end(),
+                               [&](const ModelDef* def) { return def->name == name; });
+  CHECK(at != kModels.end(), name);
+  return **at;
 }
 
 ModelSpec resolve_model(const ModelConfig& config, int64_t data_vocab) {
   const ModelDef& def = find_model(config.name);
   const ModelSpec preset = find_preset(def, config.flavor);
-  check_unused(def, config);
 
   ModelSpec spec = preset;
   spec.vocab_size = resolve_vocab(config, preset, data_vocab);

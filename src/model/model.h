@@ -102,8 +102,8 @@ struct ModelDef {
   void (*to_hf)(const ModelSpec&, HfWriter&) = nullptr;
   // A dim that is overridden takes ffn_dim along in proportion, rounded up to a multiple of this.
   int64_t ffn_multiple = 1;
-  // Keys of the config's model section that this model has no use for; setting one is an error.
-  std::span<const std::string_view> unused_keys = {};
+  // Config keys that not every model uses and this one does; setting another's is an error.
+  std::span<const std::string_view> own_keys = {};
   // Names in weight files may lack this prefix.
   std::string_view weight_prefix = "";
   // Tensors in weight files whose name ends so hold no weights.
@@ -112,7 +112,8 @@ struct ModelDef {
 
 // Every model, in the order of the documentation.
 std::span<const ModelDef* const> all_models();
-const ModelDef& find_model(std::string_view name);  // throws UserError with the names there are
+// The model of that name, which validate() has found to be one.
+const ModelDef& find_model(std::string_view name);
 
 // Preset and overrides of the config; `data_vocab` (0: unknown) answers vocab_size = -1. What
 // follows from an overridden size follows it: ffn_dim keeps its ratio to dim, kv heads stay all

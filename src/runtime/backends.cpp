@@ -1,4 +1,6 @@
 // The one list of backends.
+#include <algorithm>
+#include <array>
 #include <vector>
 
 #include "base/error.h"
@@ -29,18 +31,31 @@ std::span<const Kernel> cuda_kernels() {
   return cuda_backend().kernels();
 }
 
+// Of backends whose ranks exchange data through the memory of their host.
+constexpr std::array<std::string_view, 3> kHostKeys = {"compile.common_gather",
+                                                       "comm.link_bandwidth", "comm.link_latency"};
+constexpr std::array<std::string_view, 4> kCpuKeys = {
+    "compile.common_gather", "comm.link_bandwidth", "comm.link_latency", "device.threads"};
+constexpr std::array<std::string_view, 6> kCudaKeys = {"comm.reduction",      "device.cuda_graph",
+                                                       "device.step_by_step", "device.share_gpu",
+                                                       "device.tf32",         "device.tuning"};
+
 std::vector<Backend> make_list() {
   const auto reference = with_collectives<reference_kernels, peer_kernels>;
   const auto cpu = with_collectives<cpu_kernels, peer_kernels>;
   const auto cuda = with_collectives<cuda_kernels, gpu_comm_kernels>;
   return {
-      {.name = "reference", .kernels = reference, .make_device = make_host_device},
-      {.name = "cpu", .kernels = cpu, .make_device = make_host_device},
+      {.name = "reference",
+       .kernels = reference,
+       .make_device = make_host_device,
+       .own_keys = kHostKeys},
+      {.name = "cpu", .kernels = cpu, .make_device = make_host_device, .own_keys = kCpuKeys},
       {.name = "cuda",
        .kernels = cuda,
        .make_device = cuda_backend().make_device,
-       .join = join_gpus},
-      {.name = "null", .kernels = cpu, .make_device = make_null_device},
+       .join = join_gpus,
+       .own_keys = kCudaKeys},
+      {.name = "null", .kernels = cpu, .make_device = make_null_device, .own_keys = kHostKeys},
   };
 }
 
@@ -52,13 +67,11 @@ std::span<const Backend> all_backends() {
 }
 
 const Backend& find_backend(std::string_view name) {
-  std::vector<std::string> names;
-  for (const Backend& backend : all_backends()) {
-    if (backend.name == name) return backend;
-    names.emplace_back(backend.name);
-  }
-  throw UserError(ExitCode::Config,
-                  cat("this build has no backend \"", name, "\"; it has ", join(names, ", ")));
+  const std::span<const Backend> list = all_backends();
+  const auto at = std::find_if(list.begin(), list.end(),
+                               [&](const Backend& backend) { return backend.name == name; });
+  CHECK(at != list.end(), name);
+  return *at;
 }
 
 }  // namespace weft

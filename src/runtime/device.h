@@ -128,12 +128,14 @@ struct Backend {
   // do themselves. Null: `hosts` does both.
   std::unique_ptr<Communicator> (*join)(std::unique_ptr<Communicator> hosts,
                                         const JoinOptions& options) = nullptr;
+  // Config keys that not every backend uses and this one does; setting another's is an error.
+  std::span<const std::string_view> own_keys = {};
 };
 
 // Every backend of this build, in the order of `weft --help`.
 std::span<const Backend> all_backends();
 
-// Throws UserError listing the names for one that this build does not have.
+// The backend of that name, which validate() has found to be one.
 const Backend& find_backend(std::string_view name);
 
 }  // namespace weft

@@ -6,6 +6,8 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/machine.h"
+#include "config/load.h"
+#include "config/validate.h"
 #include "graph/flat.h"
 #include "graph/ops/ops.h"
 #include "graph/samples.h"
@@ -14,6 +16,7 @@
 #include "tools/commands.h"
 #include "tools/shared_value.h"
 #include "train/calibrate.h"
+#include "train/open_sets.h"
 
 namespace weft {
 namespace {
@@ -177,9 +180,9 @@ void check_effects(const CalibrateArguments& arguments, const Backend& backend, 
 }  // namespace
 
 ExitCode run_calibrate(const CalibrateArguments& arguments) {
+  const Config config = parse_config("", "command line", {"--device.backend=" + arguments.backend});
+  validate(config, 1, open_sets());
   const Backend& backend = find_backend(arguments.backend);
-  Config config;
-  config.device.backend = arguments.backend;
   DeviceSpec spec = load_device_spec(config);
   const int64_t most = arguments.ranks > 0 ? arguments.ranks : backend.join == nullptr ? 4 : 1;
   check_effects(arguments, backend, most);

@@ -11,6 +11,7 @@
 #include "config/validate.h"
 #include "data/loader.h"
 #include "tools/commands.h"
+#include "train/open_sets.h"
 #include "train/session.h"
 #include "train/training_data.h"
 
@@ -117,7 +118,7 @@ std::vector<double> best_times(Executor& executor, int64_t repeats) {
 
 ExitCode run_ops(const OpsArguments& arguments, const std::vector<std::string>& overrides) {
   Config config = load_config(arguments.config, overrides);
-  validate(config, 1);
+  validate(config, 1, open_sets());
   Session session(config, compile(config, {.data_vocab = data_vocabulary(config)}));
   session.initialize(0);
   const TokenSource tokens = TokenSource::synthetic(session.compiled().spec.vocab_size);

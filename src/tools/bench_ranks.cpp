@@ -17,6 +17,7 @@
 #include "runtime/comm/launcher.h"
 #include "tools/commands.h"
 #include "tools/shared_value.h"
+#include "train/open_sets.h"
 #include "train/session.h"
 #include "train/training_data.h"
 
@@ -155,10 +156,10 @@ ExitCode run_ranks(const RanksBench& bench, const std::vector<std::string>& over
   const Config config = load_config(bench.config, overrides);
   USER_CHECK(bench.ranks >= 2 && bench.ranks <= kMostRanks, "command line: --ranks has ",
              bench.ranks, ", expected 2 to ", kMostRanks);
+  validate(config, bench.ranks, open_sets());
   USER_CHECK(find_backend(config.device.backend).join == nullptr,
              "bench ranks: each rank gets a core, found device.backend = \"", config.device.backend,
              "\", expected \"cpu\"; make gpu-bench measures GPUs");
-  validate(config, bench.ranks);
   const SharedValue<Board> board;
   std::vector<Result> results = variants(bench, config);
   for (int64_t i = 0; i < bench.repeats; ++i) {

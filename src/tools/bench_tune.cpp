@@ -11,6 +11,7 @@
 #include "runtime/kernel_timer.h"
 #include "tools/commands.h"
 #include "train/compile.h"
+#include "train/open_sets.h"
 #include "train/training_data.h"
 
 namespace weft {
@@ -43,7 +44,7 @@ std::vector<Call> distinct_calls(const Plan& plan) {
 
 ExitCode run_tune(const TuneArguments& arguments, const std::vector<std::string>& overrides) {
   Config config = load_config(arguments.config, overrides);
-  validate(config, arguments.ranks);
+  validate(config, arguments.ranks, open_sets());
   config.device.tuning.clear();  // what is to be made
   const Compiled compiled =
       compile(config, {.data_vocab = data_vocabulary(config), .ranks = arguments.ranks});

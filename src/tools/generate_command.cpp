@@ -5,9 +5,11 @@
 #include <memory>
 
 #include "config/load.h"
+#include "config/validate.h"
 #include "data/tokenizer.h"
 #include "model/hf_config.h"
 #include "tools/commands.h"
+#include "train/open_sets.h"
 #include "train/sampler.h"
 #include "train/session.h"
 #include "train/weights.h"
@@ -48,6 +50,7 @@ ExitCode run_generate(const GenerateArguments& arguments) {
   USER_CHECK(arguments.tokens >= 1, "command line: --tokens ", arguments.tokens,
              " is too few; ask for at least 1");
   Config config = parse_config("", "command line", {"--device.backend=" + arguments.backend});
+  validate(config, 1, open_sets());
   ModelSpec spec = read_hf_config(arguments.folder + "/config.json");
   Tokenizer tokenizer = Tokenizer::open(arguments.folder);
   INPUT_CHECK(tokenizer.vocab_size() <= spec.vocab_size, arguments.folder, ": the tokenizer has ",

@@ -16,6 +16,7 @@
 #include "passes/passes_markdown.h"
 #include "tools/commands.h"
 #include "train/compile.h"
+#include "train/open_sets.h"
 
 namespace weft {
 
@@ -65,7 +66,7 @@ Graph read_graph(const std::string& path) {
 }
 
 ExitCode run_opt(const OptArguments& arguments, const std::vector<std::string>& overrides) {
-  if (arguments.list_keys) std::fputs(config_reference_markdown().c_str(), stdout);
+  if (arguments.list_keys) std::fputs(config_reference_markdown(open_sets()).c_str(), stdout);
   if (arguments.list_ops) {
     if (arguments.markdown) std::fputs(ops_markdown().c_str(), stdout);
     for (const OpDef* op : all_ops()) {
@@ -86,7 +87,7 @@ ExitCode run_opt(const OptArguments& arguments, const std::vector<std::string>& 
                                            : load_config(arguments.config, overrides);
   std::vector<const Pass*> passes = find_passes(arguments.passes);
   Graph graph = read_graph(arguments.input);
-  validate(config, graph.mesh().ranks());
+  validate(config, graph.mesh().ranks(), open_sets());
   bool trains = false;
   for (const auto& output : graph.outputs()) trains |= output.name == "loss";
   const Goal goal = trains && graph.name() != "eval" ? Goal::Train : Goal::Evaluate;

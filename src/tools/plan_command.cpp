@@ -13,6 +13,7 @@
 #include "tools/commands.h"
 #include "train/compile.h"
 #include "train/fit.h"
+#include "train/open_sets.h"
 #include "train/training_data.h"
 
 namespace weft {
@@ -72,7 +73,7 @@ void log_alternative(const Compiled& compiled, const Config& config, int64_t ran
 
 ExitCode run_plan(const PlanArguments& arguments, const std::vector<std::string>& overrides) {
   Config config = load_config(arguments.config, overrides);
-  validate(config, arguments.ranks);
+  validate(config, arguments.ranks, open_sets());
   Compiled compiled =
       compile(config, {.data_vocab = data_vocabulary(config), .ranks = arguments.ranks});
   if (arguments.passes) log_line(to_string(compiled.reports));

@@ -15,6 +15,7 @@
 #include "runtime/comm/threads.h"
 #include "tools/commands.h"
 #include "train/compile.h"
+#include "train/open_sets.h"
 #include "train/session.h"
 #include "train/trainer.h"
 
@@ -95,7 +96,7 @@ ExitCode train_threads(const Config& config, const Mesh& mesh, int64_t ranks) {
 
 ExitCode run_train(const TrainArguments& arguments, const std::vector<std::string>& overrides) {
   Config config = load_config(arguments.config, overrides);
-  validate(config, arguments.ranks);
+  validate(config, arguments.ranks, open_sets());
   const Mesh mesh = data_parallel_mesh(config, arguments.ranks);
   if (mesh.axes.empty()) {
     catch_signals();

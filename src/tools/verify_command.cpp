@@ -7,6 +7,7 @@
 #include "config/load.h"
 #include "config/validate.h"
 #include "tools/commands.h"
+#include "train/open_sets.h"
 #include "train/verify.h"
 
 namespace weft {
@@ -22,7 +23,7 @@ struct VerifyArguments {
 ExitCode run_verify(const VerifyArguments& arguments, std::vector<std::string> overrides) {
   overrides.push_back("--device.backend=" + arguments.backend);
   Config config = parse_config("", "command line", overrides);
-  validate(config, 1);
+  validate(config, 1, open_sets());
   bool passed = true;
   for (const Comparison& comparison :
        verify_trace(arguments.folder, config, arguments.tolerances)) {

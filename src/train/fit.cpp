@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "config/validate.h"
+#include "train/open_sets.h"
 
 namespace weft {
 namespace {
@@ -74,7 +75,7 @@ std::optional<Alternative> find_alternative(const Config& config, const ModelSpe
   for (const Candidate& candidate : candidates(config, ranks)) {
     if (too_few.contains(candidate.ranks)) continue;
     try {
-      validate(candidate.config, candidate.ranks);
+      validate(candidate.config, candidate.ranks, open_sets());
       const Compiled compiled = compile(candidate.config, spec, candidate.ranks);
       const int64_t bytes = rank_bytes(compiled.plan);
       const Alternative found{candidate.change, bytes, bytes <= limit(compiled)};

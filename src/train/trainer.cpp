@@ -18,6 +18,7 @@
 #include "train/agreement.h"
 #include "train/fit.h"
 #include "train/metrics.h"
+#include "train/open_sets.h"
 #include "train/session.h"
 #include "train/training_data.h"
 #include "train/weights.h"
@@ -280,7 +281,7 @@ void announce(const Compiled& compiled, int64_t ranks) {
 TrainResult train(const Config& config, const std::atomic<bool>& stop, Communicator* comm) {
   const int64_t ranks = comm == nullptr ? 1 : comm->ranks();
   const bool first = comm == nullptr || comm->rank() == 0;
-  validate(config, ranks);
+  validate(config, ranks, open_sets());
   std::optional<HostWork> start(std::in_place, comm, "the start of the run");
   std::vector<WeightedFile> files = open_training_files(config);
   Config to_compile = config;

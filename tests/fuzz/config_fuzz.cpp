@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const weft::Config config = weft::parse_config(text, "run.toml", {});
     const std::string printed = weft::config_to_toml(config);
     weft::must_hold(weft::config_to_toml(weft::parse_config(printed, "again", {})) == printed);
-    weft::validate(config, 1);
+    weft::validate(config, 1, {});
   });
   weft::only_user_errors([&] { weft::parse_device_spec(text, "machine.toml"); });
   return 0;

@@ -15,6 +15,7 @@
 #include "plan/text.h"
 #include "support/read_file.h"
 #include "train/compile.h"
+#include "train/open_sets.h"
 
 namespace weft {
 namespace {
@@ -40,7 +41,7 @@ int64_t ranks_of(fs::path config) {
 Plan compile_file(const fs::path& path) {
   const Config config = load_config(path, {});
   const int64_t ranks = ranks_of(path);
-  validate(config, ranks);
+  validate(config, ranks, open_sets());
   return compile(config, {.ranks = ranks}).plan;
 }
 

@@ -7,6 +7,7 @@
 #include "ranks/ranks.h"
 #include "train/agreement.h"
 #include "train/compile.h"
+#include "train/open_sets.h"
 
 namespace weft {
 namespace {
@@ -22,7 +23,7 @@ std::vector<std::string> agree(Transport transport,
       make_mesh({{"dp_shard", ranks}}), {.transport = transport}, [&](Communicator& comm, Device&) {
         const Config config =
             parse_config(kToml, "run.toml", overrides[static_cast<size_t>(comm.rank())]);
-        validate(config, ranks);
+        validate(config, ranks, open_sets());
         const Compiled compiled = compile(config, {.data_vocab = 0, .ranks = ranks});
         check_agreement(config, compiled.plan, comm);
       });

@@ -16,6 +16,7 @@
 #include "runtime/cpu/device.h"
 #include "runtime/executor.h"
 #include "support/short_run.h"
+#include "train/open_sets.h"
 #include "train/session.h"
 
 namespace weft {
@@ -145,7 +146,7 @@ class SlowMachine {
 
   Config make_config(const Overrides& overrides) const {
     Config config = parse_config("", "test", with(overrides, {"--device.spec=" + file_.string()}));
-    validate(config, kRanks);
+    validate(config, kRanks, open_sets());
     return config;
   }
 

@@ -8,6 +8,7 @@
 #include "config/validate.h"
 #include "data/loader.h"
 #include "runtime/comm/threads.h"
+#include "train/open_sets.h"
 #include "train/session.h"
 #include "train/training_data.h"
 
@@ -60,7 +61,8 @@ ShortRun run_rank(const PreparedRun& prepared, Communicator* comm, int64_t steps
 PreparedRun prepare_run(int64_t ranks, const std::vector<std::string>& overrides) {
   Config config = parse_config("", "test", overrides);
   // A group of one may be told all that a larger one is, though it has no effect on results.
-  if (config.parallelism.data_parallel_shard_degree != 1 || ranks > 1) validate(config, ranks);
+  if (config.parallelism.data_parallel_shard_degree != 1 || ranks > 1)
+    validate(config, ranks, open_sets());
   if (ranks > 1) config.device.threads = 1;
   return {config, ranks, compile(config, {.data_vocab = 0, .ranks = ranks})};
 }

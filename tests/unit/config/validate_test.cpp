@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "config/derived.h"
 #include "config/load.h"
+#include "support/user_error.h"
 
 namespace weft {
 namespace {
@@ -15,13 +18,36 @@ Config parse(const std::vector<std::string>& overrides) {
 
 TEST(Validate, AcceptsTheDefaultsOnAnyNumberOfRanks) {
   for (const int64_t ranks : {1, 2, 3, 8}) {
-    EXPECT_NO_THROW(validate(Config{}, ranks));
+    EXPECT_NO_THROW(validate(Config{}, ranks, {}));
   }
 }
 
 TEST(Validate, AKeyAtItsDefaultNeedsNoCondition) {
-  EXPECT_NO_THROW(validate(parse({"--parallelism.fsdp_reshard_after_forward=default"}), 1));
-  EXPECT_NO_THROW(validate(parse({"--parallelism.fsdp_reshard_after_forward=never"}), 2));
+  EXPECT_NO_THROW(validate(parse({"--parallelism.fsdp_reshard_after_forward=default"}), 1, {}));
+  EXPECT_NO_THROW(validate(parse({"--parallelism.fsdp_reshard_after_forward=never"}), 2, {}));
+}
+
+// What another folder adds to its list is all that there is to a new member: it is a value of the
+// key, its own keys are refused with the others and theirs with it.
+TEST(Validate, AMemberOfAnOpenSetBringsItsOwnKeys) {
+  constexpr std::array<std::string_view, 1> kOwn = {"model.dropout"};
+  constexpr std::array<std::string_view, 2> kOthers = {"model.bias", "model.rope_theta"};
+  const OpenSets sets = {{.key = "model.name",
+                          .members = {{.name = "gpt2", .own_keys = kOthers},
+                                      {.name = "mixer", .own_keys = kOwn},
+                                      {.name = "plain"}}}};
+  EXPECT_NO_THROW(validate(Config{}, 1, sets));
+  EXPECT_NO_THROW(validate(parse({"--model.name=mixer", "--model.dropout=0.5"}), 1, sets));
+  EXPECT_NO_THROW(validate(parse({"--model.name=plain", "--model.ffn_dim=5"}), 1, sets));
+  expect_user_error(
+      ExitCode::Config,
+      "command line: --model.dropout=0.5 has no effect: it needs model.name = \"mixer\"; remove "
+      "the key",
+      [&] { validate(parse({"--model.dropout=0.5"}), 1, sets); });
+  expect_user_error(ExitCode::Config,
+                    "command line: --model.name=resnet is unknown, expected \"gpt2\", \"mixer\" or "
+                    "\"plain\"",
+                    [&] { validate(parse({"--model.name=resnet"}), 1, sets); });
 }
 
 TEST(Derived, ShardDegreeTakesWhatIsLeft) {
@@ -43,7 +69,7 @@ TEST(Derived, AnElasticStepHasItsShardsOnAnyNumberOfRanks) {
   const Config config = parse({"--training.local_batch_size=3", "--debug.deterministic=elastic",
                                "--debug.elastic_shards=8"});
   for (const int64_t ranks : {1, 2, 4, 8}) {
-    EXPECT_NO_THROW(validate(config, ranks));
+    EXPECT_NO_THROW(validate(config, ranks, {}));
     EXPECT_EQ(global_batch_size(config, ranks), 24);
     EXPECT_EQ(accumulation_steps(config, ranks), 8 / ranks);
     EXPECT_EQ(validation_slots(config, ranks), 8 / ranks);

@@ -4,7 +4,6 @@
 
 #include "graph/op.h"
 #include "runtime/device.h"
-#include "support/user_error.h"
 
 namespace weft {
 namespace {
@@ -13,14 +12,6 @@ TEST(Backends, AreFoundByName) {
   for (const Backend& backend : all_backends()) EXPECT_EQ(&find_backend(backend.name), &backend);
   EXPECT_EQ(all_backends().front().name, "reference");
   EXPECT_EQ(all_backends().back().name, "null");
-}
-
-TEST(Backends, AnUnknownNameIsAnsweredWithThoseOfThisBuild) {
-  std::vector<std::string> names;
-  for (const Backend& backend : all_backends()) names.emplace_back(backend.name);
-  expect_user_error(ExitCode::Config,
-                    cat("this build has no backend \"tpu\"; it has ", join(names, ", ")),
-                    [] { find_backend("tpu"); });
 }
 
 TEST(Backends, EveryTableHasARowForEveryOp) {
