@@ -209,11 +209,8 @@ bool names_a_file(const std::string& text) {
 }
 
 // Built in, or from the file that device.spec names.
-DeviceSpec find_device_spec(const Config& config) {
-  std::string wanted = config.device.spec;
-  if (wanted == "auto") {
-    wanted = config.device.backend == "cuda" ? "h200" : "cpu";
-  }
+DeviceSpec find_device_spec(const Config& config, std::string_view usual) {
+  const std::string wanted = config.device.spec == "auto" ? std::string(usual) : config.device.spec;
   for (const DeviceSpec& spec : built_in_specs()) {
     if (spec.name == wanted) {
       return spec;
@@ -280,8 +277,8 @@ std::vector<std::string> device_spec_names() {
   return names;
 }
 
-DeviceSpec load_device_spec(const Config& config) {
-  DeviceSpec spec = find_device_spec(config);
+DeviceSpec load_device_spec(const Config& config, std::string_view usual) {
+  DeviceSpec spec = find_device_spec(config, usual);
   if (config.device.tf32) spec.matmul_flops_f32 = spec.matmul_flops_bf16 / 2;  // as units are made
   return spec;
 }

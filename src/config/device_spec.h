@@ -81,9 +81,9 @@ DeviceSpec device_of_rank(DeviceSpec spec, int64_t ranks);
 // Names of the built-in specs.
 std::vector<std::string> device_spec_names();
 
-// The spec that device.spec names: "auto" (by backend), a built-in name, or a TOML file.
-// Throws UserError(Config) when there is none or the file is wrong.
-DeviceSpec load_device_spec(const Config& config);
+// The spec that device.spec names: "auto" (the built-in one that is usual for the backend), a
+// built-in name, or a TOML file. Throws UserError(Config) when there is none or the file is wrong.
+DeviceSpec load_device_spec(const Config& config, std::string_view usual);
 
 // The spec in TOML text; every key must be there. `file_name` appears in messages.
 DeviceSpec parse_device_spec(std::string_view toml, const std::string& file_name);

@@ -54,6 +54,7 @@ std::vector<Backend> make_list() {
        .kernels = cuda,
        .make_device = cuda_backend().make_device,
        .join = join_gpus,
+       .spec = "h200",
        .own_keys = kCudaKeys},
       {.name = "null", .kernels = cpu, .make_device = make_null_device, .own_keys = kHostKeys},
   };

@@ -128,6 +128,7 @@ struct Backend {
   // do themselves. Null: `hosts` does both.
   std::unique_ptr<Communicator> (*join)(std::unique_ptr<Communicator> hosts,
                                         const JoinOptions& options) = nullptr;
+  std::string_view spec = "cpu";  // the built-in device spec of device.spec = "auto"
   // Config keys that not every backend uses and this one does; setting another's is an error.
   std::span<const std::string_view> own_keys = {};
 };

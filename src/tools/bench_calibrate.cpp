@@ -183,7 +183,7 @@ ExitCode run_calibrate(const CalibrateArguments& arguments) {
   const Config config = parse_config("", "command line", {"--device.backend=" + arguments.backend});
   validate(config, 1, open_sets());
   const Backend& backend = find_backend(arguments.backend);
-  DeviceSpec spec = load_device_spec(config);
+  DeviceSpec spec = load_device_spec(config, backend.spec);
   const int64_t most = arguments.ranks > 0 ? arguments.ranks : backend.join == nullptr ? 4 : 1;
   check_effects(arguments, backend, most);
   // Not after all the measuring: whether the file can be written.

@@ -91,7 +91,7 @@ ExitCode run_opt(const OptArguments& arguments, const std::vector<std::string>& 
   bool trains = false;
   for (const auto& output : graph.outputs()) trains |= output.name == "loss";
   const Goal goal = trains && graph.name() != "eval" ? Goal::Train : Goal::Evaluate;
-  std::vector<PassReport> reports = run_passes(graph, passes, config, load_device_spec(config),
+  std::vector<PassReport> reports = run_passes(graph, passes, config, device_spec_of(config),
                                                run_options(config, goal, graph.mesh(), "opt"));
   if (arguments.report) std::fputs(to_string(reports).c_str(), stderr);
   std::fputs(print_graph(graph).c_str(), stdout);

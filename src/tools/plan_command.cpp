@@ -79,7 +79,7 @@ ExitCode run_plan(const PlanArguments& arguments, const std::vector<std::string>
   if (arguments.passes) log_line(to_string(compiled.reports));
   if (!arguments.text_file.empty()) write_text_file(arguments.text_file, print_plan(compiled.plan));
   if (!arguments.spec_file.empty()) {
-    write_text_file(arguments.spec_file, device_spec_to_toml(load_device_spec(config)));
+    write_text_file(arguments.spec_file, device_spec_to_toml(device_spec_of(config)));
   }
   log_line(cat("model         ", compiled.spec.model, " ", compiled.spec.flavor, ", ",
                human_count(static_cast<double>(num_params(compiled.params))), " parameters"));

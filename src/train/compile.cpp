@@ -105,6 +105,10 @@ RunOptions run_options(const Config& config, Goal goal, const Mesh& mesh,
   return options;
 }
 
+DeviceSpec device_spec_of(const Config& config) {
+  return load_device_spec(config, find_backend(config.device.backend).spec);
+}
+
 Mesh data_parallel_mesh(const Config& config, int64_t ranks) {
   const DataParallelDegrees degrees = data_parallel_degrees(config, ranks);
   Mesh mesh;
@@ -119,7 +123,7 @@ Compiled compile(const Config& config, const CompileOptions& options) {
 }
 
 Compiled compile(const Config& config, const ModelSpec& spec, int64_t ranks) {
-  const DeviceSpec device = device_of_rank(load_device_spec(config), ranks);
+  const DeviceSpec device = device_of_rank(device_spec_of(config), ranks);
   Compiled compiled = compile_for(device, config, spec, ranks);
   // Passes keep to the memory by what is alive at once; the gaps between buffers come on top, a
   // share that is set aside where they do not fit, more with every attempt.
@@ -150,7 +154,7 @@ Compiled compile(const Config& config, const ModelSpec& spec, int64_t ranks) {
 Compiled compile_decode(const Config& config, const ModelSpec& spec, int64_t seq_len) {
   Compiled compiled;
   compiled.spec = spec;
-  compiled.device = load_device_spec(config);
+  compiled.device = device_spec_of(config);
   BuiltModel model = build_model(spec, {.batch = 1, .seq_len = seq_len, .mode = BuildMode::Decode});
   compiled.params = model.params;
   compiled.reports = run_passes(model.graph, pipeline(), config, compiled.device,

@@ -45,6 +45,9 @@ Compiled compile(const Config& config, const CompileOptions& options = {});
 // The same for a model whose sizes are known, from a config.json say.
 Compiled compile(const Config& config, const ModelSpec& spec, int64_t ranks = 1);
 
+// The machine that plans of this config are made for.
+DeviceSpec device_spec_of(const Config& config);
+
 // The mesh that the config makes of so many ranks: dp_replicate outside, dp_shard inside. One rank
 // has no axes, unless the config asks for a shard degree of 1.
 Mesh data_parallel_mesh(const Config& config, int64_t ranks);

@@ -68,7 +68,7 @@ void run_case(GoldenCase& golden) {
   if (golden.has("device_spec")) {
     parse_device_spec(golden.part("device_spec"), "machine.toml");
   } else {
-    load_device_spec(config);
+    load_device_spec(config, "cpu");
   }
 }
 

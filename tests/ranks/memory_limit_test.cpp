@@ -13,7 +13,7 @@ namespace {
 // The plan of a run on a device with so much memory.
 Plan plan_on_device(int64_t memory, int64_t prefetch) {
   const TempFolder folder;
-  DeviceSpec device = load_device_spec(Config());
+  DeviceSpec device = load_device_spec({}, "cpu");
   device.memory_bytes = memory;
   device.common_memory = false;  // of each rank
   folder.write("device.toml", device_spec_to_toml(device));

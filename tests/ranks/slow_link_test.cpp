@@ -101,7 +101,7 @@ class SlowMachine {
  public:
   SlowMachine(const Overrides& model, const Times& times)
       : file_(std::filesystem::path(testing::TempDir()) / "slow_machine.toml"), model_(model) {
-    spec_ = load_device_spec(parse_config("", "test", {"--device.spec=cpu"}));
+    spec_ = load_device_spec({}, "cpu");
     spec_.launch_latency = 0;
     set_link(1e9);
     const PlanTime estimate = compile_with({}).estimate;

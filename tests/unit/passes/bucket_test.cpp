@@ -46,7 +46,7 @@ Graph compile(const Setting& setting, const Config& config) {
   Graph graph = build_model(spec, {.batch = setting.mesh.ranks(), .seq_len = 16}).graph;
   RunOptions options;
   options.mesh = setting.mesh;
-  run_passes(graph, pipeline(), config, load_device_spec(config), options);
+  run_passes(graph, pipeline(), config, load_device_spec(config, "cpu"), options);
   return graph;
 }
 
@@ -111,7 +111,7 @@ TEST(Bucket, BucketsAndOverlapSaveTimeOnSlowLinks) {
   const Setting setting{"llama", {{{"dp_shard", 4}}}};
   Config config = config_for(setting, BucketingMode::None);
   config.compile.overlap = false;
-  const DeviceSpec device = load_device_spec(config);
+  const DeviceSpec device = load_device_spec(config, "cpu");
   const auto seconds = [&] {
     const Graph graph = compile(setting, config);
     return estimate_step(graph, graph.nodes(), device).seconds;

@@ -11,7 +11,7 @@ namespace {
 // GPT-2 "tiny" on a device with so much memory.
 Config on_device(const TempFolder& folder, int64_t memory, std::vector<std::string> overrides) {
   Config config = parse_config("", "test", {});
-  DeviceSpec device = load_device_spec(config);
+  DeviceSpec device = load_device_spec(config, "cpu");
   device.memory_bytes = memory;
   folder.write("device.toml", device_spec_to_toml(device));
   overrides.insert(overrides.begin(), {"--training.local_batch_size=8", "--training.seq_len=32",

@@ -7,10 +7,12 @@
 #include <fstream>
 
 #include "base/text.h"
+#include "config/device_spec.h"
 #include "config/load.h"
 #include "config/schema.h"
 #include "config/validate.h"
 #include "model/model.h"
+#include "runtime/device.h"
 #include "support/read_file.h"
 
 namespace weft {
@@ -33,6 +35,12 @@ TEST(OpenSets, AKeyThatNobodyListsIsForAll) {
     const Config config =
         parse_config("", "test", {cat("--model.name=", model->name), "--model.ffn_dim=512"});
     EXPECT_NO_THROW(validate(config, 1, open_sets())) << model->name;
+  }
+}
+
+TEST(OpenSets, EveryBackendHasAUsualMachine) {
+  for (const Backend& backend : all_backends()) {
+    EXPECT_EQ(load_device_spec({}, backend.spec).name, backend.spec);
   }
 }
 
