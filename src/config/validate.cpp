@@ -168,13 +168,7 @@ void check_folders(const Config& config) {
              " is empty, expected a folder; use checkpoint.enable = false to save nothing");
 }
 
-void check_compile(const Config& config, int64_t ranks) {
-  for (const char* pass : {"place", "shard_params"}) {
-    const auto& disabled = config.compile.disable_passes;
-    const bool is_off = std::find(disabled.begin(), disabled.end(), pass) != disabled.end();
-    USER_CHECK(ranks == 1 || !is_off, describe_key(config, "compile.disable_passes"), ": ",
-               rank_count(ranks), " need ", pass, "; leave it on, or run one rank");
-  }
+void check_compile(const Config& config) {
   USER_CHECK(config.compile.bucketing != BucketingMode::Manual || !config.compile.buckets.empty(),
              describe_key(config, "compile.bucketing"),
              " needs compile.buckets; name module paths, such as [\"tok_embeddings\", "
@@ -201,7 +195,7 @@ void validate(const Config& config, int64_t ranks, const OpenSets& sets) {
   check_schedule(config);
   check_data(config);
   check_folders(config);
-  check_compile(config, ranks);
+  check_compile(config);
   if (config.activation_checkpoint.mode == RecomputeMode::Selective) {
     selective_option(config);
   }

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "config/derived.h"
 #include "graph/fused_body.h"
 #include "graph/ops/ops.h"
 #include "graph/parts.h"
@@ -51,6 +52,18 @@ void check_disabled_names(const std::vector<std::string>& disable) {
     throw UserError(ExitCode::Config,
                     cat("compile.disable_passes: no pass \"", name, "\", there are ",
                         join(known, ", "), near ? cat("; did you mean \"", *near, "\"?") : ""));
+  }
+}
+
+// Ranks whose step is not distributed would each train a model of their own.
+void check_distributes(const Config& config, std::span<const Pass* const> passes, const Mesh& mesh,
+                       const RunOptions& options) {
+  for (const Pass* pass : passes) {
+    const bool distributes =
+        contains(pass->gives, Fact::Placed) || contains(pass->gives, Fact::Sharded);
+    USER_CHECK(mesh.ranks() == 1 || !distributes || !contains(options.disable, pass->name),
+               describe_key(config, "compile.disable_passes"), ": ", mesh.ranks(), " ranks need ",
+               pass->name, "; leave it on, or run one rank");
   }
 }
 
@@ -173,6 +186,7 @@ class Runner {
 
   std::vector<PassReport> run(const Config& config, const DeviceSpec& device) {
     check_disabled_names(options_.disable);
+    check_distributes(config, passes_, mesh_, options_);
     hash_ = hash(graph_);
     std::vector<PassReport> reports;
     for (size_t i = 0; i < passes_.size(); ++i) {
