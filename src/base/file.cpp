@@ -19,36 +19,21 @@ namespace weft {
 
 namespace {
 
-class Descriptor {
- public:
-  explicit Descriptor(int value) : value_(value) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (value_ >= 0) ::close(value_);
-  }
-  int get() const { return value_; }
-
- private:
-  int value_;
-};
-
 struct OpenedFile {
-  int descriptor;
+  Descriptor descriptor;
   int64_t size;
 };
 
 // Opens a regular file for reading. O_NONBLOCK keeps a named pipe from blocking here.
 OpenedFile open_regular(const std::string& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  INPUT_CHECK(descriptor >= 0, path, ": cannot open the file: ", std::strerror(errno));
+  Descriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  INPUT_CHECK(descriptor.get() >= 0, path, ": cannot open the file: ", std::strerror(errno));
   struct stat status {};
-  const int error = ::fstat(descriptor, &status) == 0 ? 0 : errno;
-  if (error != 0 || !S_ISREG(status.st_mode)) ::close(descriptor);
-  INPUT_CHECK(error == 0, path, ": cannot read the file: ", std::strerror(error));
+  INPUT_CHECK(::fstat(descriptor.get(), &status) == 0, path,
+              ": cannot read the file: ", std::strerror(errno));
   INPUT_CHECK(!S_ISDIR(status.st_mode), path, ": is a folder, expected a file");
   INPUT_CHECK(S_ISREG(status.st_mode), path, ": is not a regular file");
-  return {descriptor, static_cast<int64_t>(status.st_size)};
+  return {std::move(descriptor), static_cast<int64_t>(status.st_size)};
 }
 
 std::string folder_of(const std::string& path) {
@@ -66,12 +51,21 @@ bool names_file(const std::string& path, int descriptor) {
 
 }  // namespace
 
+Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
+  std::swap(value_, other.value_);
+  return *this;
+}
+
+void Descriptor::reset() {
+  if (value_ >= 0) ::close(value_);
+  value_ = -1;
+}
+
 MappedFile MappedFile::open(const std::string& path) {
   const OpenedFile file = open_regular(path);
-  const Descriptor descriptor(file.descriptor);
   INPUT_CHECK(file.size > 0, path, ": file is empty");
   const auto size = static_cast<size_t>(file.size);
-  void* data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, descriptor.get(), 0);
+  void* data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.descriptor.get(), 0);
   INPUT_CHECK(data != MAP_FAILED, path, ": cannot map the file: ", std::strerror(errno));
   return MappedFile(path, {static_cast<const std::byte*>(data), size});
 }
@@ -99,14 +93,13 @@ bool path_exists(const std::string& path) {
 
 std::string read_text_file(const std::string& path, int64_t max_bytes) {
   const OpenedFile file = open_regular(path);
-  const Descriptor descriptor(file.descriptor);
   INPUT_CHECK(file.size <= max_bytes, path, ": file has ", file.size, " bytes, expected at most ",
               max_bytes);
   // Files under /proc say size 0 and a file may grow: the limit holds for what is really read.
   std::string text;
   char buffer[1 << 16];
   for (;;) {
-    const ssize_t got = ::read(descriptor.get(), buffer, sizeof buffer);
+    const ssize_t got = ::read(file.descriptor.get(), buffer, sizeof buffer);
     if (got < 0 && errno == EINTR) continue;
     INPUT_CHECK(got >= 0, path, ": cannot read the file: ", std::strerror(errno));
     if (got == 0) return text;

@@ -10,6 +10,20 @@
 
 namespace weft {
 
+// A file descriptor that closes itself.
+class Descriptor {
+ public:
+  explicit Descriptor(int value = -1) : value_(value) {}
+  Descriptor(Descriptor&& other) noexcept : value_(other.value_) { other.value_ = -1; }
+  Descriptor& operator=(Descriptor&& other) noexcept;
+  ~Descriptor() { reset(); }
+  int get() const { return value_; }
+  void reset();
+
+ private:
+  int value_;
+};
+
 // A whole file mapped read-only; moves, does not copy.
 class MappedFile {
  public:

@@ -108,11 +108,6 @@ class ShmRank : public PeerMemory {
 
 }  // namespace
 
-void Descriptor::reset() {
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = -1;
-}
-
 ShmJob::ShmJob(int64_t ranks) {
   bytes_ = (Control::bytes(ranks) + kPage - 1) / kPage * kPage;
   const Descriptor file = anonymous_file("weft-control");

@@ -6,27 +6,11 @@
 #include <memory>
 #include <vector>
 
+#include "base/file.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/comm/control.h"
 
 namespace weft {
-
-// A file descriptor that closes itself.
-class Descriptor {
- public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Descriptor() { reset(); }
-  int get() const { return fd_; }
-  void reset();
-
- private:
-  int fd_;
-};
 
 class ShmJob {
  public:
