@@ -341,7 +341,7 @@ Mode mode_of(const PassContext& context, const Mesh& mesh) {
              ": no ranks share the optimizer state; set parallelism.data_parallel_shard_degree");
   return {.flat = flat,
           .keep_whole = first_stage,
-          .reduce_once = first_stage || !config.training.reduce_every_micro_batch,
+          .reduce_once = reduces_once(config, mesh.ranks()),
           .send_bf16 = config.training.mixed_precision_reduce == Precision::Bfloat16};
 }
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "config/load.h"
 #include "graph/text.h"
 #include "support/temp_folder.h"
@@ -24,6 +26,20 @@ TEST(Compile, HasTheProgramsThatTheRunNeeds) {
       compile(tiny({"--training.global_batch_size=4", "--validation.enable=true"}));
   EXPECT_FALSE(full.plan.program(ProgramKind::Micro).empty());
   EXPECT_FALSE(full.plan.program(ProgramKind::Eval).empty());
+}
+
+TEST(Compile, OneReductionAStepIsReportedWhereMicroBatchesAreAddedUp) {
+  const auto says_once = [](int64_t batch) {
+    const Config config =
+        tiny({"--parallelism.zero_stage=1", cat("--training.global_batch_size=", batch)});
+    const std::vector<PassReport> reports = compile(config, {.data_vocab = 0, .ranks = 2}).reports;
+    const auto report =
+        std::find_if(reports.begin(), reports.end(),
+                     [](const PassReport& candidate) { return candidate.pass == "shard_params"; });
+    return report->note.ends_with("once a step");
+  };
+  EXPECT_FALSE(says_once(4));
+  EXPECT_TRUE(says_once(8));
 }
 
 // Evaluation alone would choose other buckets here: one for all parameters.
