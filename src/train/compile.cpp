@@ -125,15 +125,15 @@ Compiled compile(const Config& config, const CompileOptions& options) {
 Compiled compile(const Config& config, const ModelSpec& spec, int64_t ranks) {
   const DeviceSpec device = device_of_rank(device_spec_of(config), ranks);
   Compiled compiled = compile_for(device, config, spec, ranks);
-  // Passes keep to the memory by what is alive at once; the gaps between buffers come on top, a
-  // share that is set aside where they do not fit, more with every attempt.
-  constexpr int64_t kMostGaps = 4;
+  // Passes keep to the memory by what is alive at once; the gaps between buffers come on top. Where
+  // these do not fit, some of the memory is set aside for them, more with every attempt.
+  const int64_t most_gaps = device.memory_bytes / 4;
   DeviceSpec smaller = device;
-  for (int64_t share = 1; share <= 8; share *= 2) {
+  for (int64_t times = 1; times <= 8; times *= 2) {
     const int64_t excess = rank_bytes(compiled.plan) - device.memory_bytes;
-    const bool only_gaps = excess > 0 && excess <= device.memory_bytes / kMostGaps;
+    const bool only_gaps = excess > 0 && excess <= most_gaps;
     if (device.memory_bytes == 0 || !only_gaps) break;
-    smaller.memory_bytes -= share * excess;
+    smaller.memory_bytes -= times * excess;
     compiled = compile_for(smaller, config, spec, ranks);
   }
   // If that was not enough, nothing moves that would take any memory.
