@@ -60,7 +60,6 @@ DeviceSpec h100(const std::string& name, int64_t ranks_per_host, std::vector<Lin
           .collectives_bytes = 0,
           .matmul_efficiency = 0.85,
           .unaligned_share = 0.74,
-          .gemm_workspace_bytes = 32 << 20,
           .ranks_per_host = ranks_per_host,
           .links = std::move(links)};
 }
@@ -86,13 +85,11 @@ const std::vector<DeviceSpec>& built_in_specs() {
        .context_bytes = 0,
        .collectives_bytes = 0,
        .matmul_efficiency = 0.7,
-       .gemm_workspace_bytes = 0,
        .ranks_per_host = 0,
        .common_memory = true,
        .links = {link(1, 2, {20, 8}, {30, 5}), link(1, 8, {60, 8}, {90, 5})}},
       h100("h100", 8, cluster_links()),
       h100("h100x8", 8, nvswitch_links()),
-      h100("h100x64", 8, cluster_links()),
       h200("h200", 8, cluster_links()),  // the same switches and network as h100
       h200("h200x1", 1, {}),
   };
@@ -158,8 +155,6 @@ std::vector<Key<DeviceSpec>> spec_keys(const std::string& file_name) {
                   "bytes, as those of 50257 logits.",
            .range = {.above = 0, .at_most = 1}}),
       rows_key("kernels", &S::kernels, parse_kernel_share, file_name),
-      make_key("gemm_workspace_bytes", &S::gemm_workspace_bytes,
-               {.doc = "Bytes of matmul workspace per stream.", .range = bytes}),
       make_key("ranks_per_host", &S::ranks_per_host,
                {.doc = "Neighbouring ranks that share a host; 0: all of them.",
                 .range = {.at_least = 0}}),

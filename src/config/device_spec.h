@@ -51,7 +51,6 @@ struct DeviceSpec {
   // And of that again where half-type rows do not begin at multiples of 16 bytes.
   double unaligned_share = 1.0;
   std::vector<KernelShare> kernels = {};  // measured shares of single ops, instead of that
-  int64_t gemm_workspace_bytes = 0;       // per stream
   int64_t ranks_per_host = 0;             // neighbours in the order of ranks; 0: all of them
   bool common_memory = false;             // the ranks of a host share one device, as a CPU is
   std::vector<Link> links = {};           // empty: there are no measurements

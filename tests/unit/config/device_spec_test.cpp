@@ -40,7 +40,7 @@ TEST(DeviceSpec, ReadsAFile) {
 }
 
 TEST(DeviceSpec, LinksAreReadBack) {
-  for (const Link& link : spec_for("h100x64").links) {
+  for (const Link& link : spec_for("h100").links) {
     EXPECT_EQ(parse_link(to_string(link)), link);
   }
 }
@@ -67,7 +67,7 @@ TEST(DeviceSpec, RanksShareWhatIsOneDevice) {
 }
 
 TEST(DeviceSpec, AGroupInsideAHostUsesItsSwitch) {
-  const DeviceSpec spec = spec_for("h100x64");
+  const DeviceSpec spec = spec_for("h100");
   EXPECT_DOUBLE_EQ(find_link(spec, 8, 1).gather_bandwidth, 394e9);
   EXPECT_DOUBLE_EQ(find_link(spec, 8, 1).gather_latency, 30e-6);
   EXPECT_DOUBLE_EQ(find_link(spec, 3, 1).gather_bandwidth, (537e9 + 434e9) / 2);
@@ -75,7 +75,7 @@ TEST(DeviceSpec, AGroupInsideAHostUsesItsSwitch) {
 }
 
 TEST(DeviceSpec, AGroupAcrossHostsUsesTheNetwork) {
-  const DeviceSpec spec = spec_for("h100x64");
+  const DeviceSpec spec = spec_for("h100");
   EXPECT_DOUBLE_EQ(find_link(spec, 64, 1).gather_latency, 296.8e-6);
   EXPECT_DOUBLE_EQ(find_link(spec, 8, 8).gather_bandwidth, 54.9e9);  // one rank on each host
   EXPECT_DOUBLE_EQ(find_link(spec, 512, 1).gather_bandwidth, 385.5e9);

@@ -125,7 +125,7 @@ TEST(Train, RefusesAPlanThatTheDeviceCannotHold) {
       "launch_latency = 1e-6\nmemory_bytes = 1024\ncontext_bytes = 0\ncollectives_bytes = "
       "0\nmatmul_efficiency = "
       "0.7\nunaligned_share = 1\nkernels = []\n"
-      "gemm_workspace_bytes = 0\nranks_per_host = 1\ncommon_memory = false\nlinks = []\n");
+      "ranks_per_host = 1\ncommon_memory = false\nlinks = []\n");
   const Config config = small_run(folder, {"--device.spec=" + spec});
   try {
     train_quietly(config);
