@@ -4,7 +4,7 @@
 # of the run in folder RUN, but for times and memory. Fails unless it has so many steps.
 figures() {
   local run=$1 steps=$2 found
-  sed -E 's/"(tokens_per_second|mfu|eta_seconds|time|seconds|memory_bytes)":[^,}]*//g' "$run/metrics.jsonl" \
+  sed -E 's/"(tokens_per_second|mfu|seconds|memory_bytes)":[^,}]*//g' "$run/metrics.jsonl" \
     > "$run.txt" || return 1
   found=$(grep -c '"grad_norm":' "$run.txt")
   [[ $found == "$steps" ]] && return 0

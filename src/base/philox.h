@@ -108,11 +108,6 @@ inline NormalBlock normal_block(PhiloxKey key, uint64_t step, uint64_t block) {
   return normals;
 }
 
-// The standard normal of one element.
-inline double random_normal(PhiloxKey key, uint64_t step, uint64_t element) {
-  return normal_block(key, step, element / 4).value[element % 4];
-}
-
 // Uniform integer in [0, limit) from the whole block `index`; the bias is below limit / 2^64.
 WEFT_HOST_DEVICE constexpr uint64_t random_below(PhiloxKey key, uint64_t step, uint64_t index,
                                                  uint64_t limit) {

@@ -7,9 +7,9 @@
 #include <map>
 
 #include "base/exact_sum.h"
-#include "base/philox.h"
 #include "runtime/cpu/device.h"
 #include "runtime/reference/kernels.h"
+#include "support/random_normal.h"
 
 namespace weft {
 namespace {

@@ -7,12 +7,12 @@
 #include <limits>
 
 #include "base/exact_sum.h"
-#include "base/philox.h"
 #include "conformance/ops_under_test.h"
 #include "graph/builder.h"
 #include "graph/ops/ops.h"
 #include "runtime/device.h"
 #include "support/call_runner.h"
+#include "support/random_normal.h"
 
 namespace weft {
 namespace {

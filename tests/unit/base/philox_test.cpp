@@ -5,6 +5,8 @@
 
 #include <set>
 
+#include "support/random_normal.h"
+
 namespace weft {
 namespace {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/hash.h"
-#include "base/philox.h"
+#include "support/random_normal.h"
 
 namespace weft {
 namespace {
