@@ -1,12 +1,19 @@
-// A sum over micro-batches as a balanced binary tree, in the order in which they come: a binary
-// counter with a partial sum for each bit. Adding one carries through the bits that are ones.
+// Sums as balanced binary trees: of numbers that are all there, by halves; of micro-batches in the
+// order in which they come, as a binary counter with a partial sum for each bit. Adding one carries
+// through the bits that are ones.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include "base/half.h"
 
 namespace weft {
+
+// The balanced binary tree over [0, n): split at the largest power of two below n.
+inline int64_t tree_split(int64_t n) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n)) / 2);
+}
 
 inline constexpr int64_t kMaxTreeLevels = 31;
 

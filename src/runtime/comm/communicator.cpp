@@ -1,7 +1,5 @@
 #include "runtime/comm/communicator.h"
 
-#include <bit>
-
 #include "base/error.h"
 
 namespace weft {
@@ -29,10 +27,6 @@ std::vector<int64_t> RankInfo::group(std::string_view axis) const {
   std::vector<int64_t> ranks;
   for (int64_t i = 0; i < mesh.axis_size(axis); ++i) ranks.push_back(first + i * stride);
   return ranks;
-}
-
-int64_t tree_split(int64_t n) {
-  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n)) / 2);
 }
 
 }  // namespace weft

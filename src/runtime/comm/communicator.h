@@ -124,7 +124,4 @@ class Communicator {
   virtual void abort(std::string_view reason) = 0;
 };
 
-// The balanced binary tree over [0, n): split at the largest power of two below n.
-int64_t tree_split(int64_t n);
-
 }  // namespace weft

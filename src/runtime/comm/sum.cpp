@@ -8,7 +8,7 @@
 #endif
 
 #include "base/error.h"
-#include "runtime/comm/communicator.h"
+#include "base/tree_level.h"
 #include "runtime/cpu/elements.h"
 #include "runtime/cpu/simd.h"
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/tree_level.h"
 #include "runtime/cpu/device.h"
 #include "runtime/cpu/elements.h"
 #include "runtime/cpu/kernels.h"
@@ -47,8 +48,7 @@ float log_sum_exp(const float* x, int64_t n) {
 float tree_sum(const float* x, int64_t n) {
   if (n == 0) return 0;
   if (n == 1) return x[0];
-  int64_t half = 1;
-  while (2 * half < n) half *= 2;
+  const int64_t half = tree_split(n);
   return tree_sum(x, half) + tree_sum(x + half, n - half);
 }
 

@@ -8,6 +8,11 @@
 namespace weft {
 namespace {
 
+TEST(TreeSplit, IsTheLargestPowerOfTwoBelow) {
+  const std::vector<int64_t> expected = {1, 2, 2, 4, 4, 4, 4, 8};
+  for (int64_t n = 2; n <= 9; ++n) EXPECT_EQ(tree_split(n), expected[static_cast<size_t>(n - 2)]);
+}
+
 // Adds up micro-batches 0, 1, 2, ... through a chain of levels, as text.
 std::string sum_of(int32_t micro_batches, const std::vector<int64_t>& levels) {
   std::vector<std::string> sums(levels.size());

@@ -28,10 +28,5 @@ TEST(RankInfo, RefusesAnUnknownAxis) {
   EXPECT_THROW(place(0).group("d"), UserError);
 }
 
-TEST(TreeSplit, IsTheLargestPowerOfTwoBelow) {
-  const std::vector<int64_t> expected = {1, 2, 2, 4, 4, 4, 4, 8};
-  for (int64_t n = 2; n <= 9; ++n) EXPECT_EQ(tree_split(n), expected[static_cast<size_t>(n - 2)]);
-}
-
 }  // namespace
 }  // namespace weft
