@@ -147,8 +147,7 @@ PrepareResult prepare(const PrepareOptions& options) {
   USER_CHECK(fraction >= 0.0 && fraction < 1.0, "validation fraction is ", fraction,
              ", expected 0 or more and below 1");
   if (options.tokenizer == TokenizerKind::Bpe) return prepare_merges(options);
-  USER_CHECK(options.end_token.empty(), "the ", name_of(options.tokenizer),
-             " tokenizer has no end token; leave it out");
+  CHECK(options.end_token.empty(), name_of(options.tokenizer), options.end_token);
   const std::vector<SourceFile> files =
       look_at_files(list_text_files(options.inputs, options.output_folder));
   Progress progress(files, options.progress);

@@ -29,7 +29,7 @@ std::vector<char32_t> read_vocabulary(const std::string& text, std::string_view 
   std::vector<char32_t> vocabulary;
   for (size_t at = 0; at < text.size();) {
     const std::optional<char32_t> code_point = next_code_point(text, at);
-    INPUT_CHECK(code_point, where, ": \"vocab\" is not valid UTF-8 at byte ", at);
+    CHECK(code_point, "JSON that is not UTF-8 was read", at);
     INPUT_CHECK(vocabulary.empty() || vocabulary.back() < *code_point, where,
                 ": \"vocab\" is not in order at ", code_point_name(*code_point),
                 ", expected rising code points");

@@ -11,24 +11,24 @@ void check_names(const OpDef& op, const std::vector<std::string_view>& names) {
   size_t next = 0;
   for (const OperandSpec& spec : op.parsed().operands) {
     const bool found = next < names.size() && names[next] == spec.name;
-    USER_CHECK(found || spec.kind != OperandKind::Required, "operand ", spec.name, " is missing");
+    CHECK(found || spec.kind != OperandKind::Required, "operand ", spec.name, " is missing");
     if (!found) continue;
     ++next;
     while (spec.kind == OperandKind::Variadic && next < names.size() && names[next] == spec.name) {
       ++next;
     }
   }
-  USER_CHECK(next == names.size(), "operand ", names[next], " is not in ", op.signature);
+  CHECK(next == names.size(), "operand ", names[next], " is not in ", op.signature);
 }
 
 Call parse_sample(const OpDef& op, std::string_view text) {
   const auto parts = split_top_level(text, ';');
-  USER_CHECK(parts.size() == 1 || parts.size() == 2, "expected \"operands; attributes\"");
+  CHECK(parts.size() == 1 || parts.size() == 2, "expected \"operands; attributes\"");
   Call call{.op = &op, .operands = {}, .results = {}, .attrs = {}};
   std::vector<std::string_view> names;
   for (std::string_view piece : split_top_level(parts[0], ',')) {
     const size_t colon = piece.find(':');
-    USER_CHECK(colon != std::string_view::npos, "\"", piece, "\" is not \"name: type\"");
+    CHECK(colon != std::string_view::npos, "\"", piece, "\" is not \"name: type\"");
     names.push_back(trim(piece.substr(0, colon)));
     call.operands.push_back(parse_type(trim(piece.substr(colon + 1))));
   }
@@ -49,9 +49,8 @@ std::vector<Call> parse_samples(const OpDef& op, std::string_view samples) {
   for (std::string_view text : split_top_level(samples, '|')) {
     try {
       calls.push_back(parse_sample(op, text));
-    } catch (const UserError& error) {
-      throw UserError(error.code(),
-                      cat("sample \"", text, "\" of ", op.name(), ": ", error.what()));
+    } catch (const std::exception& error) {
+      throw InternalError(cat("sample \"", text, "\" of ", op.name(), ": ", error.what()));
     }
   }
   return calls;

@@ -134,7 +134,7 @@ class Parser {
       } else if (word == "recomputed" && has_phase) {
         tail.recomputed = true;
       } else {
-        USER_CHECK(!has_phase && tail.path.empty(), "\"# ", text, "\" is not \"# PATH PHASE\"");
+        USER_CHECK(!has_phase && tail.path.empty(), "\"#", text, "\" is not \"# PATH PHASE\"");
         tail.path = word;
       }
     }

@@ -58,10 +58,8 @@ std::span<const ModelSpec> presets() {
 }
 
 void check(const ModelSpec& spec) {
-  USER_CHECK(spec.n_kv_heads == spec.n_heads, "model.n_kv_heads = ", spec.n_kv_heads,
-             " differs from model.n_heads = ", spec.n_heads, "; gpt2 has as many of both");
-  USER_CHECK(spec.n_heads * spec.head_dim == spec.dim, "model.n_heads = ", spec.n_heads,
-             " heads of ", spec.head_dim, " do not make up model.dim = ", spec.dim);
+  CHECK(spec.n_kv_heads == spec.n_heads, spec.n_kv_heads, " ", spec.n_heads);
+  CHECK(spec.n_heads * spec.head_dim == spec.dim, spec.n_heads, " ", spec.head_dim);
 }
 
 // One projection: its names here and at Hugging Face, and what its result is called.

@@ -71,7 +71,7 @@ void check(const ModelSpec& spec) {
   USER_CHECK(spec.head_dim % 2 == 0, "model.dim = ", spec.dim,
              " over model.n_heads = ", spec.n_heads, " gives heads of ", spec.head_dim,
              ", but rotary positions need an even size; choose other sizes");
-  USER_CHECK(!spec.bias && spec.dropout == 0, "llama has neither biases nor dropout");
+  CHECK(!spec.bias && spec.dropout == 0, "llama has neither biases nor dropout");
 }
 
 class Llama {

@@ -12,7 +12,7 @@ int64_t axis_stride(const Mesh& mesh, std::string_view name) {
     if (axis->name == name) return stride;
     stride *= axis->size;
   }
-  throw UserError(ExitCode::Config, cat("the mesh has no axis \"", name, "\""));
+  throw InternalError(cat("the mesh has no axis \"", name, "\""));
 }
 
 }  // namespace

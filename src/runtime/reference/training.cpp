@@ -10,7 +10,7 @@ namespace weft::reference {
 namespace {
 
 int32_t checked_id(int32_t id, int64_t limit, std::string_view what) {
-  USER_CHECK(id >= 0 && id < limit, what, " ", id, " is outside 0 .. ", limit - 1);
+  CHECK(id >= 0 && id < limit, what, " ", id, " is outside 0 .. ", limit - 1);
   return id;
 }
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "support/temp_folder.h"
 #include "support/tiny_bpe.h"
 #include "support/user_error.h"
@@ -77,6 +79,29 @@ TEST(TextSource, AFileThatChangesIsNoticed) {
   expect_user_error(ExitCode::InputFile,
                     cat(folder / "a", ": the file changed while it was read; start again"),
                     [&] { take_wave(whole(files), place, BpeTokenizer(tiny_bpe_parts())); });
+}
+
+// Found before it is parsed: by whoever cuts the file into pieces, and by whoever reads a piece.
+TEST(TextSource, ALineThatIsTooLongIsRefused) {
+  const TempFolder folder;
+  const std::string path = folder.write("long.jsonl", "{}\n");
+  const int64_t size = 3 + kMaxLineBytes + 1;
+  std::filesystem::resize_file(path, static_cast<uintmax_t>(size));  // with bytes that are zero
+  const MappedFile file = MappedFile::open(path);
+  const BpeTokenizer tokenizer(tiny_bpe_parts());
+  expect_user_error(ExitCode::InputFile,
+                    cat(path, ":2: line has ", kMaxLineBytes + 1, " bytes, expected at most ",
+                        kMaxLineBytes, "; split the document"),
+                    [&] {
+                      visit_documents({&file, 3, size}, "text", [](auto&&...) {});
+                    });
+  std::filesystem::resize_file(path, static_cast<uintmax_t>(size + 4));
+  const MappedFile longer = MappedFile::open(path);
+  expect_user_error(
+      ExitCode::InputFile,
+      cat(path, ":2: line has more than ", kMaxLineBytes, " bytes; split the document"), [&] {
+        take_front({&longer, 0, size + 4}, 6, tokenizer);
+      });
 }
 
 }  // namespace

@@ -77,6 +77,10 @@ TEST(TokenizerJson, RefusesWhatWouldChangeIds) {
                     with(R"(,"normalizer":{"type":"Lowercase"})"));
   expect_json_error("t.json: normalizer \"NFKC\" is unknown, expected NFC or none",
                     with(R"(,"normalizer":{"type":"Sequence","normalizers":[{"type":"NFKC"}]})"));
+  expect_json_error("t.json: \"normalizers\" is string, expected an array",
+                    with(R"(,"normalizer":{"type":"Sequence","normalizers":"NFC"})"));
+  expect_json_error("t.json: \"pretokenizers\" is object, expected an array",
+                    small_json(R"({"type":"Sequence","pretokenizers":{}})"));
   expect_json_error("t.json: no ByteLevel pre-tokenizer, expected a byte-level model",
                     R"({"model":{"vocab":{"a":0},"merges":[]}})");
   expect_json_error(
@@ -113,6 +117,7 @@ TEST(TokenizerJson, RefusesBadTables) {
   const auto added = [](const std::string& text) {
     return small_json(kByteLevel, "[]", R"({"a":0})", ",\"added_tokens\":" + text);
   };
+  expect_json_error("t.json: \"added_tokens\" is object, expected an array", added("{}"));
   expect_json_error("t.json: an added token is empty", added(R"([{"id":5,"content":""}])"));
   expect_json_error("t.json: added token \"a\" has id 5, in the vocabulary it has 0",
                     added(R"([{"id":5,"content":"a"}])"));

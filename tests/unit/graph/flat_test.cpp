@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "support/user_error.h"
+
 namespace weft {
 namespace {
 
@@ -9,6 +11,13 @@ TEST(Flat, EveryMemberStartsOnABlock) {
   const std::vector<Shape> shapes = {{3}, {1024}, {5, 205}, {}, {2, 1024}};
   EXPECT_EQ(flat_offsets(shapes), (std::vector<int64_t>{0, 1024, 2048, 4096, 5120}));
   EXPECT_EQ(flat_size(shapes), 7168);
+}
+
+TEST(Flat, RefusesMoreThanCanBeCounted) {
+  const std::vector<Shape> shapes(9, Shape{(int64_t{1} << 60) - 1});
+  expect_user_error(ExitCode::Config,
+                    "a flat buffer of 9 tensors has more elements than can be counted",
+                    [&] { flat_size(shapes); });
 }
 
 TEST(Flat, NothingIsEmpty) {

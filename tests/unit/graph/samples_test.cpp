@@ -22,6 +22,13 @@ TEST(Samples, SourcesHaveNone) {
   EXPECT_TRUE(parse_samples(kParam).empty());
 }
 
+TEST(Samples, AMistakeInOneIsOurs) {
+  for (const char* text : {"a: f32[4], b: f32[4]; x; y", "a f32[4]", "a: f32[4]", "x: f32[4]",
+                           "a: f32[4], b: f32[5]", "a: f3[4], b: f32[4]"}) {
+    EXPECT_THROW(parse_samples(kAdd, text), InternalError) << text;
+  }
+}
+
 TEST(CallText, SplitsOutsideQuotesAndBrackets) {
   const std::vector<std::string_view> pieces = split_top_level("a[1,2], \"b,\\\",c\", d(e,f)", ',');
   EXPECT_EQ(pieces, (std::vector<std::string_view>{"a[1,2]", "\"b,\\\",c\"", "d(e,f)"}));

@@ -30,6 +30,9 @@ TEST(Type, RefusesWhatItCannotRead) {
             "shape [4611686018427387904,4] has more elements than can be counted");
   EXPECT_EQ(error_of("f32[2] dp"), "type \"f32[2] dp\" has \"dp\" after its shape");
   EXPECT_EQ(error_of("f32[2] @S(dp)"), "placement \"@S(dp)\" has no dim; write @S(dim:axis)");
+  EXPECT_EQ(error_of("f32[2] @S(0:)"), "placement \"@S(0:)\" names no mesh axis");
+  EXPECT_EQ(error_of("future<future<f32[2]>>"),
+            "type \"future<future<f32[2]>>\" is a future of a future");
   EXPECT_EQ(error_of("f32[2] @Q(dp)"),
             "placement \"@Q(dp)\" is not @S(dim:axis), @P(axis) or @F(axis)");
   EXPECT_EQ(error_of("f32[2] @P(dp"), "type \"f32[2] @P(dp\" has an unclosed placement");

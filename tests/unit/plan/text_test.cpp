@@ -117,6 +117,8 @@ TEST(PlanText, RefusesWhatItCouldNotHavePrinted) {
   };
   refuses("", "line 1: the text has no plan");
   refuses("buffer b0", "line 1: \"buffer\" found where a plan starts with \"plan NAME\"");
+  refuses("plan p\nbuffer b0 activation 4 at 0 common dp persistent \"w\"",
+          "line 2: a buffer lies in common over \"dp\", which has no line \"common\"");
   refuses("plan p\nbuffers 3", "line 2: unknown line \"buffers\"");
   refuses("plan p\nbuffer b1 param 4 at 0 persistent \"w\"",
           "line 2: buffer b1 found, expected b0");

@@ -24,8 +24,8 @@ TEST(RankInfo, RanksAreRowMajorOverTheAxes) {
 }
 
 TEST(RankInfo, RefusesAnUnknownAxis) {
-  EXPECT_THROW(place(0).coordinate("d"), UserError);
-  EXPECT_THROW(place(0).group("d"), UserError);
+  EXPECT_THROW(place(0).coordinate("d"), InternalError);
+  EXPECT_THROW(place(0).group("d"), InternalError);
 }
 
 }  // namespace
