@@ -1,0 +1,218 @@
+// What the forward and the backward of attention share. Both go block by block of keys and queries,
+// so that scores never leave a thread's scratch memory. A block of scores is a tile: a row for each
+// key and a column for each query, so that maxima, sums and exponentials run over vectors of
+// queries and the tile is a factor of the next product as it is. Blocks of keys that no query of a
+// block sees, as they belong to other documents, are passed over.
+#pragma once
+
+#include <algorithm>
+
+#include "runtime/cpu/device.h"
+#include "runtime/cpu/elements.h"
+#include "runtime/cpu/gemm.h"
+#include "runtime/cpu/kernels.h"
+#include "runtime/cpu/random.h"
+#include "runtime/cpu/simd.h"
+
+namespace weft::attention {
+
+inline constexpr int64_t kQueries = kTileStride;  // in a block
+// In a block, whole panels of every variant; a tile of them has 24 KiB, so that those that a block
+// works on stay in a core's own caches.
+inline constexpr int64_t kKeys = kGemmPanelRows;
+inline constexpr int64_t kGroup = 32;  // queries that multiply the same keys
+inline constexpr int64_t kMaxHeadDim = 256;
+inline constexpr int64_t kMaxPadded = kMaxHeadDim + kGemmPadding;
+static_assert(kQueries == 2 * kGroup && kGroup % kLanes == 0 && kGroup % kGemmPadding == 0);
+static_assert(kKeys <= kGemmDepth && kMaxHeadDim <= kGemmDepth);
+
+// One thread's scratch memory.
+struct Scratch {
+  float queries[kMaxHeadDim * kQueries];  // packed right factors: dim x queries
+  float dy[kMaxHeadDim * kQueries];
+  float query_rows[kQueries * kMaxPadded];  // packed right factors: queries x dim
+  float dy_rows[kQueries * kMaxPadded];
+  float p[kKeys * kQueries];
+  float dp[kKeys * kQueries];
+  float kept[kKeys * kQueries];         // what dropout multiplies p with
+  float sum[kMaxPadded * kQueries];     // tile: dim x queries
+  float turned[kQueries * kMaxPadded];  // that tile's columns as rows, in panels
+  float top[kQueries];
+  float total[kQueries];
+  float shrink[kQueries];
+  float delta[kQueries];
+  float row[2 * kMaxHeadDim];
+  int32_t first_keys[kQueries];
+};
+static_assert(sizeof(Scratch) <= ThreadTeam::kScratchFloats * sizeof(float));
+
+struct Problem {
+  int64_t batch = 0, time = 0, heads = 0, kv_heads = 0, dim = 0;
+  float scale = 1;
+  bool drop = false;
+  Dropout dropout;
+  const int32_t* positions = nullptr;  // of tokens in their documents; null: samples are documents
+
+  // For products of two tensors, and for those with what a thread computed.
+  const GemmVariant* tensors = nullptr;
+  const GemmVariant* computed = nullptr;
+
+  // The first key that a query sees; never less than that of the query before.
+  int64_t first_key(int64_t b, int64_t query) const {
+    return positions == nullptr ? 0 : query - positions[b * time + query];
+  }
+  int64_t width() const { return (heads + 2 * kv_heads) * dim; }
+  int64_t group() const { return heads / kv_heads; }
+  // First columns of a head's q, k and v in a row of qkv.
+  int64_t q_col(int64_t head) const { return head * dim; }
+  int64_t k_col(int64_t kv_head) const { return (heads + kv_head) * dim; }
+  int64_t v_col(int64_t kv_head) const { return (heads + kv_heads + kv_head) * dim; }
+  // Row-major views of qkv and of y from a position on.
+  MatrixView packed(const Tensor& qkv, int64_t b, int64_t t, int64_t col) const {
+    return from(matrix(qkv.data, qkv.dtype, width()), b * time + t, col);
+  }
+  MatrixView heads_of(const Tensor& y, int64_t b, int64_t t, int64_t head) const {
+    return from(matrix(y.data, y.dtype, heads * dim), b * time + t, head * dim);
+  }
+};
+
+// Which operands are which; positions 0 stands for none.
+struct Places {
+  size_t qkv = 0, rng = 0, positions = 0;
+};
+
+Problem problem_of(const Launch& launch, const Places& places);
+
+// A block of queries of one head against a block of keys.
+struct Block {
+  int64_t b = 0, head = 0;
+  int64_t query = 0, queries = 0;
+  int64_t key = 0, keys = 0;
+  const int32_t* first_keys = nullptr;  // that each query sees; null: all see key 0
+
+  // Keys that at least one of `n` queries from query `i` of the block on may see.
+  int64_t visible(int64_t i, int64_t n) const {
+    return std::clamp<int64_t>(query + i + n - key, 0, keys);
+  }
+};
+
+// Calls fn(first query, queries, visible keys) for the groups of a block.
+template <class Fn>
+void for_groups(const Block& block, const Fn& fn) {
+  for (int64_t i = 0; i < block.queries; i += kGroup) {
+    fn(i, std::min(kGroup, block.queries - i), block.visible(i, kGroup));
+  }
+}
+
+// Begins with the first block of keys that a block of queries sees.
+void begin_keys(const Problem& p, Block& block, Scratch& scratch);
+
+// Sixteen columns of a tile. Query j of them sees the rows up to `first` + j, and those alone from
+// first_keys[j] - key on; `rows` are those that at least one sees.
+struct Column {
+  float* data;
+  int64_t first, rows, key, keys;
+  const int32_t* first_keys;
+
+  Column(float* tile, const Block& block, int64_t i)
+      : data(tile + i),
+        first(block.query + i - block.key),
+        rows(block.visible(i, kLanes)),
+        key(block.key),
+        keys(block.keys),
+        first_keys(block.first_keys == nullptr ? nullptr : block.first_keys + i) {}
+
+  Lanes& row(int64_t k) const { return lanes_at(data + k * kTileStride); }
+  void clear_rest() const {
+    for (int64_t k = rows; k < keys; ++k) row(k) = Lanes{};
+  }
+};
+
+// Sets what a query does not see to minus infinity.
+[[gnu::always_inline]] inline void mask(const Column& s) {
+  IntLanes lane;
+  for (int i = 0; i < kLanes; ++i) lane[i] = i;
+  for (int64_t k = std::max<int64_t>(0, s.first + 1); k < s.rows; ++k) {
+    const IntLanes seen = lane >= static_cast<int32_t>(k - s.first);
+    s.row(k) = seen ? s.row(k) : Lanes{} - __builtin_inff();
+  }
+  if (s.first_keys == nullptr) return;
+  IntLanes hidden;
+  for (int i = 0; i < kLanes; ++i) hidden[i] = s.first_keys[i] - static_cast<int32_t>(s.key);
+  for (int64_t k = 0; k < std::min<int64_t>(s.rows, hidden[kLanes - 1]); ++k) {
+    const IntLanes seen = hidden <= static_cast<int32_t>(k);
+    s.row(k) = seen ? s.row(k) : Lanes{} - __builtin_inff();
+  }
+}
+
+// Calls fn(first query) for the columns of a block; the last may reach past the queries.
+template <class Fn>
+void for_columns(const Block& block, const Fn& fn) {
+  for (int64_t i = 0; i < block.queries; i += kLanes) fn(i);
+}
+
+// to = a * b, tiles element by element.
+void multiply_tiles(const float* a, const float* b, int64_t rows, float* to);
+
+// What dropout multiplies the block's probabilities with.
+void fill_kept(const Problem& p, const Block& block, Scratch& scratch);
+
+// The keys and values of one key head, packed in blocks of kKeys as left factors.
+struct PackedHead {
+  float* k = nullptr;             // keys x dim
+  float* v = nullptr;             // keys x dim in the backward, dim x keys in the forward
+  float* k_transposed = nullptr;  // dim x keys, in the backward
+
+  static int64_t block_floats(int64_t dim) {
+    return kKeys * largest_packed_depth(ceil_div(dim, kGemmF32PanelRows) * kGemmF32PanelRows);
+  }
+  static int64_t floats(int64_t time, int64_t dim, int64_t factors) {
+    return ceil_div(time, kKeys) * block_floats(dim) * factors;
+  }
+  // Part `index` of a workspace that holds heads of so many factors.
+  PackedHead(void* workspace, int64_t index, const Problem& p, int64_t factors) {
+    const int64_t each = floats(p.time, p.dim, 1);
+    k = static_cast<float*>(workspace) + index * factors * each;
+    v = k + each;
+    k_transposed = v + each;
+  }
+  // Floats from a packed factor's start to the block of keys that starts at `key`.
+  static int64_t offset(int64_t key, int64_t dim) { return key / kKeys * block_floats(dim); }
+};
+
+// Calls fn(first key, keys, offset of the block in a packed factor) for all blocks of keys.
+template <class Fn>
+void for_key_blocks(const Problem& p, const Fn& fn) {
+  for (int64_t key = 0; key < p.time; key += kKeys) {
+    fn(key, std::min(kKeys, p.time - key), PackedHead::offset(key, p.dim));
+  }
+}
+
+// tile = keys (or values) times the packed queries (or their dy).
+void multiply_keys(const Problem& p, const float* keys, const Block& block, const float* queries,
+                   float* tile);
+
+// scratch.sum += values (or keys), dim x keys, times the tile.
+void add_products(const Problem& p, const float* transposed, const Block& block, const float* tile,
+                  Scratch& scratch);
+
+// Calls fn(query, first column, columns, values) for the queries of scratch.sum, in pieces of rows.
+template <class Fn>
+void for_sum_rows(const Problem& p, const Block& block, Scratch& scratch, const Fn& fn) {
+  pack_right(*p.computed, transposed(matrix(scratch.sum, DType::F32, kTileStride)), block.queries,
+             p.dim, scratch.turned);
+  const int64_t width = p.computed->panel_cols;
+  for (int64_t i = 0; i < block.queries; ++i) {
+    for (int64_t col = 0; col < p.dim; col += width) {
+      fn(i, col, std::min(width, p.dim - col), scratch.turned + col * block.queries + i * width);
+    }
+  }
+}
+
+// Bytes of the packed heads.
+int64_t packed_bytes(const Call& call, size_t qkv, int64_t factors);
+
+// Whether these kernels take the heads of a call whose operand `qkv` is packed.
+Decision supports_at(const Call& call, size_t qkv);
+
+}  // namespace weft::attention
