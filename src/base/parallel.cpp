@@ -39,7 +39,7 @@ void parallel_for(int threads, size_t count, const std::function<void(int, size_
 }
 
 int thread_count(int64_t threads) {
-  USER_CHECK(threads >= 0 && threads <= 4096, "threads are ", threads, ", expected 0 to 4096");
+  CHECK(threads >= 0 && threads <= kMaxThreads, threads);
   return static_cast<int>(threads > 0 ? threads : usable_cores());
 }
 

@@ -12,7 +12,8 @@ namespace weft {
 // thrown, so that it does not depend on the number of threads.
 void parallel_for(int threads, size_t count, const std::function<void(int, size_t)>& work);
 
-// `threads`, or the number of usable cores when it is 0; more than 4096 are a UserError.
+// `threads`, or the number of usable cores when it is 0; at most kMaxThreads.
+inline constexpr int64_t kMaxThreads = 4096;
 int thread_count(int64_t threads);
 
 }  // namespace weft

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/one_of.h"
 #include "base/text.h"
 #include "config/derived.h"
 #include "config/lr_schedule.h"
@@ -23,9 +24,7 @@ std::string divisors_text(int64_t number, std::vector<std::string> first = {}) {
       first.push_back(cat(d));
     }
   }
-  const std::string last = first.back();
-  first.pop_back();
-  return first.empty() ? last : cat(join(first, ", "), " or ", last);
+  return one_of(first);
 }
 
 void check_members(const Config& config, const OpenSets& sets) {

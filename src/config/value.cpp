@@ -1,9 +1,12 @@
 #include "config/value.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <limits>
 
 #include "base/error.h"
+#include "base/one_of.h"
 #include "base/text.h"
 
 namespace weft {
@@ -16,6 +19,16 @@ constexpr double kLargestInt = 2147483647;
 std::string number_text(double number) {
   const bool whole = number == std::floor(number) && std::abs(number) < 1e15;
   return whole ? cat(static_cast<int64_t>(number)) : format_double(number);
+}
+
+// Digits, after a sign or none.
+bool is_whole(std::string_view text) {
+  if (text.starts_with('-') || text.starts_with('+')) {
+    text.remove_prefix(1);
+  }
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return std::isdigit(static_cast<unsigned char>(c)) != 0;
+  });
 }
 
 std::string quoted(std::string_view text) {
@@ -115,9 +128,7 @@ std::string choices_phrase(const std::vector<std::string>& choices) {
   for (const std::string& choice : choices) {
     names.push_back(quoted(choice));
   }
-  const std::string last = names.back();
-  names.pop_back();
-  return names.empty() ? last : cat(join(names, ", "), " or ", last);
+  return one_of(names);
 }
 
 ConfigValue check_value(const Entry& entry, const ValueRule& rule) {
@@ -189,6 +200,11 @@ Entry command_line_entry(std::string_view argument, ValueType type) {
     entry.found = type_phrase(ValueType::Bool);
   } else if (const std::optional<int64_t> whole = parse_int(text)) {
     entry.value = *whole;
+    entry.found = type_phrase(ValueType::Int);
+  } else if (type == ValueType::Int && is_whole(text)) {
+    // Too long for 64 bits, so beyond the range of every key: the nearest number that has them.
+    constexpr auto kLimits = std::numeric_limits<int64_t>();
+    entry.value = text.starts_with('-') ? kLimits.min() : kLimits.max();
     entry.found = type_phrase(ValueType::Int);
   } else if (const std::optional<double> number = parse_double(text)) {
     entry.value = *number;

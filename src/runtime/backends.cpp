@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/one_of.h"
 #include "runtime/comm/kernels.h"
 #include "runtime/comm/nccl/join.h"
 #include "runtime/cpu/device.h"
@@ -56,7 +57,11 @@ std::vector<Backend> make_list() {
        .join = join_gpus,
        .spec = "h200",
        .own_keys = kCudaKeys},
-      {.name = "null", .kernels = cpu, .make_device = make_null_device, .own_keys = kHostKeys},
+      {.name = "null",
+       .kernels = cpu,
+       .make_device = make_null_device,
+       .own_keys = kHostKeys,
+       .computes = false},
   };
 }
 
@@ -73,6 +78,19 @@ const Backend& find_backend(std::string_view name) {
                                [&](const Backend& backend) { return backend.name == name; });
   CHECK(at != list.end(), name);
   return *at;
+}
+
+const Backend& find_computing_backend(std::string_view name, const std::string& subject) {
+  std::vector<std::string> names;
+  const Backend* found = nullptr;
+  for (const Backend& backend : all_backends()) {
+    if (backend.name == name) found = &backend;
+    if (backend.computes) names.push_back(in_quotes(backend.name));
+  }
+  USER_CHECK(found != nullptr, subject, " is unknown, expected ", one_of(names));
+  USER_CHECK(found->computes, subject, " computes nothing and serves weft plan alone, expected ",
+             one_of(names));
+  return *found;
 }
 
 }  // namespace weft

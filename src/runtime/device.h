@@ -131,12 +131,17 @@ struct Backend {
   std::string_view spec = "cpu";  // the built-in device spec of device.spec = "auto"
   // Config keys that not every backend uses and this one does; setting another's is an error.
   std::span<const std::string_view> own_keys = {};
+  bool computes = true;  // false: for plans alone, what is read from its device means nothing
 };
 
-// Every backend of this build, in the order of `weft --help`.
+// Every backend of this build, from the slow and obvious one to the one that does nothing.
 std::span<const Backend> all_backends();
 
 // The backend of that name, which validate() has found to be one.
 const Backend& find_backend(std::string_view name);
+
+// The same for one whose results are wanted; the message starts with `subject`, the option and what
+// it was set to.
+const Backend& find_computing_backend(std::string_view name, const std::string& subject);
 
 }  // namespace weft

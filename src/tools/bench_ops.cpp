@@ -7,13 +7,13 @@
 #include <memory>
 #include <vector>
 
+#include "config/derived.h"
 #include "config/load.h"
-#include "config/validate.h"
 #include "data/loader.h"
 #include "tools/commands.h"
-#include "train/open_sets.h"
 #include "train/session.h"
 #include "train/training_data.h"
+#include "train/validate_run.h"
 
 namespace weft {
 namespace {
@@ -118,7 +118,10 @@ std::vector<double> best_times(Executor& executor, int64_t repeats) {
 
 ExitCode run_ops(const OpsArguments& arguments, const std::vector<std::string>& overrides) {
   Config config = load_config(arguments.config, overrides);
-  validate(config, 1, open_sets());
+  validate_run(config, 1);
+  USER_CHECK(data_parallel_mesh(config, 1).axes.empty(),
+             describe_key(config, "parallelism.data_parallel_shard_degree"),
+             " asks for collectives, which bench ops does not time; leave it at -1");
   Session session(config, compile(config, {.data_vocab = data_vocabulary(config)}));
   session.initialize(0);
   const TokenSource tokens = TokenSource::synthetic(session.compiled().spec.vocab_size);

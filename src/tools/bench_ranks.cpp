@@ -11,15 +11,15 @@
 #include <memory>
 
 #include "base/text.h"
+#include "config/derived.h"
 #include "config/load.h"
-#include "config/validate.h"
 #include "data/loader.h"
 #include "runtime/comm/launcher.h"
 #include "tools/commands.h"
 #include "tools/shared_value.h"
-#include "train/open_sets.h"
 #include "train/session.h"
 #include "train/training_data.h"
+#include "train/validate_run.h"
 
 namespace weft {
 namespace {
@@ -129,7 +129,7 @@ void run_once(Result& result, int64_t steps, Board& board) {
 }
 
 void print(const Result& result, const Result& first) {
-  const double tokens = static_cast<double>(result.config.training.local_batch_size * result.ranks *
+  const double tokens = static_cast<double>(global_batch_size(result.config, result.ranks) *
                                             result.config.training.seq_len);
   std::printf(
       "%-26s step %9.3f ms  %8.0f tok/s  %5.2f of the first  processor %9.3f ms  %s a rank\n",
@@ -145,7 +145,9 @@ std::vector<Result> variants(const RanksBench& bench, Config config) {
   copies.compile.common_gather = false;
   Config one = config;
   one.device.threads = bench.ranks;
-  one.training.local_batch_size *= bench.ranks;
+  one.parallelism = {};
+  // An elastic step has the same micro-batches on any number of ranks.
+  if (!is_elastic(config)) one.training.local_batch_size *= bench.ranks;
   return {
       {.name = cat("1 process, ", bench.ranks, " threads"), .config = one},
       {.name = cat(bench.ranks, " ranks"), .config = config, .ranks = bench.ranks},
@@ -154,12 +156,13 @@ std::vector<Result> variants(const RanksBench& bench, Config config) {
 
 ExitCode run_ranks(const RanksBench& bench, const std::vector<std::string>& overrides) {
   const Config config = load_config(bench.config, overrides);
-  USER_CHECK(bench.ranks >= 2 && bench.ranks <= kMostRanks, "command line: --ranks has ",
-             bench.ranks, ", expected 2 to ", kMostRanks);
-  validate(config, bench.ranks, open_sets());
+  validate_run(config, bench.ranks);
   USER_CHECK(find_backend(config.device.backend).join == nullptr,
              "bench ranks: each rank gets a core, found device.backend = \"", config.device.backend,
              "\", expected \"cpu\"; make gpu-bench measures GPUs");
+  USER_CHECK(config.device.threads == 0, describe_key(config, "device.threads"),
+             " has no effect: each rank gets one thread, the one process as many as there are "
+             "ranks; remove the key");
   const SharedValue<Board> board;
   std::vector<Result> results = variants(bench, config);
   for (int64_t i = 0; i < bench.repeats; ++i) {
@@ -177,6 +180,7 @@ void add_bench_ranks(CLI::App& bench, const Finish& finish) {
       "ranks", "a training step on ranks with a core each against one process with threads");
   command->add_option("CONFIG", arguments->config, "config file, as for train")->required();
   command->add_option("--ranks", arguments->ranks, "ranks, and threads of the one process")
+      ->check(CLI::Range(int64_t{2}, kMostRanks))
       ->capture_default_str();
   command->add_option("--steps", arguments->steps, "steps of a run, after one to warm up")
       ->check(CLI::Range(1, 10000))

@@ -2,6 +2,7 @@
 // what its run ended with; errors travel as exceptions to main.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -13,6 +14,9 @@ class App;
 }
 
 namespace weft {
+
+// The most ranks that one machine starts.
+inline constexpr int64_t kMaxRanks = 4096;
 
 // Where a command puts its exit code.
 using Finish = std::function<void(ExitCode)>;
@@ -44,5 +48,8 @@ void add_bench_tune(CLI::App& bench, const Finish& finish);
 
 // The "--section.key=value" arguments that a command left over; throws UserError for any other.
 std::vector<std::string> config_overrides(const CLI::App& command);
+
+// Throws UserError unless the value of --backend names a backend that computes.
+void check_backend_option(const std::string& name);
 
 }  // namespace weft

@@ -4,12 +4,9 @@
 #include <cstdio>
 #include <memory>
 
-#include "config/load.h"
-#include "config/validate.h"
 #include "data/tokenizer.h"
 #include "model/hf_config.h"
 #include "tools/commands.h"
-#include "train/open_sets.h"
 #include "train/sampler.h"
 #include "train/session.h"
 #include "train/weights.h"
@@ -47,10 +44,9 @@ std::vector<int32_t> context_of(const std::vector<int32_t>& ids, int64_t window)
 
 ExitCode run_generate(const GenerateArguments& arguments) {
   check_sampler(arguments.sampler);
-  USER_CHECK(arguments.tokens >= 1, "command line: --tokens ", arguments.tokens,
-             " is too few; ask for at least 1");
-  Config config = parse_config("", "command line", {"--device.backend=" + arguments.backend});
-  validate(config, 1, open_sets());
+  check_backend_option(arguments.backend);
+  Config config;
+  config.device.backend = arguments.backend;
   ModelSpec spec = read_hf_config(arguments.folder + "/config.json");
   Tokenizer tokenizer = Tokenizer::open(arguments.folder);
   INPUT_CHECK(tokenizer.vocab_size() <= spec.vocab_size, arguments.folder, ": the tokenizer has ",
@@ -94,7 +90,9 @@ void add_generate_command(CLI::App& app, const Finish& finish) {
   command->add_option("DIR", arguments->folder, "folder with config.json, weights and tokenizer")
       ->required();
   command->add_option("--prompt", arguments->prompt, "text to continue");
-  command->add_option("--tokens", arguments->tokens, "how many to add")->capture_default_str();
+  command->add_option("--tokens", arguments->tokens, "how many to add")
+      ->check(CLI::Range(1, 1 << 30))
+      ->capture_default_str();
   command
       ->add_option("--temperature", arguments->sampler.temperature, "0 takes the most likely token")
       ->capture_default_str();

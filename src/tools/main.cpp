@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "config/load.h"
+#include "runtime/device.h"
 #include "tools/commands.h"
 
 namespace weft {
@@ -23,6 +24,10 @@ std::vector<std::string> config_overrides(const CLI::App& command) {
                "\"; options of the run are written --section.key=value");
   }
   return overrides;
+}
+
+void check_backend_option(const std::string& name) {
+  find_computing_backend(name, cat("command line: --backend ", name));
 }
 
 namespace {

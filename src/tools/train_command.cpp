@@ -10,14 +10,13 @@
 #include "base/log.h"
 #include "base/machine.h"
 #include "config/load.h"
-#include "config/validate.h"
 #include "runtime/comm/launcher.h"
 #include "runtime/comm/threads.h"
 #include "tools/commands.h"
 #include "train/compile.h"
-#include "train/open_sets.h"
 #include "train/session.h"
 #include "train/trainer.h"
+#include "train/validate_run.h"
 
 namespace weft {
 
@@ -43,9 +42,9 @@ ExitCode report(const Config& config, const TrainResult& result) {
   if (result.skipped > 0) {
     log_line(cat(result.skipped, " of ", result.steps, " steps were skipped: not finite"));
   }
-  const std::string& folder = config.job.dump_folder;
-  log_line(cat("wrote ", folder, "/config.toml, ", folder, "/plan.txt",
-               config.metrics.file.empty() ? "" : cat(", ", folder, "/", config.metrics.file),
+  const std::string& metrics = config.metrics.file;
+  log_line(cat("wrote ", output_path(config, "config.toml"), ", ", output_path(config, "plan.txt"),
+               metrics.empty() ? "" : cat(", ", output_path(config, metrics)),
                result.weights_folder.empty() ? "" : cat(", ", result.weights_folder, "/")));
   return result.interrupted ? ExitCode::Interrupted : ExitCode::Done;
 }
@@ -96,7 +95,7 @@ ExitCode train_threads(const Config& config, const Mesh& mesh, int64_t ranks) {
 
 ExitCode run_train(const TrainArguments& arguments, const std::vector<std::string>& overrides) {
   Config config = load_config(arguments.config, overrides);
-  validate(config, arguments.ranks, open_sets());
+  validate_run(config, arguments.ranks);
   const Mesh mesh = data_parallel_mesh(config, arguments.ranks);
   if (mesh.axes.empty()) {
     catch_signals();
@@ -136,7 +135,7 @@ void add_train_command(CLI::App& app, const Finish& finish) {
   command->add_option("CONFIG", arguments->config, "config file; docs/config.md lists every key")
       ->required();
   command->add_option("--ranks", arguments->ranks, "ranks to start on this machine")
-      ->check(CLI::Range(1, 4096))
+      ->check(CLI::Range(int64_t{1}, kMaxRanks))
       ->capture_default_str();
   command
       ->add_option("--transport", arguments->transport,

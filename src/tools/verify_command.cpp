@@ -2,12 +2,11 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
+#include <optional>
 
 #include "base/log.h"
 #include "config/load.h"
-#include "config/validate.h"
 #include "tools/commands.h"
-#include "train/open_sets.h"
 #include "train/verify.h"
 
 namespace weft {
@@ -16,14 +15,25 @@ namespace {
 
 struct VerifyArguments {
   std::string folder;
-  std::string backend = "cpu";
+  std::optional<std::string> backend;
   VerifyTolerances tolerances;
 };
 
-ExitCode run_verify(const VerifyArguments& arguments, std::vector<std::string> overrides) {
-  overrides.push_back("--device.backend=" + arguments.backend);
+// The keys that the user set; --backend is one more way to write device.backend.
+Config read_config(const std::optional<std::string>& backend,
+                   const std::vector<std::string>& overrides) {
   Config config = parse_config("", "command line", overrides);
-  validate(config, 1, open_sets());
+  if (!backend) return config;
+  check_backend_option(*backend);
+  const auto [given, is_new] =
+      config.set_by_user.try_emplace("device.backend", cat("command line: --backend ", *backend));
+  USER_CHECK(is_new, given->second, " stands beside --backend ", *backend, "; use one of them");
+  config.device.backend = *backend;
+  return config;
+}
+
+ExitCode run_verify(const VerifyArguments& arguments, const std::vector<std::string>& overrides) {
+  const Config config = read_config(arguments.backend, overrides);
   bool passed = true;
   for (const Comparison& comparison :
        verify_trace(arguments.folder, config, arguments.tolerances)) {
@@ -42,12 +52,14 @@ ExitCode run_verify(const VerifyArguments& arguments, std::vector<std::string> o
 void add_verify_command(CLI::App& app, const Finish& finish) {
   auto arguments = std::make_shared<VerifyArguments>();
   CLI::App* command = app.add_subcommand(
-      "verify", "train a reference trace and compare losses, gradients and weights");
+      "verify",
+      "train a reference trace and compare losses, gradients and weights; keys that a trace "
+      "leaves open can be set: --section.key=value");
   command
       ->add_option("DIR", arguments->folder, "folder with config.json, trace.json and safetensors")
       ->required();
   command->add_option("--backend", arguments->backend, "reference, cpu or cuda")
-      ->capture_default_str();
+      ->default_str("cpu");
   command->add_option("--loss-tolerance", arguments->tolerances.loss, "losses and norms, relative")
       ->capture_default_str();
   command

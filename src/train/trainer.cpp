@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -12,15 +13,14 @@
 #include "config/derived.h"
 #include "config/load.h"
 #include "config/lr_schedule.h"
-#include "config/validate.h"
 #include "plan/summary.h"
 #include "runtime/comm/host_work.h"
 #include "train/agreement.h"
 #include "train/fit.h"
 #include "train/metrics.h"
-#include "train/open_sets.h"
 #include "train/session.h"
 #include "train/training_data.h"
+#include "train/validate_run.h"
 #include "train/weights.h"
 
 namespace weft {
@@ -185,7 +185,7 @@ void set_weights(const Config& config, Session& session) {
 }
 
 std::string weights_folder(const Config& config) {
-  return config.job.dump_folder + "/" + config.checkpoint.folder;
+  return output_path(config, config.checkpoint.folder);
 }
 
 // A parameter as it will be saved; one that is not finite would only mislead whoever loads it.
@@ -243,7 +243,7 @@ void start_output(const Config& config, const Compiled& compiled, std::optional<
   write_text_file(folder + "/config.toml", config_to_toml(config));
   write_text_file(folder + "/plan.txt", summarize(compiled.plan));
   const std::string& name = config.metrics.file;
-  log.emplace(name.empty() ? "" : folder + "/" + name, config.metrics.log_freq);
+  log.emplace(name.empty() ? "" : output_path(config, name), config.metrics.log_freq);
 }
 
 // Ends a run that stayed non-finite. The parameters are those of the last good update: skipped
@@ -278,10 +278,14 @@ void announce(const Compiled& compiled, int64_t ranks) {
 
 }  // namespace
 
+std::string output_path(const Config& config, const std::string& name) {
+  return std::filesystem::path(config.job.dump_folder) / name;
+}
+
 TrainResult train(const Config& config, const std::atomic<bool>& stop, Communicator* comm) {
   const int64_t ranks = comm == nullptr ? 1 : comm->ranks();
   const bool first = comm == nullptr || comm->rank() == 0;
-  validate(config, ranks, open_sets());
+  validate_run(config, ranks);
   std::optional<HostWork> start(std::in_place, comm, "the start of the run");
   std::vector<WeightedFile> files = open_training_files(config);
   Config to_compile = config;

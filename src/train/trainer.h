@@ -20,6 +20,10 @@ struct TrainResult {
   std::string weights_folder;  // empty when nothing was saved
 };
 
+// Where a run writes what checkpoint.folder or metrics.file names: under job.dump_folder, unless it
+// is an absolute path.
+std::string output_path(const Config& config, const std::string& name);
+
 // Trains as the config says. `stop` is looked at after every step: once set, the run ends cleanly,
 // weights saved. Throws UserError for whatever the user can mend, before anything is allocated
 // where that can be known. With several ranks each calls it with its own `comm`, made for the mesh

@@ -7,8 +7,10 @@
 #include "base/error.h"
 #include "base/half.h"
 #include "base/loss_scale.h"
+#include "base/one_of.h"
 #include "train/session.h"
 #include "train/trace.h"
+#include "train/validate_run.h"
 #include "train/weights.h"
 
 namespace weft {
@@ -47,6 +49,29 @@ void note(Comparison& comparison, double error, const std::string& where) {
   if (error < comparison.worst) return;
   comparison.worst = error;
   comparison.where = where;
+}
+
+// Keys that leave what is trained as the trace has it, and beginnings of them.
+const std::vector<std::string> kOpenKeys = {"device.",
+                                            "compile.",
+                                            "activation_checkpoint.",
+                                            "grad_scaler.",
+                                            "training.mixed_precision_param",
+                                            "training.mixed_precision_reduce",
+                                            "training.keep_low_precision",
+                                            "training.loss_chunks"};
+
+void check_keys(const Config& config) {
+  for (const auto& [key, subject] : config.set_by_user) {
+    const bool is_open =
+        std::any_of(kOpenKeys.begin(), kOpenKeys.end(),
+                    [&key = key](const std::string& open) { return key.starts_with(open); });
+    if (is_open) continue;
+    std::vector<std::string> shown = kOpenKeys;
+    for (std::string& open : shown) open += open.ends_with('.') ? "*" : "";
+    throw UserError(ExitCode::Config, cat(subject, " has no effect on a trace, expected ",
+                                          one_of(shown), "; remove the key"));
+  }
 }
 
 Config trace_config(const Config& base, const Trace& trace) {
@@ -129,8 +154,10 @@ Comparison compare_gradients(const std::string& folder, const Config& config, co
 
 std::vector<Comparison> verify_trace(const std::string& folder, const Config& base,
                                      const VerifyTolerances& tolerances) {
+  check_keys(base);
   Trace trace = read_trace(folder);
   Config config = trace_config(base, trace);
+  validate_run(config, 1);
   Compiled compiled = compile(config, trace.spec);
   Tensors initial = load_tensors(folder + "/model.safetensors", trace.spec, compiled.params);
   Tensors expected = load_tensors(folder + "/final.safetensors", trace.spec, compiled.params);

@@ -29,7 +29,8 @@ struct VerifyTolerances {
 };
 
 // Reads the folder, trains as its trace says with the device, precision and compile options of
-// `config`, and compares. Throws UserError(InputFile) for a folder that is no trace.
+// `config`, and compares. Throws UserError(InputFile) for a folder that is no trace, and
+// UserError(Config) when the user set a key that the trace decides or that has no effect here.
 std::vector<Comparison> verify_trace(const std::string& folder, const Config& config,
                                      const VerifyTolerances& tolerances);
 

@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
 
+#include "base/text.h"
 #include "cli/workspace.h"
 
 namespace weft {
@@ -31,6 +33,24 @@ TEST(Bench, RanksComparesThemWithOneProcess) {
   for (const char* name : {"1 process, 2 threads ", "2 ranks  ", "2 ranks, a copy each "}) {
     EXPECT_NE(result.output.find(name), std::string::npos) << result.output;
   }
+}
+
+TEST(Bench, RanksCountTheTokensOfWholeSteps) {
+  const Workspace work;
+  work.folder().write("small.toml",
+                      "[training]\nseq_len = 32\nlocal_batch_size = 2\nglobal_batch_size = 8\n");
+  const ProcessResult result =
+      work.run_ok({"bench", "ranks", "small.toml", "--steps", "1", "--repeats", "1"});
+  int found = 0;
+  for (const std::string& line : split(result.output, '\n')) {
+    const size_t at = line.find("step ");
+    if (at == std::string::npos) continue;
+    double milliseconds = 0, rate = 0;
+    ASSERT_EQ(std::sscanf(line.c_str() + at, "step %lf ms %lf tok/s", &milliseconds, &rate), 2);
+    EXPECT_NEAR(rate * milliseconds * 1e-3, 8 * 32, 2.56) << line;  // what printing rounds off
+    ++found;
+  }
+  EXPECT_EQ(found, 3) << result.output;
 }
 
 TEST(Bench, RanksTakeTheVocabularyOfTheData) {

@@ -56,6 +56,23 @@ TEST(Train, TheResolvedConfigRepeatsTheRun) {
             work.folder().read("again/weights/model.safetensors"));
 }
 
+TEST(Train, AbsolutePathsStayWhatTheyAre) {
+  const Workspace work;
+  work.prepare_data();
+  const std::string other = work.folder() / "other";
+  std::filesystem::create_directory(other);
+  const ProcessResult result =
+      work.train({"--checkpoint.folder=" + other + "/w", "--metrics.file=" + other + "/m.jsonl"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_NE(result.output.find("wrote out/config.toml, out/plan.txt, " + other + "/m.jsonl, " +
+                               other + "/w/\n"),
+            std::string::npos)
+      << result.output;
+  EXPECT_EQ(work.metrics("other/m.jsonl").size(), 8U);  // six steps, two validations
+  EXPECT_TRUE(std::filesystem::exists(work.folder() / "other/w/model.safetensors"));
+  EXPECT_FALSE(std::filesystem::exists(work.folder() / "out/weights"));
+}
+
 TEST(Train, SavedWeightsContinueWhereTheyStopped) {
   const Workspace work;
   work.prepare_data();

@@ -24,6 +24,30 @@ TEST(Verify, TheStoredTracesPass) {
   }
 }
 
+TEST(Verify, TheBackendIsAKeyOrAnOption) {
+  const Workspace work;
+  const std::string reference = work.run_ok({"verify", kTrace, "--backend", "reference"}).output;
+  EXPECT_EQ(work.run_ok({"verify", kTrace, "--device.backend=reference"}).output, reference);
+  EXPECT_NE(work.run_ok({"verify", kTrace}).output, reference);
+}
+
+TEST(Verify, KeysAreCheckedAgainstTheTrace) {
+  const ProcessResult result = Workspace().run({"verify", kTrace, "--training.loss_chunks=64"});
+  EXPECT_EQ(result.exit_code, 64);
+  EXPECT_EQ(result.errors,
+            "weft: command line: --training.loss_chunks=64 does not divide training.seq_len = 32; "
+            "use a divisor of it\n");
+}
+
+TEST(Verify, ATraceIsNotTrainedWithoutAnUpdate) {
+  const ProcessResult result =
+      Workspace().run({"verify", kTrace, "--compile.disable_passes=optimizer"});
+  EXPECT_EQ(result.exit_code, 64);
+  EXPECT_EQ(result.errors,
+            "weft: command line: --compile.disable_passes=optimizer: a training run needs "
+            "optimizer; leave it on, or use weft plan or weft opt\n");
+}
+
 TEST(Verify, AnAlteredLossFails) {
   const Workspace work;
   copy_trace(work);

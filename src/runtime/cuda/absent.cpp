@@ -11,7 +11,7 @@ namespace {
 [[noreturn]] void refuse() {
   throw DeviceError(
       "cuda: this build can plan for a GPU but not run on one; build with -DWEFT_CUDA=on where "
-      "nvcc is, or use device.backend = \"cpu\"",
+      "nvcc is, or use the backend cpu",
       ExitCode::Config);
 }
 

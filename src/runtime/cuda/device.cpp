@@ -24,7 +24,7 @@ class CudaDevice : public Device {
     if (error != cudaSuccess || devices == 0) {
       const char* reason =
           error != cudaSuccess ? cudaGetErrorString(error) : "the driver lists none";
-      throw DeviceError(cat("cuda: no GPU found (", reason, "); use device.backend = \"cpu\""),
+      throw DeviceError(cat("cuda: no GPU found (", reason, "); use the backend cpu"),
                         ExitCode::Config);
     }
     if (devices < options.needed) {

@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/error.h"
 #include "base/machine.h"
-#include "support/user_error.h"
 
 namespace weft {
 namespace {
@@ -42,8 +42,7 @@ TEST(Parallel, TheFirstFailureIsThrown) {
 
 TEST(Parallel, AThreadCountOutOfRangeIsRefused) {
   for (const int64_t threads : {-1, 4097}) {
-    expect_user_error(ExitCode::Config, cat("threads are ", threads, ", expected 0 to 4096"),
-                      [&] { thread_count(threads); });
+    EXPECT_THROW(thread_count(threads), InternalError);
   }
 }
 

@@ -5,6 +5,8 @@
 
 #include <limits>
 
+#include "base/one_of.h"
+
 namespace weft {
 namespace {
 
@@ -22,6 +24,9 @@ TEST(Text, SplitKeepsEmptyPieces) {
 TEST(Text, JoinIsTheInverseOfSplit) {
   EXPECT_EQ(join({"a", "", "c"}, ", "), "a, , c");
   EXPECT_EQ(join({}, ","), "");
+  EXPECT_EQ(one_of({"a"}), "a");
+  EXPECT_EQ(one_of({"a", "b"}), "a or b");
+  EXPECT_EQ(one_of({"a", "b", "c"}), "a, b or c");
 }
 
 TEST(Text, TrimRemovesWhiteSpaceAtBothEnds) {

@@ -4,6 +4,7 @@
 
 #include "graph/op.h"
 #include "runtime/device.h"
+#include "support/user_error.h"
 
 namespace weft {
 namespace {
@@ -12,6 +13,19 @@ TEST(Backends, AreFoundByName) {
   for (const Backend& backend : all_backends()) EXPECT_EQ(&find_backend(backend.name), &backend);
   EXPECT_EQ(all_backends().front().name, "reference");
   EXPECT_EQ(all_backends().back().name, "null");
+}
+
+TEST(Backends, ThoseForPlansAloneAreNotFoundForResults) {
+  const std::string expected = ", expected \"reference\", \"cpu\" or \"cuda\"";
+  for (const Backend& backend : all_backends()) {
+    if (!backend.computes) continue;
+    EXPECT_EQ(&find_computing_backend(backend.name, "x"), &backend);
+  }
+  expect_user_error(ExitCode::Config,
+                    "--b null computes nothing and serves weft plan alone" + expected,
+                    [] { find_computing_backend("null", "--b null"); });
+  expect_user_error(ExitCode::Config, "--b tpu is unknown" + expected,
+                    [] { find_computing_backend("tpu", "--b tpu"); });
 }
 
 TEST(Backends, EveryTableHasARowForEveryOp) {

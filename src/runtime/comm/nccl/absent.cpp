@@ -7,7 +7,7 @@ namespace weft {
 std::unique_ptr<Communicator> join_gpus(std::unique_ptr<Communicator>, const JoinOptions&) {
   throw DeviceError(
       "cuda: this build can plan for a GPU but not run on one; build with -DWEFT_CUDA=on where "
-      "nvcc is, or use device.backend = \"cpu\"",
+      "nvcc is, or use the backend cpu",
       ExitCode::Config);
 }
 

@@ -24,7 +24,7 @@ std::unique_ptr<Device> device_if_any() {
     EXPECT_TRUE(message.starts_with("cuda: no GPU found (") ||
                 message.starts_with("cuda: this build can plan for a GPU but not run on one; "))
         << message;
-    EXPECT_TRUE(message.ends_with("use device.backend = \"cpu\"")) << message;
+    EXPECT_TRUE(message.ends_with("use the backend cpu")) << message;
     return nullptr;
   }
 }
