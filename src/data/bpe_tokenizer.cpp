@@ -112,9 +112,9 @@ void check_special_texts(const std::vector<std::string>& texts,
     known.insert(to_byte_alphabet(bytes));
   }
   for (const std::string& text : texts) {
-    const bool alone = std::count(texts.begin(), texts.end(), text) == 1;
-    USER_CHECK(!text.empty() && alone, "special token ", in_quotes(text),
-               " is empty or there twice");
+    USER_CHECK(!text.empty(), "a special token is empty, expected some text");
+    USER_CHECK(std::count(texts.begin(), texts.end(), text) == 1, "special token ", in_quotes(text),
+               " is there twice; name it once");
     USER_CHECK(find_invalid_utf8(text) == text.size(), "special token ", in_quotes(text),
                " is not UTF-8");
     USER_CHECK(!known.contains(text), "special token ", in_quotes(text),

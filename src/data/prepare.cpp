@@ -144,8 +144,8 @@ int64_t train_share(int64_t tokens, double validation_fraction) {
 
 PrepareResult prepare(const PrepareOptions& options) {
   const double fraction = options.validation_fraction;
-  USER_CHECK(fraction >= 0.0 && fraction < 1.0, "validation fraction is ", fraction,
-             ", expected 0 or more and below 1");
+  USER_CHECK(fraction >= 0.0 && fraction < 1.0, "command line: --validation-fraction ", fraction,
+             " is out of range, expected 0 or more and below 1");
   if (options.tokenizer == TokenizerKind::Bpe) return prepare_merges(options);
   CHECK(options.end_token.empty(), name_of(options.tokenizer), options.end_token);
   const std::vector<SourceFile> files =

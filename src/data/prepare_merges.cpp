@@ -119,7 +119,8 @@ class Preparation {
         bytes_per_token_(merges_.vocab_size() > 65536 ? 4 : 2),
         bar_("prepare", total_size(files_), options.progress) {
     if (!options.end_token.empty()) end_ = merges_.find_added(options.end_token);
-    USER_CHECK(options.end_token.empty() || end_, "end token ", in_quotes(options.end_token),
+    USER_CHECK(options.end_token.empty() || end_, "command line: --end-token ",
+               in_quotes(options.end_token),
                " is no added token of the tokenizer; name another one or none");
     const int threads = std::min(thread_count(options.threads), kWaveThreads);
     for (int i = 0; i < threads; ++i) encoders_.emplace_back(merges_, Specials::AsText);

@@ -58,6 +58,7 @@ std::string field_of(std::string_view line, const std::string& field, const Mapp
   } catch (const UserError& error) {
     std::string what = error.what();
     if (what.starts_with(":1:")) what.erase(0, 2);
+    if (what == cat(": \"", field, "\" is missing")) what += "; name another field with --field";
     throw UserError(error.code(), line_name(file, at) + what);
   }
 }

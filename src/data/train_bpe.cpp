@@ -177,8 +177,9 @@ std::vector<Merge> train_merges(const std::vector<WordCount>& words, int64_t mos
 BpeParts train_bpe(const TrainBpeOptions& options) {
   const auto special = static_cast<int64_t>(options.special.size());
   USER_CHECK(options.vocab_size >= kBytes + special && options.vocab_size <= kMaxTokenId,
-             "vocabulary size is ", options.vocab_size, ", expected ", kBytes + special, " to ",
-             kMaxTokenId, ": ", kBytes, " bytes and ", special, " special tokens");
+             "command line: --vocab-size ", options.vocab_size, " is out of range, expected ",
+             kBytes + special, " to ", kMaxTokenId, ": ", kBytes, " bytes and ", special,
+             " special tokens");
   BpeParts parts = byte_parts(options.pattern);
   check_special_texts(options.special, parts.tokens);
   const std::vector<WordCount> words = count_files(options);

@@ -92,7 +92,6 @@ void measure(Communicator& comm, int64_t bytes, int64_t repeats) {
 
 ExitCode run_comm(const CommBench& bench) {
   for (const int64_t ranks : bench.ranks) {
-    USER_CHECK(ranks >= 2, "command line: --ranks has ", ranks, ", expected 2 or more");
     const int code = launch_ranks({.ranks = ranks, .report = {}}, [&](int64_t rank, ShmJob& job) {
       Mesh mesh;
       mesh.axes = {{"dp", ranks}};
@@ -115,7 +114,9 @@ void add_bench_comm(CLI::App& bench, const Finish& finish) {
   auto arguments = std::make_shared<CommBench>();
   CLI::App* comm = bench.add_subcommand(
       "comm", "collectives between processes against plain copies of the same bytes");
-  comm->add_option("--ranks", arguments->ranks, "numbers of ranks")->delimiter(',');
+  comm->add_option("--ranks", arguments->ranks, "numbers of ranks")
+      ->delimiter(',')
+      ->check(CLI::Range(int64_t{2}, kMaxRanks));
   comm->add_option("--mib", arguments->mebibytes, "sizes of the whole tensor in MiB")
       ->delimiter(',')
       ->check(CLI::Range(1, 1 << 16));

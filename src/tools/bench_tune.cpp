@@ -45,7 +45,8 @@ std::vector<Call> distinct_calls(const Plan& plan) {
 ExitCode run_tune(const TuneArguments& arguments, const std::vector<std::string>& overrides) {
   Config config = load_config(arguments.config, overrides);
   validate(config, arguments.ranks, open_sets());
-  config.device.tuning.clear();  // what is to be made
+  config.device.tuning.clear();       // what is to be made
+  OutputFile file(arguments.output);  // before the work, whether it can be written
   const Compiled compiled =
       compile(config, {.data_vocab = data_vocabulary(config), .ranks = arguments.ranks});
   const Backend& backend = find_backend(config.device.backend);
@@ -65,7 +66,8 @@ ExitCode run_tune(const TuneArguments& arguments, const std::vector<std::string>
   }
   USER_CHECK(!tuning.empty(), "device.backend = \"", backend.name,
              "\" has no choice of algorithms, expected one with libraries, such as cuda");
-  write_text_file(arguments.output, tuning_to_toml(tuning));
+  file.write(tuning_to_toml(tuning));
+  file.commit();
   log_line(cat("wrote ", arguments.output, "; use it with --device.tuning=", arguments.output));
   return ExitCode::Done;
 }
@@ -80,7 +82,7 @@ void add_bench_tune(CLI::App& bench, const Finish& finish) {
   command->add_option("--output", arguments->output, "TOML file to write, for device.tuning")
       ->capture_default_str();
   command->add_option("--ranks", arguments->ranks, "ranks of the run, of which one is measured")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command->allow_extras();
   command->callback([=] { finish(run_tune(*arguments, config_overrides(*command))); });

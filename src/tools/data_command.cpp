@@ -5,7 +5,9 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/parallel.h"
 #include "data/prepare.h"
+#include "data/text_source.h"
 #include "data/token_file.h"
 #include "data/tokenizer_json.h"
 #include "data/train_bpe.h"
@@ -33,7 +35,16 @@ std::string choose_end_token(const PrepareArguments& arguments) {
   return std::string(tokenizer.decode(*id));
 }
 
-void run_prepare(PrepareArguments arguments) {
+// Refuses --field where no input has fields.
+void check_field(const CLI::App& command, const std::vector<std::string>& inputs,
+                 const std::string& output) {
+  if (command.count("--field") == 0) return;
+  const std::vector<std::string> files = list_text_files(inputs, output);
+  USER_CHECK(std::any_of(files.begin(), files.end(), is_jsonl),
+             "command line: --field has no effect: no input is a .jsonl file; leave it out");
+}
+
+void run_prepare(const CLI::App& command, PrepareArguments arguments) {
   PrepareOptions& options = arguments.options;
   const auto kind = tokenizer_kind(arguments.tokenizer);
   const bool file = !kind || *kind == TokenizerKind::Bpe;
@@ -44,10 +55,12 @@ void run_prepare(PrepareArguments arguments) {
     options.merges = Tokenizer::bpe(load_bpe(arguments.tokenizer, arguments.load));
     options.end_token = choose_end_token(arguments);
   } else {
-    const bool more = !arguments.load.pattern.empty() || !arguments.load.special.empty();
-    USER_CHECK(arguments.end_token.empty() && !more, "the ", arguments.tokenizer,
-               " tokenizer has no use for --end-token, --split and --special; leave them out");
+    for (const char* option : {"--end-token", "--split", "--special", "--threads"}) {
+      USER_CHECK(command.count(option) == 0, "command line: ", option,
+                 " has no effect with --tokenizer ", arguments.tokenizer, "; leave it out");
+    }
   }
+  check_field(command, options.inputs, options.output_folder);
   const PrepareResult result = prepare(options);
   if (result.resumed) log_line("went on where an earlier run was ended");
   log_line(cat("tokenizer ", result.tokenizer.identity()));
@@ -62,8 +75,9 @@ struct TrainTokenizerArguments {
   std::string pattern = "gpt2";
 };
 
-void run_train_tokenizer(const TrainTokenizerArguments& arguments) {
+void run_train_tokenizer(const CLI::App& command, const TrainTokenizerArguments& arguments) {
   TrainBpeOptions options = arguments.options;
+  check_field(command, options.inputs, "");
   options.pattern = split_pattern(arguments.pattern);
   OutputFile file(arguments.output);  // before the work, whether it can be written
   const BpeTokenizer tokenizer(train_bpe(options));
@@ -98,10 +112,6 @@ void log_counts(const TokenFile& file) {
 }
 
 void run_inspect(const InspectArguments& arguments) {
-  USER_CHECK(arguments.tokens >= 0, "command line: --tokens ", arguments.tokens,
-             " is negative; ask for 0 or more");
-  USER_CHECK(arguments.samples >= 1, "command line: --samples ", arguments.samples,
-             " is too few; ask for at least 1");
   const TokenFile file = TokenFile::open(arguments.path);
   log_line(cat(arguments.path, ": ", file.size(), " tokens of ", file.layout().bytes_per_token,
                " bytes"));
@@ -157,8 +167,9 @@ void add_prepare(CLI::App& data) {
                    "share of the text, at the end, that goes to val.bin")
       ->capture_default_str();
   command->add_option("--threads", options.threads, "0 takes every core; for tokenizer files")
+      ->check(CLI::Range(int64_t{0}, kMaxThreads))
       ->capture_default_str();
-  command->callback([=] { run_prepare(*arguments); });
+  command->callback([=] { run_prepare(*command, *arguments); });
 }
 
 void add_train_tokenizer(CLI::App& data) {
@@ -182,8 +193,10 @@ void add_train_tokenizer(CLI::App& data) {
       ->capture_default_str();
   command->add_option("--field", options.field, "field of a .jsonl file's objects with the text")
       ->capture_default_str();
-  command->add_option("--threads", options.threads, "0 takes every core")->capture_default_str();
-  command->callback([=] { run_train_tokenizer(*arguments); });
+  command->add_option("--threads", options.threads, "0 takes every core")
+      ->check(CLI::Range(int64_t{0}, kMaxThreads))
+      ->capture_default_str();
+  command->callback([=] { run_train_tokenizer(*command, *arguments); });
 }
 
 void add_inspect(CLI::App& data) {
@@ -192,8 +205,10 @@ void add_inspect(CLI::App& data) {
   command->add_option("FILE", arguments->path, "token file: Weft's, nanoGPT's or llm.c's")
       ->required();
   command->add_option("--tokens", arguments->tokens, "how many tokens a sample shows")
+      ->check(CLI::Range(0, 1 << 30))
       ->capture_default_str();
   command->add_option("--samples", arguments->samples, "how many samples, evenly over the file")
+      ->check(CLI::Range(1, 1 << 30))
       ->capture_default_str();
   command->callback([=] { run_inspect(*arguments); });
 }

@@ -44,12 +44,12 @@ size_t nucleus(const std::vector<double>& weights, double top_p) {
 
 void check_sampler(const SamplerOptions& options) {
   USER_CHECK(options.temperature >= 0 && std::isfinite(options.temperature),
-             "temperature = ", format_double(options.temperature),
+             "command line: --temperature ", format_double(options.temperature),
              " is out of range; expected 0 or more");
-  USER_CHECK(options.top_k >= 0, "top_k = ", options.top_k,
+  USER_CHECK(options.top_k >= 0, "command line: --top-k ", options.top_k,
              " is out of range; expected 1 or more, or 0 for all tokens");
-  USER_CHECK(options.top_p > 0 && options.top_p <= 1, "top_p = ", format_double(options.top_p),
-             " is out of range; expected above 0 and at most 1");
+  USER_CHECK(options.top_p > 0 && options.top_p <= 1, "command line: --top-p ",
+             format_double(options.top_p), " is out of range; expected above 0 and at most 1");
 }
 
 int64_t sample_token(std::span<const float> logits, const SamplerOptions& options, uint64_t index) {

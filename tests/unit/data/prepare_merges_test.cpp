@@ -103,7 +103,9 @@ TEST_F(PrepareMerges, LinesOfJsonAreDocuments) {
   EXPECT_EQ(ids("train.bin"), (Ids{257, 260, 0xc3, 0xa9, '\n', 256}));
   lines.field = "text";
   std::filesystem::remove_all(folder_ / "out");
-  expect_error(ExitCode::InputFile, cat(folder_ / "a.jsonl", ":1: \"text\" is missing"), lines);
+  expect_error(ExitCode::InputFile,
+               cat(folder_ / "a.jsonl", ":1: \"text\" is missing; name another field with --field"),
+               lines);
   folder_.write("a.jsonl", "{\"text\": \"a\"}\n\n{\"text\": \"\n");
   expect_error(ExitCode::InputFile, cat(folder_ / "a.jsonl", ":3: malformed JSON at byte 10"),
                lines);
@@ -308,7 +310,8 @@ TEST_F(PrepareMerges, BadInputsLeaveNothing) {
   PrepareOptions other = options({folder_.write("b.txt", "abc")});
   other.end_token = "<eos>";
   expect_error(ExitCode::Config,
-               "end token \"<eos>\" is no added token of the tokenizer; name another one or none",
+               "command line: --end-token \"<eos>\" is no added token of the tokenizer; name "
+               "another one or none",
                other);
 }
 

@@ -149,7 +149,10 @@ TEST_F(PrepareTest, BadOptions) {
   expect_error(ExitCode::Config, "no input named, expected text files or folders", options({}));
   PrepareOptions half = options({good});
   half.validation_fraction = 1.0;
-  expect_error(ExitCode::Config, "validation fraction is 1, expected 0 or more and below 1", half);
+  expect_error(
+      ExitCode::Config,
+      "command line: --validation-fraction 1 is out of range, expected 0 or more and below 1",
+      half);
   std::filesystem::create_directories(folder_ / "out");
   expect_error(
       ExitCode::Config,

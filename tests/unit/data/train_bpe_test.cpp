@@ -64,15 +64,15 @@ TEST(TrainBpe, WritesATokenizerThatEncodes) {
   EXPECT_EQ(encode_all(again, "low lower"), (std::vector<int32_t>{257, 258, 259}));
   options.vocab_size = 256;
   expect_user_error(ExitCode::Config,
-                    "vocabulary size is 256, expected 257 to 4194304: 256 bytes and 1 special "
-                    "tokens",
+                    "command line: --vocab-size 256 is out of range, expected 257 to 4194304: "
+                    "256 bytes and 1 special tokens",
                     [&] { train_bpe(options); });
   options.vocab_size = 300;
   const auto expect_special_error = [&](const std::string& message) {
     expect_user_error(ExitCode::Config, message, [&] { train_bpe(options); });
   };
   options.special = {"<e>", "<e>"};
-  expect_special_error("special token \"<e>\" is empty or there twice");
+  expect_special_error("special token \"<e>\" is there twice; name it once");
   options.special = {"<\xff>"};
   expect_special_error("special token \"<\xff>\" is not UTF-8");
   for (const char* token : {"e", "low"}) {

@@ -101,9 +101,11 @@ TEST(Sampler, ChecksItsOptions) {
     expect_user_error(ExitCode::Config, message, [&] { check_sampler(options); });
   };
   check_sampler({});
-  refused("temperature = -1 is out of range; expected 0 or more", {.temperature = -1});
-  refused("top_k = -1 is out of range; expected 1 or more, or 0 for all tokens", {.top_k = -1});
-  refused("top_p = 0 is out of range; expected above 0 and at most 1", {.top_p = 0});
+  refused("command line: --temperature -1 is out of range; expected 0 or more",
+          {.temperature = -1});
+  refused("command line: --top-k -1 is out of range; expected 1 or more, or 0 for all tokens",
+          {.top_k = -1});
+  refused("command line: --top-p 0 is out of range; expected above 0 and at most 1", {.top_p = 0});
 }
 
 }  // namespace
