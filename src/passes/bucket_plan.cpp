@@ -15,19 +15,31 @@ namespace {
 
 constexpr std::string_view kDigits = "0123456789";
 
-// "[2-11]rest": whether text starts with a number in the range; both move past it.
-bool take_number(std::string_view& pattern, std::string_view& text) {
+// "[2-11]" at the start of a pattern.
+struct NumberRange {
+  int64_t low = 0;
+  int64_t high = 0;
+  size_t length = 0;  // in characters
+};
+
+std::optional<NumberRange> read_range(std::string_view pattern) {
   const size_t close = pattern.find(']');
   const std::string_view range = pattern.substr(1, close == std::string_view::npos ? 0 : close - 1);
   const size_t dash = range.find('-');
   const auto low = parse_int(range.substr(0, dash));
   const auto high = dash == std::string_view::npos ? low : parse_int(range.substr(dash + 1));
-  USER_CHECK(low && high && *low <= *high, "compile.buckets: \"", pattern,
-             "\" has no range of numbers such as [0-5]");
+  if (!low || !high || *low > *high) return std::nullopt;
+  return NumberRange{*low, *high, close + 1};
+}
+
+// "[2-11]rest": whether text starts with a number in the range; both move past it.
+bool take_number(std::string_view& pattern, std::string_view& text) {
+  const std::optional<NumberRange> range = read_range(pattern);
+  CHECK(range, pattern);
   const size_t digits = std::min(text.find_first_not_of(kDigits), text.size());
   const auto number = parse_int(text.substr(0, digits));
-  if (!number || *number < *low || *number > *high) return false;
-  pattern.remove_prefix(close + 1);
+  if (!number || *number < range->low || *number > range->high) return false;
+  pattern.remove_prefix(range->length);
   text.remove_prefix(digits);
   return true;
 }
@@ -89,6 +101,7 @@ std::vector<ManualEntry> read_entries(const Config& config) {
       pattern = trim(pattern);
       USER_CHECK(!pattern.empty(), describe_key(config, "compile.buckets"), ": \"", text,
                  "\" has an empty part, expected module paths joined by +");
+      check_module_pattern(pattern, describe_key(config, "compile.buckets"));
       USER_CHECK(wildcards(pattern) == wildcards(entry.patterns.front()),
                  describe_key(config, "compile.buckets"), ": the parts of \"", text,
                  "\" differ in their wildcards, expected as many in each; what they match is "
@@ -118,6 +131,14 @@ void check_entries(const std::vector<ManualEntry>& entries, const Config& config
 }
 
 }  // namespace
+
+void check_module_pattern(std::string_view pattern, const std::string& subject) {
+  for (size_t at = pattern.find('['); at != std::string_view::npos;
+       at = pattern.find('[', at + 1)) {
+    USER_CHECK(read_range(pattern.substr(at)), subject, ": ", in_quotes(pattern),
+               " has no range of numbers after [, expected one such as [0-5]");
+  }
+}
 
 std::optional<ModuleMatch> match_module(std::string_view pattern, std::string_view name) {
   const auto wanted = split(pattern, '.');

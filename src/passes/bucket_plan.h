@@ -42,6 +42,9 @@ struct ModuleMatch {
   std::string wildcard;  // the segments that matched a wildcard: "3"
 };
 
+// Throws UserError for a pattern with a malformed range; the message starts with `subject`.
+void check_module_pattern(std::string_view pattern, const std::string& subject);
+
 // Matches "layers.*", "layers.[0-11].attention" or "out?ut" against the beginning of `name`.
 std::optional<ModuleMatch> match_module(std::string_view pattern, std::string_view name);
 

@@ -153,7 +153,9 @@ class Scheduler {
       const size_t equals = entry.find('=');
       const Request request{std::string(trim(std::string_view(entry).substr(0, equals))),
                             std::string(trim(std::string_view(entry).substr(equals + 1)))};
-      const std::string where = cat(describe_key(config, "compile.overlap_with"), ": ");
+      const std::string subject = describe_key(config, "compile.overlap_with");
+      check_module_pattern(request.bucket, subject);
+      check_module_pattern(request.module, subject);
       bool has_bucket = false;
       bool has_module = false;
       for (const Node* node : nodes_) {
@@ -162,8 +164,8 @@ class Scheduler {
         has_bucket = true;
         requests_[node] = request;
       }
-      USER_CHECK(has_bucket, where, "no bucket holds parameters of \"", request.bucket, "\"");
-      USER_CHECK(has_module, where, "there is no module \"", request.module, "\"");
+      USER_CHECK(has_bucket, subject, ": no bucket holds parameters of \"", request.bucket, "\"");
+      USER_CHECK(has_module, subject, ": there is no module \"", request.module, "\"");
     }
   }
 

@@ -43,25 +43,14 @@ std::set<Fact> facts_of(const Graph& graph, const Mesh& mesh) {
   return facts;
 }
 
-void check_disabled_names(const std::vector<std::string>& disable) {
-  std::vector<std::string> known;
-  for (const Pass* pass : all_passes()) known.emplace_back(pass->name);
-  for (const auto& name : disable) {
-    if (contains(known, name)) continue;
-    auto near = nearest(name, known);
-    throw UserError(ExitCode::Config,
-                    cat("compile.disable_passes: no pass \"", name, "\", there are ",
-                        join(known, ", "), near ? cat("; did you mean \"", *near, "\"?") : ""));
-  }
-}
-
 // Ranks whose step is not distributed would each train a model of their own.
-void check_distributes(const Config& config, std::span<const Pass* const> passes, const Mesh& mesh,
-                       const RunOptions& options) {
+void check_distributes(const Config& config, std::span<const Pass* const> passes,
+                       const Mesh& mesh) {
   for (const Pass* pass : passes) {
     const bool distributes =
         contains(pass->gives, Fact::Placed) || contains(pass->gives, Fact::Sharded);
-    USER_CHECK(mesh.ranks() == 1 || !distributes || !contains(options.disable, pass->name),
+    const bool is_off = contains(config.compile.disable_passes, pass->name);
+    USER_CHECK(mesh.ranks() == 1 || !distributes || !is_off,
                describe_key(config, "compile.disable_passes"), ": ", mesh.ranks(), " ranks need ",
                pass->name, "; leave it on, or run one rank");
   }
@@ -69,13 +58,14 @@ void check_distributes(const Config& config, std::span<const Pass* const> passes
 
 // Throws the UserError for a need that nothing before this pass gives.
 void check_needs(const Pass& pass, const std::set<Fact>& facts, std::span<const Pass* const> passes,
-                 const RunOptions& options) {
+                 const Config& config) {
   for (Fact need : pass.needs) {
     if (facts.contains(need)) continue;
     for (const Pass* giver : passes) {
-      USER_CHECK(!contains(giver->gives, need) || !contains(options.disable, giver->name),
-                 "compile.disable_passes: ", giver->name, " cannot be left out, ", pass.name,
-                 " needs it; leave out ", pass.name, " too");
+      const bool is_off = contains(config.compile.disable_passes, giver->name);
+      USER_CHECK(!contains(giver->gives, need) || !is_off,
+                 describe_key(config, "compile.disable_passes"), ": ", giver->name,
+                 " cannot be left out, ", pass.name, " needs it; leave out ", pass.name, " too");
     }
     for (const Pass* giver : all_passes()) {
       USER_CHECK(!contains(giver->gives, need), pass.name, ": the graph is not ", fact_name(need),
@@ -185,20 +175,21 @@ class Runner {
         facts_(facts_of(graph, mesh_)) {}
 
   std::vector<PassReport> run(const Config& config, const DeviceSpec& device) {
-    check_disabled_names(options_.disable);
-    check_distributes(config, passes_, mesh_, options_);
+    const std::vector<std::string>& disabled = config.compile.disable_passes;
+    check_pass_names(disabled, describe_key(config, "compile.disable_passes"));
+    check_distributes(config, passes_, mesh_);
     hash_ = hash(graph_);
     std::vector<PassReport> reports;
     for (size_t i = 0; i < passes_.size(); ++i) {
       const Pass& pass = *passes_[i];
-      if (contains(options_.disable, pass.name)) {
+      if (contains(disabled, pass.name)) {
         reports.push_back({.pass = std::string(pass.name),
                            .disabled = true,
                            .nodes_before = graph_.size(),
                            .nodes_after = graph_.size()});
         continue;
       }
-      check_needs(pass, facts_, passes_, options_);
+      check_needs(pass, facts_, passes_, config);
       char dump_name[64];
       std::snprintf(dump_name, sizeof dump_name, "%02zu-%s", i + 1, std::string(pass.name).c_str());
       PassContext context{.config = config,
@@ -271,6 +262,18 @@ std::string_view fact_name(Fact fact) {
       return "sharded";
   }
   throw InternalError("unknown fact");
+}
+
+void check_pass_names(const std::vector<std::string>& names, const std::string& subject) {
+  std::vector<std::string> known;
+  for (const Pass* pass : all_passes()) known.emplace_back(pass->name);
+  for (const auto& name : names) {
+    if (contains(known, name)) continue;
+    const auto near = nearest(name, known);
+    throw UserError(ExitCode::Config,
+                    cat(subject, ": no pass ", in_quotes(name), ", there are ", join(known, ", "),
+                        near ? cat("; did you mean \"", *near, "\"?") : ""));
+  }
 }
 
 std::vector<PassReport> run_passes(Graph& graph, std::span<const Pass* const> passes,

@@ -58,6 +58,9 @@ Buckets buckets_of(const Graph& graph);
 std::span<const Pass* const> all_passes();
 const Pass* find_pass(std::string_view name);
 
+// Throws UserError for a name that no pass has; the message starts with `subject`, where it stands.
+void check_pass_names(const std::vector<std::string>& names, const std::string& subject);
+
 // The list for a training step (pipeline.cpp); evaluation and generation use the same list: a pass
 // with nothing to do returns false and says why.
 std::span<const Pass* const> pipeline();
@@ -77,21 +80,19 @@ struct RunOptions {
   Goal goal = Goal::Train;
   Mesh mesh = {};        // no axes: that of the graph
   Buckets buckets = {};  // those of a graph that this one shares its storage with
-  // Pass names to skip; refused when a later pass needs its facts.
-  std::vector<std::string> disable = {};
-  // Called with "07-fuse" and the graph before and after each pass; empty: no dumps.
+  // Called with "12-fuse" and the graph before and after each pass; empty: no dumps.
   std::function<void(const std::string& name, const Graph&, bool after)> dump = {};
 };
 
-// Runs the passes in order. A graph that already has backward or optimizer nodes counts as
-// differentiated or updated. Throws UserError for an unknown or needed pass in `disable` and for a
-// pass whose needs are not met, InternalError "after pass X: ..." when the verifier objects or a
-// pass lies about `changed`.
+// Runs the passes in order, but for those of compile.disable_passes. A graph that already has
+// backward or optimizer nodes counts as differentiated or updated. Throws UserError for one left
+// out that is unknown or needed and for a pass whose needs are not met, InternalError "after pass
+// X: ..." when the verifier objects or a pass lies about `changed`.
 std::vector<PassReport> run_passes(Graph& graph, std::span<const Pass* const> passes,
                                    const Config& config, const DeviceSpec& device,
                                    const RunOptions& options = {});
 
-// The report as text, a line per pass: "07 fuse  3.1 ms  nodes 412 -> 388  note".
+// The report as text, a line per pass: "12 fuse  3.1 ms  nodes 412 -> 388  note".
 std::string to_string(const std::vector<PassReport>& reports);
 
 }  // namespace weft

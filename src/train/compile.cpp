@@ -18,17 +18,6 @@ namespace weft {
 
 namespace {
 
-// Refuses the name of a pass that can never be dumped.
-void check_dump_passes(const Config& config) {
-  std::vector<std::string> known = {"all"};
-  for (const Pass* pass : all_passes()) known.emplace_back(pass->name);
-  for (const auto& name : config.compile.dump_passes) {
-    bool found = std::find(known.begin(), known.end(), name) != known.end();
-    USER_CHECK(found, "compile.dump_passes: no pass ", in_quotes(name), "; use ",
-               join(known, ", "));
-  }
-}
-
 Plan make_plan(const std::vector<ProgramSource>& sources, const Config& config,
                const DeviceSpec& device) {
   const Backend& backend = find_backend(config.device.backend);
@@ -87,20 +76,17 @@ RunOptions run_options(const Config& config, Goal goal, const Mesh& mesh,
   RunOptions options;
   options.goal = goal;
   options.mesh = mesh;
-  options.disable = config.compile.disable_passes;
   const std::string folder = config.compile.dump_folder;
   if (folder.empty()) return options;
-  check_dump_passes(config);
   std::vector<std::string> wanted = config.compile.dump_passes;
+  const bool all = std::erase(wanted, "all") > 0;
+  check_pass_names(wanted, describe_key(config, "compile.dump_passes"));
   options.dump = [=](const std::string& name, const Graph& graph, bool after) {
     std::string pass = name.substr(name.find('-') + 1);
-    for (const auto& want : wanted) {
-      if (want != "all" && want != pass) continue;
-      make_directories(folder);
-      write_text_file(cat(folder, "/", graph_name, "-", name, after ? ".after.txt" : ".before.txt"),
-                      print_graph(graph));
-      return;
-    }
+    if (!all && std::find(wanted.begin(), wanted.end(), pass) == wanted.end()) return;
+    make_directories(folder);
+    write_text_file(cat(folder, "/", graph_name, "-", name, after ? ".after.txt" : ".before.txt"),
+                    print_graph(graph));
   };
   return options;
 }

@@ -34,7 +34,7 @@ struct CompileOptions {
 };
 
 // How the config wants passes run over a graph: which ones are left out, and dumps
-// "<folder>/<graph>-07-fuse.before.txt" and ".after.txt" of those asked for.
+// "<folder>/<graph>-12-fuse.before.txt" and ".after.txt" of those asked for.
 RunOptions run_options(const Config& config, Goal goal, const Mesh& mesh,
                        const std::string& graph_name);
 

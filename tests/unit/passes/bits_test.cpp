@@ -130,7 +130,7 @@ struct Step {
   std::map<std::string, bool> changed;  // by pass
 };
 
-Step step(const Config& config, const RunOptions& options = {}) {
+Step step(const Config& config) {
   const ModelSpec spec = resolve_model(config.model, kVocabulary);
   Graph graph = build_model(spec, {.batch = 2, .seq_len = 8, .mode = BuildMode::Train}).graph;
   DeviceSpec device;
@@ -138,7 +138,7 @@ Step step(const Config& config, const RunOptions& options = {}) {
   device.matmul_flops_f32 = 1e11;
   device.matmul_flops_bf16 = 1e11;
   Step made;
-  for (const auto& report : run_passes(graph, pipeline(), config, device, options)) {
+  for (const auto& report : run_passes(graph, pipeline(), config, device)) {
     made.changed[report.pass] = report.changed;
   }
   made.results = Interpreter(graph).results();
@@ -156,9 +156,9 @@ class Bits : public testing::TestWithParam<Case> {
 };
 
 TEST_P(Bits, OptionalPassesChangeNone) {
-  RunOptions bare;
-  bare.disable = {"simplify", "recompute", "fuse"};
-  const auto expected = step(config_, bare).results;
+  Config bare = config_;
+  bare.compile.disable_passes = {"simplify", "recompute", "fuse"};
+  const auto expected = step(bare).results;
   ASSERT_GT(expected.size(), 30u);
   ASSERT_EQ(expected.at("loss").size(), sizeof(float));
   const Step optimized = step(config_);

@@ -44,8 +44,10 @@ TEST(MatchModule, RangesAreOfNumbers) {
   EXPECT_EQ(path_of("layers.[2-11]", "layers.10.w"), "layers.10");
   EXPECT_EQ(path_of("layers.[2-11]", "layers.1.w"), "no");
   EXPECT_EQ(path_of("layers.[7]", "layers.7.w"), "layers.7");
-  EXPECT_THROW(match_module("layers.[a-c]", "layers.b"), UserError);
-  EXPECT_THROW(match_module("layers.[1-2", "layers.1"), UserError);
+  EXPECT_NO_THROW(check_module_pattern("layers.[1-2].w[3]", "key"));
+  for (const char* bad : {"layers.[a-c]", "layers.[1-2", "layers.[2-1]", "layers.[1-2].["}) {
+    EXPECT_THROW(check_module_pattern(bad, "key"), UserError) << bad;
+  }
 }
 
 TEST(MatchModule, WildcardsTellMatchesApart) {

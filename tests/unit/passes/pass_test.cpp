@@ -23,11 +23,11 @@ constexpr std::string_view kForward = R"(graph train {
 )";
 
 std::vector<PassReport> run(Graph& graph, std::vector<const Pass*> passes,
-                            const RunOptions& options = {}) {
+                            const RunOptions& options = {}, const Config& config = {}) {
   DeviceSpec device;
   device.memory_bandwidth = 1e9;
   device.matmul_flops_f32 = 1e9;
-  return run_passes(graph, passes, Config(), device, options);
+  return run_passes(graph, passes, config, device, options);
 }
 
 std::vector<const Pass*> whole_pipeline() {
@@ -185,9 +185,9 @@ TEST(Runner, APartialSumThatIsUsedIsFound) {
 
 TEST(Runner, DisabledPassesAreLeftOut) {
   Graph graph = parse_graph(kForward);
-  RunOptions options;
-  options.disable = {"optimizer", "fuse"};
-  const auto reports = run(graph, whole_pipeline(), options);
+  Config config;
+  config.compile.disable_passes = {"optimizer", "fuse"};
+  const auto reports = run(graph, whole_pipeline(), {}, config);
   EXPECT_TRUE(reports.at(3).disabled);
   EXPECT_EQ(graph.find_value("w.new"), nullptr);
   EXPECT_NE(graph.find_value("d.w"), nullptr);
@@ -195,34 +195,37 @@ TEST(Runner, DisabledPassesAreLeftOut) {
 
 TEST(Runner, ANeededPassCannotBeDisabled) {
   Graph graph = parse_graph(kForward);
-  RunOptions options;
-  options.disable = {"autodiff"};
-  expect_user_error(ExitCode::Config,
-                    "compile.disable_passes: autodiff cannot be left out, optimizer needs it; "
-                    "leave out optimizer too",
-                    [&] { run(graph, whole_pipeline(), options); });
+  Config config;
+  config.compile.disable_passes = {"autodiff"};
+  expect_user_error(
+      ExitCode::Config,
+      "compile.disable_passes = [\"autodiff\"]: autodiff cannot be left out, optimizer needs it; "
+      "leave out optimizer too",
+      [&] { run(graph, whole_pipeline(), {}, config); });
 }
 
 TEST(Runner, AnUnknownPassCannotBeDisabled) {
   Graph graph = parse_graph(kForward);
-  RunOptions options;
-  options.disable = {"fuze"};
-  expect_user_error(ExitCode::Config,
-                    "compile.disable_passes: no pass \"fuze\", there are mixed_precision, "
-                    "autodiff, loss_chunks, optimizer, simplify, place, shard_params, recompute, "
-                    "bucket, overlap, fuse; did you mean \"fuse\"?",
-                    [&] { run(graph, whole_pipeline(), options); });
+  Config config;
+  config.compile.disable_passes = {"fuze"};
+  expect_user_error(
+      ExitCode::Config,
+      "compile.disable_passes = [\"fuze\"]: no pass \"fuze\", there are mixed_precision, "
+      "autodiff, loss_chunks, optimizer, simplify, place, shard_params, recompute, "
+      "bucket, overlap, fuse; did you mean \"fuse\"?",
+      [&] { run(graph, whole_pipeline(), {}, config); });
 }
 
 TEST(Runner, DumpsStandBeforeAndAfterEachPassWithItsNumber) {
   Graph graph = parse_graph(kForward);
   std::vector<std::string> seen;
   RunOptions options;
-  options.disable = {"mixed_precision"};
+  Config config;
+  config.compile.disable_passes = {"mixed_precision"};
   options.dump = [&](const std::string& name, const Graph& dumped, bool after) {
     seen.push_back(cat(name, after ? " after " : " before ", dumped.outputs().size()));
   };
-  run(graph, {&mixed_precision, &autodiff}, options);
+  run(graph, {&mixed_precision, &autodiff}, options, config);
   EXPECT_EQ(seen, (std::vector<std::string>{"02-autodiff before 1", "02-autodiff after 2"}));
 }
 
