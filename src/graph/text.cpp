@@ -7,6 +7,8 @@
 //   }
 #include "graph/text.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "graph/call_text.h"
@@ -45,13 +47,17 @@ std::string_view value_name(std::string_view text) {
 
 class Parser {
  public:
-  explicit Parser(std::string_view text) : lines_(split(text, '\n')) {}
+  Parser(std::string_view text, std::string file) : file_(std::move(file)) {
+    if (text.ends_with('\n')) text.remove_suffix(1);
+    lines_ = split(text, '\n');
+  }
 
   Graph parse() {
     try {
       return parse_lines();
     } catch (const UserError& error) {
-      throw UserError(error.code(), cat("line ", line_ + 1, ": ", error.what()));
+      const size_t line = std::min(line_ + 1, lines_.size());  // the last one, if more is expected
+      throw UserError(ExitCode::InputFile, cat(file_, ":", line, ": ", error.what()));
     }
   }
 
@@ -275,6 +281,7 @@ class Parser {
     }
   }
 
+  std::string file_;
   std::vector<std::string> lines_;
   size_t line_ = 0;
 };
@@ -318,8 +325,8 @@ std::string print_graph(const Graph& graph) {
   return text + "  return" + (outputs.empty() ? "" : " ") + join(outputs, ", ") + "\n}\n";
 }
 
-Graph parse_graph(std::string_view text) {
-  return Parser(text).parse();
+Graph parse_graph(std::string_view text, const std::string& file) {
+  return Parser(text, file).parse();
 }
 
 }  // namespace weft

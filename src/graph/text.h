@@ -12,8 +12,8 @@ namespace weft {
 std::string print_graph(const Graph& graph);
 std::string print_node(const Node& node);
 
-// Throws UserError "line N: ..." for text that does not parse or whose types are not what the ops
-// infer.
-Graph parse_graph(std::string_view text);
+// Throws UserError(InputFile) "FILE:LINE: ..." for text that does not parse or whose types are not
+// what the ops infer; `file` is what the message calls it.
+Graph parse_graph(std::string_view text, const std::string& file = "graph");
 
 }  // namespace weft

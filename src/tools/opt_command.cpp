@@ -37,17 +37,9 @@ struct OptArguments {
 
 std::vector<const Pass*> find_passes(const std::vector<std::string>& names) {
   if (names.empty()) return {pipeline().begin(), pipeline().end()};
+  check_pass_names(names, "command line: --passes");
   std::vector<const Pass*> passes;
-  for (const auto& name : names) {
-    const Pass* pass = find_pass(name);
-    if (pass == nullptr) {
-      std::vector<std::string> known;
-      for (const Pass* candidate : all_passes()) known.emplace_back(candidate->name);
-      USER_CHECK(false, "command line: unknown pass \"", name, "\"; the passes are ",
-                 join(known, ", "));
-    }
-    passes.push_back(pass);
-  }
+  for (const auto& name : names) passes.push_back(find_pass(name));
   return passes;
 }
 
@@ -58,11 +50,7 @@ std::string read_standard_input() {
 Graph read_graph(const std::string& path) {
   bool piped = path == "-";
   std::string text = piped ? read_standard_input() : read_text_file(path, kMaxGraphBytes);
-  try {
-    return parse_graph(text);
-  } catch (const UserError& error) {
-    throw UserError(error.code(), cat(piped ? "standard input" : path, ": ", error.what()));
-  }
+  return parse_graph(text, piped ? "standard input" : path);
 }
 
 ExitCode run_opt(const OptArguments& arguments, const std::vector<std::string>& overrides) {

@@ -87,9 +87,9 @@ TEST(Opt, AnEditedGraphThatIsWrongIsRefusedWithItsLine) {
   std::string graph = kGraph;
   graph.replace(graph.find("%a, %b"), 6, "%a, %c");
   const ProcessResult result = Workspace().run({"opt", "-"}, {.input = graph});
-  EXPECT_EQ(result.exit_code, 64);
+  EXPECT_EQ(result.exit_code, 65);
   EXPECT_EQ(result.output, "");
-  EXPECT_EQ(result.errors, "weft: standard input: line 5: %c is not defined\n");
+  EXPECT_EQ(result.errors, "weft: standard input:5: %c is not defined\n");
 }
 
 }  // namespace

@@ -34,24 +34,33 @@ TEST(Text, CanonicalTextRoundTrips) {
 
 TEST(Text, ErrorsNameTheLine) {
   EXPECT_EQ(error_of("  %y = gelo(%x) : f32[2,8]"),
-            "line 3: unknown op \"gelo\"; did you mean \"gelu\"?");
-  EXPECT_EQ(error_of("  %y = gelu(%z) : f32[2,8]"), "line 3: %z is not defined");
-  EXPECT_EQ(error_of("  %x = gelu(%x) : f32[2,8]"), "line 3: %x is defined twice");
+            "graph:3: unknown op \"gelo\"; did you mean \"gelu\"?");
+  EXPECT_EQ(error_of("  %y = gelu(%z) : f32[2,8]"), "graph:3: %z is not defined");
+  EXPECT_EQ(error_of("  %x = gelu(%x) : f32[2,8]"), "graph:3: %x is defined twice");
   EXPECT_EQ(error_of("  %y = gelu(%x) : f32[2,9]"),
-            "line 3: %y is f32[2,9] in the text, but gelu gives f32[2,8]");
+            "graph:3: %y is f32[2,9] in the text, but gelu gives f32[2,8]");
   EXPECT_EQ(error_of("  %y = gelu(%x)"),
-            "line 3: result types are expected after \":\", found \"\"");
+            "graph:3: result types are expected after \":\", found \"\"");
   EXPECT_EQ(error_of("  %y = gelu(%x, %x) : f32[2,8]"),
-            "line 3: gelu takes gelu(x) -> y, found 2 operands");
+            "graph:3: gelu takes gelu(x) -> y, found 2 operands");
   EXPECT_EQ(
       error_of("  %y = cast(%x) : f32[2,8]"),
-      "line 3: cast needs the attribute \"dtype\"; it is cast(x; dtype: dtype, grad = \"\") -> y");
+      "graph:3: cast needs the attribute \"dtype\"; it is cast(x; dtype: dtype, grad = \"\") -> y");
   EXPECT_EQ(error_of("  %y, %z = gelu(%x) : f32[2,8], f32[2,8]"),
-            "line 3: gelu gives 1 results, found 2 names");
-  EXPECT_EQ(error_of("  y = gelu(%x) : f32[2,8]"), "line 3: \"y\" is not a value such as %x");
-  EXPECT_EQ(error_of("  return y=%y"), "line 3: %y is not defined");
-  EXPECT_EQ(error_of("  return x=%x, x=%x"), "line 3: output \"x\" is returned twice");
-  EXPECT_EQ(error_of("  hello"), "line 3: \"hello\" is not \"%name = op(...) : type\"");
+            "graph:3: gelu gives 1 results, found 2 names");
+  EXPECT_EQ(error_of("  y = gelu(%x) : f32[2,8]"), "graph:3: \"y\" is not a value such as %x");
+  EXPECT_EQ(error_of("  return y=%y"), "graph:3: %y is not defined");
+  EXPECT_EQ(error_of("  return x=%x, x=%x"), "graph:3: output \"x\" is returned twice");
+  EXPECT_EQ(error_of("  hello"), "graph:3: \"hello\" is not \"%name = op(...) : type\"");
+}
+
+TEST(Text, WhatIsMissingIsMissingAfterTheLastLine) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"", "f:1: "}, {"\n", "f:1: "}, {"graph g {", "f:1: "}, {"graph g {\n  return\n", "f:2: "}};
+  for (const auto& [text, place] : cases) {
+    expect_user_error(ExitCode::InputFile, cat(place, "the text ends before the graph does"),
+                      [&text = text] { parse_graph(text, "f"); });
+  }
 }
 
 TEST(Text, UnfinishedTextIsRefused) {

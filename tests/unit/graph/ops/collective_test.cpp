@@ -144,8 +144,8 @@ TEST(Collective, VerifyFindsAFutureThatIsReadUnwaited) {
 }
 
 TEST(Collective, TextMustGiveThePlacementThatInferGives) {
-  expect_user_error(ExitCode::Config,
-                    "line 3: %y is f32[2] @P(dp) in the text, but all_reduce gives f32[2]", [] {
+  expect_user_error(ExitCode::InputFile,
+                    "graph:3: %y is f32[2] @P(dp) in the text, but all_reduce gives f32[2]", [] {
                       parse_graph(
                           "graph g {\n  %x = input \"x\" : f32[2] @P(dp)\n"
                           "  %y = all_reduce(%x; axis=\"dp\") : f32[2] @P(dp)\n  return\n}\n");
@@ -164,7 +164,7 @@ TEST(Collective, VariadicResultsAreCounted) {
       {{"axis", std::string("dp")}, {"types", std::vector<std::string>{"f32[3]", "f32[4]"}}}, "w");
   EXPECT_EQ(node->result(0)->name, "w");
   EXPECT_EQ(node->result(1)->name, "w.1");
-  expect_user_error(ExitCode::Config, "line 3: all_gather gives 1 results, found 2 names", [] {
+  expect_user_error(ExitCode::InputFile, "graph:3: all_gather gives 1 results, found 2 names", [] {
     parse_graph(
         "graph g {\n  %b = bucket [\"w\"] : f32[1024] @F(dp)\n"
         "  %x, %y = all_gather(%b; axis=\"dp\", types=[\"f32[2]\"]) : f32[2], f32[2]\n}\n");
