@@ -73,7 +73,7 @@ struct TrainingConfig {
   std::vector<std::string> dataset_mix;
   int64_t local_batch_size = 8;
   int64_t global_batch_size = -1;
-  int64_t seq_len = 256;
+  int64_t seq_len = 64;
   double max_norm = 1.0;
   int64_t steps = 1000;
   Precision mixed_precision_param = Precision::Float32;

@@ -74,7 +74,7 @@ std::vector<TrainingFile> training_files(const Config& config);
 SelectiveOption selective_option(const Config& config);
 
 // How a message names a key: where the user set it and to what, or its default, for example
-// "a.toml:3: model.n_heads = 5" or "training.seq_len = 256".
+// "a.toml:3: model.n_heads = 5" or "training.seq_len = 64".
 std::string describe_key(const Config& config, std::string_view key);
 
 }  // namespace weft

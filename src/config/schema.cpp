@@ -41,8 +41,11 @@ const Condition kReducesOften{
       return r > 1 && accumulation_steps(c, r) > 1 && !c.parallelism.zero_stage;
     }};
 const Condition kBucketsBySize{
-    "compile.bucketing = \"size\" and more than one rank",
-    [](const Config& c, int64_t r) { return r > 1 && c.compile.bucketing == BucketingMode::Size; }};
+    "compile.bucketing = \"size\" or \"auto\" and more than one rank",
+    [](const Config& c, int64_t r) {
+      const BucketingMode mode = c.compile.bucketing;
+      return r > 1 && (mode == BucketingMode::Size || mode == BucketingMode::Auto);
+    }};
 const Condition kBucketsByHand{"compile.bucketing = \"manual\" and more than one rank",
                                [](const Config& c, int64_t r) {
                                  return r > 1 && c.compile.bucketing == BucketingMode::Manual;
@@ -103,8 +106,8 @@ void add_job(Keys& keys) {
   SectionKeys s(keys, "job", &Config::job);
   s.add("description", &C::description, {.doc = "A note for the reader of the run folder."});
   s.add("dump_folder", &C::dump_folder,
-        {.doc = "Folder that receives everything the run writes; relative paths of other keys that "
-                "are written to start there."});
+        {.doc = "Folder that receives what the run writes: its config, its plan, and what "
+                "checkpoint.folder and metrics.file name, unless these are absolute paths."});
 }
 
 void add_model(Keys& keys) {
@@ -334,7 +337,7 @@ void add_compile(Keys& keys) {
          .choices = {"none", "transformer_block", "size", "manual", "auto"},
          .effective_when = &kManyRanks});
   s.add("bucket_min_parameters", &C::bucket_min_parameters,
-        {.doc = "Fewest parameters of a bucket.",
+        {.doc = "Fewest parameters of a bucket; \"auto\" compares such buckets with others.",
          .range = kPositive,
          .effective_when = &kBucketsBySize});
   s.add("buckets", &C::buckets,
@@ -407,8 +410,7 @@ void add_reporting(Keys& keys) {
               {.doc = "Steps between two progress lines.", .range = kPositive});
   metrics.add(
       "file", &MetricsConfig::file,
-      {.doc = "File of one JSON object per logged step, under job.dump_folder; empty writes "
-              "none."});
+      {.doc = "File of one JSON object per step, under job.dump_folder; empty writes none."});
   SectionKeys validation(keys, "validation", &Config::validation);
   validation.add("enable", &ValidationConfig::enable,
                  {.doc = "Whether the loss is measured on held-out tokens during the run."});
@@ -442,7 +444,7 @@ void add_machine(Keys& keys) {
              .effective_when = &kElastic});
   SectionKeys device(keys, "device", &Config::device);
   device.add("backend", &DeviceConfig::backend,
-             {.doc = "What runs the plan; null computes nothing and counts."});
+             {.doc = "What runs the plan; null computes nothing and serves weft plan alone."});
   device.add(
       "threads", &DeviceConfig::threads,
       {.doc = "Threads of the compute team; 0 takes every core. Results do not depend on it.",

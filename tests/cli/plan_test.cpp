@@ -16,6 +16,13 @@ double compile_milliseconds(const ProcessResult& result) {
   return at == std::string::npos ? 1e9 : std::stod(result.output.substr(at + 11));
 }
 
+TEST(Plan, TheDefaultsAgree) {
+  const Workspace work;
+  work.folder().write("empty.toml", "");
+  const ProcessResult result = work.run_ok({"plan", "empty.toml"});
+  EXPECT_NE(result.output.find("model         gpt2 tiny, "), std::string::npos) << result.output;
+}
+
 TEST(Plan, EveryPresetIsPlannedAtOnceWithoutAllocatingIt) {
   const Workspace work;
   work.folder().write("plan.toml", "");

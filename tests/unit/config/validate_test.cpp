@@ -50,6 +50,11 @@ TEST(Validate, AMemberOfAnOpenSetBringsItsOwnKeys) {
                     [&] { validate(parse({"--model.name=resnet"}), 1, sets); });
 }
 
+TEST(Validate, AutomaticBucketsHaveAUseForASize) {
+  EXPECT_NO_THROW(
+      validate(parse({"--compile.bucketing=auto", "--compile.bucket_min_parameters=5"}), 2, {}));
+}
+
 TEST(Derived, ShardDegreeTakesWhatIsLeft) {
   const Config config = parse({"--parallelism.data_parallel_replicate_degree=2"});
   EXPECT_EQ(data_parallel_degrees(config, 8).replicate, 2);
@@ -112,7 +117,7 @@ TEST(Derived, DescribesAKeyByItsOrigin) {
   const Config config = parse_config("[model]\nn_heads = 5\n", "run.toml", {"--training.steps=7"});
   EXPECT_EQ(describe_key(config, "model.n_heads"), "run.toml:2: model.n_heads = 5");
   EXPECT_EQ(describe_key(config, "training.steps"), "command line: --training.steps=7");
-  EXPECT_EQ(describe_key(config, "training.seq_len"), "training.seq_len = 256");
+  EXPECT_EQ(describe_key(config, "training.seq_len"), "training.seq_len = 64");
   EXPECT_EQ(describe_key(config, "model.dim"), "model.dim");
 }
 
