@@ -18,7 +18,8 @@ int64_t axis_stride(const Mesh& mesh, std::string_view name) {
 }  // namespace
 
 int64_t RankInfo::coordinate(std::string_view axis) const {
-  return rank / axis_stride(mesh, axis) % mesh.axis_size(axis);
+  const int64_t stride = axis_stride(mesh, axis);  // refuses an axis that there is not
+  return rank / stride % mesh.axis_size(axis);
 }
 
 std::vector<int64_t> RankInfo::group(std::string_view axis) const {
