@@ -1,6 +1,7 @@
 #include "config/schema.h"
 
 #include "base/loss_scale.h"
+#include "base/parallel.h"
 #include "config/derived.h"
 
 namespace weft {
@@ -448,7 +449,7 @@ void add_machine(Keys& keys) {
   device.add(
       "threads", &DeviceConfig::threads,
       {.doc = "Threads of the compute team; 0 takes every core. Results do not depend on it.",
-       .range = {.at_least = 0, .at_most = 4096}});
+       .range = {.at_least = 0, .at_most = kMaxThreads}});
   device.add("cuda_graph", &DeviceConfig::cuda_graph,
              {.doc = "Replay each program of the plan as one CUDA graph from its second run on. "
                      "Results do not depend on it.",

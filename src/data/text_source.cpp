@@ -54,11 +54,13 @@ std::string line_name(const MappedFile& file, int64_t at) {
 std::string field_of(std::string_view line, const std::string& field, const MappedFile& file,
                      int64_t at) {
   try {
-    return json_string(parse_json(line, ""), field, "");
+    const nlohmann::json object = parse_json(line, "");
+    INPUT_CHECK(!object.is_object() || object.contains(field), ": \"", field,
+                "\" is missing; name another field with --field");
+    return json_string(object, field, "");
   } catch (const UserError& error) {
     std::string what = error.what();
     if (what.starts_with(":1:")) what.erase(0, 2);
-    if (what == cat(": \"", field, "\" is missing")) what += "; name another field with --field";
     throw UserError(error.code(), line_name(file, at) + what);
   }
 }

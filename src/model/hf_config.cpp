@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "config/value.h"
 
 namespace weft {
 namespace {
@@ -14,12 +15,6 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kMaxConfigBytes = 1 << 20;
-
-std::string quoted_list(const std::vector<std::string>& texts) {
-  std::vector<std::string> quoted;
-  for (const std::string& text : texts) quoted.push_back(cat('"', text, '"'));
-  return join(quoted, " or ");
-}
 
 // A short form of a value for an error message.
 std::string shown(const json& value) {
@@ -96,8 +91,8 @@ void HfReader::require_text(const std::string& key,
                             const std::vector<std::string>& supported) const {
   const std::string text = text_or(key, supported.front());
   if (std::find(supported.begin(), supported.end(), text) == supported.end()) {
-    refuse(
-        cat("\"", key, "\" is ", shown(object_[key]), ", supported is ", quoted_list(supported)));
+    refuse(cat("\"", key, "\" is ", shown(object_[key]), ", supported is ",
+               choices_phrase(supported)));
   }
 }
 
@@ -182,7 +177,7 @@ ModelSpec parse_hf_config(std::string_view text, const std::string& where) {
     return spec;
   }
   throw UserError(ExitCode::InputFile, cat(where, ": \"model_type\" is ", shown(json(type)),
-                                           ", supported is ", quoted_list(known)));
+                                           ", supported is ", choices_phrase(known)));
 }
 
 ModelSpec read_hf_config(const std::string& path) {

@@ -6,8 +6,6 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/machine.h"
-#include "config/load.h"
-#include "config/validate.h"
 #include "graph/flat.h"
 #include "graph/ops/ops.h"
 #include "graph/samples.h"
@@ -16,7 +14,7 @@
 #include "tools/commands.h"
 #include "tools/shared_value.h"
 #include "train/calibrate.h"
-#include "train/open_sets.h"
+#include "train/compile.h"
 
 namespace weft {
 namespace {
@@ -180,10 +178,10 @@ void check_effects(const CalibrateArguments& arguments, const Backend& backend, 
 }  // namespace
 
 ExitCode run_calibrate(const CalibrateArguments& arguments) {
-  const Config config = parse_config("", "command line", {"--device.backend=" + arguments.backend});
-  validate(config, 1, open_sets());
+  Config config;
+  config.device.backend = arguments.backend;
   const Backend& backend = find_backend(arguments.backend);
-  DeviceSpec spec = load_device_spec(config, backend.spec);
+  DeviceSpec spec = device_spec_of(config);
   const int64_t most = arguments.ranks > 0 ? arguments.ranks : backend.join == nullptr ? 4 : 1;
   check_effects(arguments, backend, most);
   // Not after all the measuring: whether the file can be written.

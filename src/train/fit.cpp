@@ -78,9 +78,10 @@ std::optional<Alternative> find_alternative(const Config& config, const ModelSpe
       validate(candidate.config, candidate.ranks, open_sets());
       const Compiled compiled = compile(candidate.config, spec, candidate.ranks);
       const int64_t bytes = rank_bytes(compiled.plan);
-      const Alternative found{candidate.change, bytes, bytes <= limit(compiled)};
+      const int64_t most = limit(compiled);
+      const Alternative found{candidate.change, bytes, bytes <= most};
       if (found.fits) return found;
-      if (compiled.plan.persistent_bytes > limit(compiled)) too_few.insert(candidate.ranks);
+      if (compiled.plan.persistent_bytes > most) too_few.insert(candidate.ranks);
       if (!smallest || bytes < smallest->rank_bytes) smallest = found;
     } catch (const UserError&) {
       // The rest of the config does not allow this one.

@@ -56,6 +56,7 @@ ParamStore::ParamStore(const Compiled& compiled, Executor& executor, Device& dev
       by_name[binding.name] = {&binding, low, 0, 0};
       continue;
     }
+    CHECK(comm_ != nullptr, "a flat parameter in a run without ranks");
     CHECK(elements_at_once(binding) > 0, "no memory to gather ", binding.name, " in");
     const std::vector<int64_t> offsets = flat_offsets(shapes_of(binding));
     for (size_t i = 0; i < binding.members.size(); ++i) {
@@ -72,7 +73,6 @@ ParamStore::ParamStore(const Compiled& compiled, Executor& executor, Device& dev
 ParamStore::Part ParamStore::own_part(const Location& location, int64_t elements) const {
   const Binding& binding = *location.binding;
   if (binding.axis.empty()) return {0, elements, 0};
-  CHECK(comm_ != nullptr, "a flat parameter in a run without ranks");
   const int64_t cut = count(binding.tensor.shape);
   const int64_t begin = comm_->coordinate(binding.axis) * cut;
   const int64_t low = std::max(location.first, begin);

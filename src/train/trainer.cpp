@@ -238,12 +238,10 @@ void check_output(const Config& config) {
 
 // Writes what is known before the first step. Only a run that can start replaces what an earlier
 // one has left in the folder.
-void start_output(const Config& config, const Compiled& compiled, std::optional<MetricsLog>& log) {
+void start_output(const Config& config, const Compiled& compiled) {
   const std::string& folder = config.job.dump_folder;
   write_text_file(folder + "/config.toml", config_to_toml(config));
   write_text_file(folder + "/plan.txt", summarize(compiled.plan));
-  const std::string& name = config.metrics.file;
-  log.emplace(name.empty() ? "" : output_path(config, name), config.metrics.log_freq);
 }
 
 // Ends a run that stayed non-finite. The parameters are those of the last good update: skipped
@@ -304,7 +302,9 @@ TrainResult train(const Config& config, const std::atomic<bool>& stop, Communica
   set_weights(config, session);
   std::optional<MetricsLog> log;
   if (first) {
-    start_output(config, session.compiled(), log);
+    start_output(config, session.compiled());
+    const std::string& name = config.metrics.file;
+    log.emplace(name.empty() ? "" : output_path(config, name), config.metrics.log_freq);
     announce(session.compiled(), ranks);
   }
   start.reset();
