@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds on a machine with an NVIDIA GPU and runs what concerns it: the device and conformance tests,
-# the reference traces in f32 and bf16, runs with and without CUDA graphs that must have the same
+# the reference traces in f32 and bf16, runs with and without CUDA graphs and recompute that must have the same
 # bits, ranks that share the GPU, and the compute sanitizer over the kernels of this repository. Arguments go to cmake, e.g.
 # -DCMAKE_CUDA_ARCHITECTURES=80.
 set -euo pipefail
@@ -76,6 +76,7 @@ first=gpt2
 check run gpt2
 check same gpt2_again
 check same gpt2_without_graph --device.cuda_graph=false
+check same gpt2_recompute --activation_checkpoint.mode=full
 first=chunks
 check run chunks --training.loss_chunks=4
 check same chunks_again --training.loss_chunks=4
@@ -93,6 +94,7 @@ first=llama
 check run llama
 check same llama_again
 check same llama_without_graph --device.cuda_graph=false
+check same llama_recompute --activation_checkpoint.mode=full
 
 # Two and four ranks on the one GPU.
 check scripts/gpu_ranks.sh "$build/weft"

@@ -239,8 +239,10 @@ constexpr Pass fuse{
         "Joins trees of elementwise ops whose intermediate values have one reader into one fused "
         "node of at most 8 operands, the loss with the gradient of its logits, and neighbours "
         "that pass over the same memory: a product with the sum it is added to, a norm with the "
-        "residual sum before it, gradients of norms and gelu with the sums beside them. Every "
-        "step rounds as the separate op did, so the bits do not change.",
+        "residual sum before it, gradients of norms and gelu with the sums beside them, the "
+        "gradient "
+        "of a swiglu with the swiglu computed again. Every step rounds as the separate op did, so "
+        "the bits do not change.",
     .needs = {},
     .gives = {},
     .run = run,

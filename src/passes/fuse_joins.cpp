@@ -36,6 +36,7 @@ class Joiner {
     each(kLayerNormGrad, [&](Node* node) { return layer_norm_grad(node); });
     each(kRmsNormGrad, [&](Node* node) { return rms_norm_grad(node); });
     each(kGeluGrad, [&](Node* node) { return gelu_grad(node); });
+    each(kSwigluGrad, [&](Node* node) { return swiglu_grad(node); });
     return join(done_, ", ");
   }
 
@@ -53,8 +54,10 @@ class Joiner {
     for (const auto& [name, count] : joined) done_.push_back(cat(count, " ", name));
   }
 
-  bool is_before(const Value* value, const Node* node) const {
-    return position_.at(value->def) < position_.at(node);
+  bool is_before(const Value* value, const Node* node) const { return is_before(value->def, node); }
+
+  bool is_before(const Node* one, const Node* other) const {
+    return position_.at(one) < position_.at(other);
   }
 
   // The only reader of a value that is no output, or nullptr.
@@ -241,6 +244,51 @@ class Joiner {
     replace(dx, made->result(0));
     graph_.erase(grad);
     return &kGeluGradSum;
+  }
+
+  // A swiglu that the backward computes again, for the gradient of the weight after it, reads what
+  // its own gradient reads. What needs it sooner than that waits, if nothing waits for that.
+  const OpDef* swiglu_grad(Node* grad) {
+    Node* again = nullptr;
+    for (Node* user : grad->operands[1]->users) {
+      if (user->op == &kSwiglu && user->phase == grad->phase) again = user;
+    }
+    if (again == nullptr || outputs_.contains(again->result())) return nullptr;
+    std::vector<Node*> sooner = again->result()->users;
+    std::erase_if(sooner, [&](const Node* node) { return !is_before(node, grad); });
+    if (!std::all_of(sooner.begin(), sooner.end(),
+                     [&](const Node* node) { return can_wait(*node, *grad); })) {
+      return nullptr;
+    }
+    Node* made = insert(grad, kSwigluBoth, grad->operands, {}, {grad->result(), again->result()});
+    for (Node* node : sooner) {
+      graph_.move_before(node, grad);
+      position_[node] = position_.at(grad);
+    }
+    replace(again->result(), made->result(1));
+    replace(grad->result(), made->result(0));
+    graph_.erase(again);
+    graph_.erase(grad);
+    return &kSwigluBoth;
+  }
+
+  // Whether a node may run after `after`: no wait for a collective lies between, nothing writes
+  // over what it reads, and what reads it comes later still.
+  bool can_wait(const Node& node, const Node& after) const {
+    if (node.phase != after.phase || waits_before_.at(&node) != waits_before_.at(&after)) {
+      return false;
+    }
+    for (const Value* operand : node.operands) {
+      for (const Node* user : operand->users) {
+        if (user != &node && !user->op->overwrites.empty()) return false;
+      }
+    }
+    for (const auto& result : node.results) {
+      for (const Node* user : result->users) {
+        if (!is_before(&after, user)) return false;
+      }
+    }
+    return true;
   }
 
   Graph& graph_;

@@ -46,6 +46,7 @@ constexpr const OpDef* kOps[] = {
     &kAdamw,
     &kAdamwCast,
     &kGeluGradSum,
+    &kSwigluBoth,
     &kMatmulAdd,
     &kMatmulAccumulate,
     &kEmbeddingGradAdd,

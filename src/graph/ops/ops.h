@@ -22,8 +22,8 @@ extern const OpDef kLayerNorm, kLayerNormGrad, kRmsNorm, kRmsNormGrad, kSwiglu, 
     kAttention, kAttentionGrad, kDocumentAttention, kDocumentAttentionGrad;
 
 // ops/joined.cpp: what `fuse` makes of neighbours.
-extern const OpDef kGeluGradSum, kMatmulAdd, kMatmulAccumulate, kEmbeddingGradAdd, kAddLayerNorm,
-    kAddRmsNorm, kLayerNormGradSums, kRmsNormGradAdd;
+extern const OpDef kGeluGradSum, kSwigluBoth, kMatmulAdd, kMatmulAccumulate, kEmbeddingGradAdd,
+    kAddLayerNorm, kAddRmsNorm, kLayerNormGradSums, kRmsNormGradAdd;
 
 // ops/training.cpp: embedding, loss, gradient norm, update.
 extern const OpDef kEmbedding, kEmbeddingGrad, kAddPositions, kAddPositionsGrad, kCrossEntropy,
