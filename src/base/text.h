@@ -7,16 +7,34 @@
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace weft {
 
+// Appends the stream form of `part`. A stream costs more than most texts, so that strings and
+// integers, of which nearly all texts are made, go without.
+template <class Part>
+void append_to(std::string& text, const Part& part) {
+  if constexpr (std::is_convertible_v<const Part&, std::string_view>) {
+    text += std::string_view(part);
+  } else if constexpr (std::is_same_v<Part, char>) {
+    text += part;
+  } else if constexpr (std::is_integral_v<Part>) {
+    text += std::to_string(part);
+  } else {
+    std::ostringstream out;
+    out << part;
+    text += out.str();
+  }
+}
+
 // Concatenates the stream forms of its arguments.
 template <class... Parts>
 std::string cat(const Parts&... parts) {
-  std::ostringstream out;
-  (out << ... << parts);
-  return out.str();
+  std::string text;
+  (append_to(text, parts), ...);
+  return text;
 }
 
 // Splits at every `separator`; an empty text gives one empty piece.

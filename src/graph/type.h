@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ostream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -98,6 +99,11 @@ Shape local_shape(const TensorType& type, const Mesh& mesh);
 
 // "bf16[512,256] @S(0:dp) @P(tp)", "future<bf16[4,8]>".
 std::string to_string(const TensorType& type);
+
+// For the parts of a message, which become text only when there is something to say.
+inline std::ostream& operator<<(std::ostream& out, const TensorType& type) {
+  return out << to_string(type);
+}
 
 // Parses what to_string prints; throws UserError.
 TensorType parse_type(std::string_view text);

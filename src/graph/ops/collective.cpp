@@ -12,7 +12,7 @@ using Types = std::vector<TensorType>;
 void require_operands(const Call& call) {
   call.require(!call.operands.empty(), "no operands, expected one or more");
   for (size_t i = 0; i < call.operands.size(); ++i) {
-    call.require(!call.type(i).future, operand_name(call, i), " is ", to_string(call.type(i)),
+    call.require(!call.type(i).future, operand_name(call, i), " is ", call.type(i),
                  ", expected a tensor; wait for it first");
   }
 }
@@ -21,9 +21,8 @@ void require_operands(const Call& call) {
 void require_placement(const Call& call, size_t i, PlacementKind kind) {
   const std::string& axis = call.text_attr("axis");
   const AxisPlacement* found = placement_over(call.type(i), axis);
-  call.require(found != nullptr && found->kind == kind, operand_name(call, i), " is ",
-               to_string(call.type(i)), ", expected @", kind == PlacementKind::Flat ? "F" : "P",
-               "(", axis, ")");
+  call.require(found != nullptr && found->kind == kind, operand_name(call, i), " is ", call.type(i),
+               ", expected @", kind == PlacementKind::Flat ? "F" : "P", "(", axis, ")");
 }
 
 // The placement with `kind` over the attribute `axis` instead of what it is.
@@ -63,14 +62,14 @@ Types infer_all_gather(const Call& call) {
   }
   call.require(!results.empty(), "types is empty, expected one or more");
   const int64_t size = flat_size(shapes_of(results));
-  call.require(x.shape == Shape{size}, "x is ", to_string(x), ", expected [", size,
+  call.require(x.shape == Shape{size}, "x is ", x, ", expected [", size,
                "], the flat size of its members");
   call.require(call.operands.size() == 1 || call.operands.size() == results.size() + 1, "found ",
                call.operands.size() - 1, " tensors to write over, expected none or ",
                results.size());
   for (size_t i = 1; i < call.operands.size(); ++i) {
-    call.require(call.type(i) == results[i - 1], "into is ", to_string(call.type(i)), ", expected ",
-                 to_string(results[i - 1]));
+    call.require(call.type(i) == results[i - 1], "into is ", call.type(i), ", expected ",
+                 results[i - 1]);
   }
   return results;
 }
@@ -86,13 +85,11 @@ Types infer_reduce_scatter(const Call& call) {
   for (size_t i = 0; i < call.operands.size(); ++i) {
     const TensorType& g = call.type(i);
     require_placement(call, i, PlacementKind::Partial);
-    call.require(is_summed(g.dtype) && g.dtype == call.type(0).dtype, "g is ", to_string(g),
+    call.require(is_summed(g.dtype) && g.dtype == call.type(0).dtype, "g is ", g,
                  ", expected f32 or bf16, one dtype for all operands");
-    call.require(g.placement == first, "g is ", to_string(g), ", expected the placement of ",
-                 to_string(call.type(0)));
+    call.require(g.placement == first, "g is ", g, ", expected the placement of ", call.type(0));
     for (const AxisPlacement& entry : g.placement) {
-      call.require(entry.kind == PlacementKind::Partial, "g is ", to_string(g),
-                   ", expected @P(axis) alone");
+      call.require(entry.kind == PlacementKind::Partial, "g is ", g, ", expected @P(axis) alone");
     }
   }
   return {{out_dtype(call, call.type(0).dtype),
@@ -107,7 +104,7 @@ Types infer_all_reduce(const Call& call) {
     require_placement(call, i, PlacementKind::Partial);
     const TensorType& x = call.type(i);
     call.require((is_summed(x.dtype) || x.dtype == DType::I64) && x.dtype == call.type(0).dtype,
-                 "x is ", to_string(x), ", expected f32, bf16 or i64, one dtype for all operands");
+                 "x is ", x, ", expected f32, bf16 or i64, one dtype for all operands");
     results[i].placement = without_axis(call, x.placement);
   }
   return results;
@@ -122,7 +119,7 @@ Types infer_wait(const Call& call) {
   call.require(!call.operands.empty(), "no operands, expected one or more");
   Types results = call.operands;
   for (TensorType& type : results) {
-    call.require(type.future, "f is ", to_string(type), ", expected a future");
+    call.require(type.future, "f is ", type, ", expected a future");
     type.future = false;
   }
   return results;

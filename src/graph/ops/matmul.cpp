@@ -21,7 +21,7 @@ std::vector<TensorType> infer_matmul(const Call& call) {
   const TensorType& b = call.type(1);
   const DType dtype = out_dtype(call, a.dtype);
   if (call.bool_attr("ta")) return infer_transposed(call, dtype);
-  call.require(b.shape.size() == 2, "b is ", to_string(b), ", expected two dims");
+  call.require(b.shape.size() == 2, "b is ", b, ", expected two dims");
   const bool tb = call.bool_attr("tb");
   const int64_t k = row_length(a);
   const int64_t n = b.shape[tb ? 0 : 1];

@@ -57,7 +57,7 @@ std::vector<TensorType> infer_rope(const Call& call) {
   const TensorType& x = call.type(0);
   const int64_t heads = call.int_attr("heads");
   const int64_t head_dim = call.int_attr("head_dim");
-  call.require(is_floating(x.dtype) && x.shape.size() == 3, "x is ", to_string(x),
+  call.require(is_floating(x.dtype) && x.shape.size() == 3, "x is ", x,
                ", expected floating [batch,time,width]");
   call.require(heads > 0 && head_dim > 0 && head_dim % 2 == 0, "heads is ", heads,
                " and head_dim is ", head_dim, ", expected positive numbers and an even head_dim");
@@ -98,7 +98,7 @@ AttentionTypes attention_types(const Call& call, size_t qkv_operand, size_t rng_
   const TensorType& qkv = call.type(qkv_operand);
   const int64_t heads = call.int_attr("heads");
   const int64_t kv_heads = call.int_attr("kv_heads");
-  call.require(is_floating(qkv.dtype) && qkv.shape.size() == 3, "qkv is ", to_string(qkv),
+  call.require(is_floating(qkv.dtype) && qkv.shape.size() == 3, "qkv is ", qkv,
                ", expected floating [batch,time,width]");
   call.require(heads > 0 && kv_heads > 0 && heads % kv_heads == 0, "heads is ", heads,
                " and kv_heads is ", kv_heads, ", expected a positive multiple");
@@ -224,7 +224,7 @@ constinit const OpDef kSwiglu{
     .infer = [](const Call& call) -> std::vector<TensorType> {
       require_floating(call, 0, 1);
       const TensorType& x = call.type(0);
-      call.require(row_length(x) % 2 == 0, "x is ", to_string(x), ", expected an even last dim");
+      call.require(row_length(x) % 2 == 0, "x is ", x, ", expected an even last dim");
       return {{x.dtype, append_dim(leading_dims(x), row_length(x) / 2), {}}};
     },
     .vjp = [](Vjp& v) -> std::vector<Value*> {
@@ -244,7 +244,7 @@ constinit const OpDef kSwigluGrad{
     .infer = [](const Call& call) -> std::vector<TensorType> {
       require_floating(call, 1, 1);
       const TensorType& x = call.type(1);
-      call.require(row_length(x) % 2 == 0, "x is ", to_string(x), ", expected an even last dim");
+      call.require(row_length(x) % 2 == 0, "x is ", x, ", expected an even last dim");
       require_type(call, 0, x.dtype, append_dim(leading_dims(x), row_length(x) / 2));
       return {x};
     },

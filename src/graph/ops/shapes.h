@@ -41,22 +41,22 @@ inline const std::string& operand_name(const Call& call, size_t operand) {
 // Refuses operand `i` unless it has exactly this dtype and shape.
 inline void require_type(const Call& call, size_t i, DType dtype, const Shape& shape) {
   const TensorType& type = call.type(i);
-  call.require(type.dtype == dtype && type.shape == shape, operand_name(call, i), " is ",
-               to_string(type), ", expected ", to_string(TensorType{dtype, shape, {}}));
+  call.require(type.dtype == dtype && type.shape == shape, operand_name(call, i), " is ", type,
+               ", expected ", TensorType{dtype, shape, {}});
 }
 
 // Refuses operand `i` unless it is floating and has this shape.
 inline void require_floating(const Call& call, size_t i, const Shape& shape) {
   const TensorType& type = call.type(i);
-  call.require(is_floating(type.dtype) && type.shape == shape, operand_name(call, i), " is ",
-               to_string(type), ", expected floating ", to_string(shape));
+  if (is_floating(type.dtype) && type.shape == shape) return;
+  call.refuse(cat(operand_name(call, i), " is ", type, ", expected floating ", to_string(shape)));
 }
 
 // Refuses operand `i` unless it is floating and has at least `rank` dims, the last not empty.
 inline void require_floating(const Call& call, size_t i, size_t rank = 0) {
   const TensorType& type = call.type(i);
   call.require(is_floating(type.dtype) && type.shape.size() >= rank && row_length(type) > 0,
-               operand_name(call, i), " is ", to_string(type), ", expected floating with ", rank,
+               operand_name(call, i), " is ", type, ", expected floating with ", rank,
                " or more dims");
 }
 

@@ -15,7 +15,7 @@ std::string whole_but_batch(const TensorType& type) {
 
 void require_time(const Call& call, size_t operand) {
   call.require(call.type(operand).shape.size() >= 2, operand_name(call, operand), " is ",
-               to_string(call.type(operand)), ", expected [batch,time,...]");
+               call.type(operand), ", expected [batch,time,...]");
 }
 
 std::vector<TensorType> infer_split_time(const Call& call) {

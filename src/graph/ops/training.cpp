@@ -9,15 +9,15 @@ namespace weft {
 namespace {
 
 void require_ids(const Call& call, size_t i) {
-  call.require(call.type(i).dtype == DType::I32, operand_name(call, i), " is ",
-               to_string(call.type(i)), ", expected i32");
+  call.require(call.type(i).dtype == DType::I32, operand_name(call, i), " is ", call.type(i),
+               ", expected i32");
 }
 
 std::vector<TensorType> infer_embedding(const Call& call) {
   require_ids(call, 0);
   require_floating(call, 1, 2);
   const TensorType& w = call.type(1);
-  call.require(w.shape.size() == 2, "w is ", to_string(w), ", expected two dims");
+  call.require(w.shape.size() == 2, "w is ", w, ", expected two dims");
   return {{w.dtype, append_dim(call.type(0).shape, w.shape[1]), {}}};
 }
 
@@ -35,10 +35,10 @@ std::vector<TensorType> infer_add_positions(const Call& call) {
   require_floating(call, 0, 3);
   const TensorType& x = call.type(0);
   const TensorType& w = call.type(1);
-  call.require(x.shape.size() == 3, "x is ", to_string(x), ", expected [batch,time,width]");
+  call.require(x.shape.size() == 3, "x is ", x, ", expected [batch,time,width]");
   call.require(w.dtype == x.dtype && w.shape.size() == 2 && w.shape[1] == x.shape[2] &&
                    w.shape[0] >= x.shape[1],
-               "w is ", to_string(w), ", expected ", dtype_name(x.dtype), " with ", x.shape[1],
+               "w is ", w, ", expected ", dtype_name(x.dtype), " with ", x.shape[1],
                " or more rows of ", x.shape[2]);
   return {x};
 }
@@ -47,7 +47,7 @@ std::vector<TensorType> infer_add_positions_grad(const Call& call) {
   require_floating(call, 0, 3);
   const TensorType& dy = call.type(0);
   const int64_t rows = call.int_attr("rows");
-  call.require(dy.shape.size() == 3, "dy is ", to_string(dy), ", expected [batch,time,width]");
+  call.require(dy.shape.size() == 3, "dy is ", dy, ", expected [batch,time,width]");
   call.require(rows >= dy.shape[1], "rows is ", rows, ", expected ", dy.shape[1], " or more");
   return {{out_dtype(call, dy.dtype), {rows, dy.shape[2]}, {}}};
 }
@@ -72,7 +72,7 @@ std::vector<TensorType> infer_cross_entropy_grad(const Call& call) {
 
 std::vector<TensorType> infer_accumulate(const Call& call) {
   const TensorType& acc = call.type(0);
-  call.require(acc.dtype == DType::F32 || acc.dtype == DType::F64, "acc is ", to_string(acc),
+  call.require(acc.dtype == DType::F32 || acc.dtype == DType::F64, "acc is ", acc,
                ", expected f32 or f64");
   require_floating(call, 1, acc.shape);
   require_type(call, 2, DType::I32, {});
@@ -84,8 +84,7 @@ std::vector<TensorType> infer_accumulate(const Call& call) {
 
 std::vector<TensorType> infer_adamw(const Call& call) {
   const TensorType& w = call.type(0);
-  call.require(w.dtype == DType::F32 || w.dtype == DType::F64, "w is ", to_string(w),
-               ", expected f32 or f64");
+  call.require(w.dtype == DType::F32 || w.dtype == DType::F64, "w is ", w, ", expected f32 or f64");
   require_floating(call, 1, w.shape);
   require_type(call, 2, w.dtype, w.shape);
   require_type(call, 3, w.dtype, w.shape);
@@ -97,7 +96,7 @@ std::vector<TensorType> infer_adamw(const Call& call) {
   if (call.op == &kAdamwCast) {
     const TensorType& low = call.type(kLowOperand);
     call.require((low.dtype == DType::BF16 || low.dtype == DType::F16) && low.shape == w.shape,
-                 "low is ", to_string(low), ", expected bf16 or f16 ", to_string(w.shape));
+                 "low is ", low, ", expected bf16 or f16 ", to_string(w.shape));
     results.push_back(low);
     ++coordinate;
   }
