@@ -43,7 +43,7 @@ WORKLOADS = {
     # Two ranks on one GPU, through sockets: the link is nearly all of the step, so that recompute
     # costs nothing. Tokens and memory are those of one rank.
     "llama-200m": dict(config="llama_200m.toml", batch=4, length=1024, steps=20, speed=1.0,
-                       memory=0.80, modes="eager", ranks=2,
+                       memory=0.80, modes="whole,eager", ranks=2,
                        overrides=["--training.loss_chunks=4", "--activation_checkpoint.mode=full"]),
 }
 
