@@ -254,6 +254,7 @@ class Joiner {
       if (user->op == &kSwiglu && user->phase == grad->phase) again = user;
     }
     if (again == nullptr || outputs_.contains(again->result())) return nullptr;
+    if (grad->operands[0] == again->result()) return nullptr;
     std::vector<Node*> sooner = again->result()->users;
     std::erase_if(sooner, [&](const Node* node) { return !is_before(node, grad); });
     if (!std::all_of(sooner.begin(), sooner.end(),
@@ -272,6 +273,14 @@ class Joiner {
     return &kSwigluBoth;
   }
 
+  static bool writes_over(const Node& node, const Value* value) {
+    if (node.op->overwrites.empty()) return false;
+    for (int operand : overwritten_operands(node.call())) {
+      if (operand >= 0 && node.operands.at(static_cast<size_t>(operand)) == value) return true;
+    }
+    return false;
+  }
+
   // Whether a node may run after `after`: no wait for a collective lies between, nothing writes
   // over what it reads, and what reads it comes later still.
   bool can_wait(const Node& node, const Node& after) const {
@@ -280,7 +289,7 @@ class Joiner {
     }
     for (const Value* operand : node.operands) {
       for (const Node* user : operand->users) {
-        if (user != &node && !user->op->overwrites.empty()) return false;
+        if (user != &node && writes_over(*user, operand)) return false;
       }
     }
     for (const auto& result : node.results) {
