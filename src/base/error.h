@@ -19,7 +19,7 @@ enum class ExitCode : int {
   Internal = 70,     // our bug
   OutOfMemory = 71,  // the machine cannot give the memory that the plan needs
   CannotWrite = 73,  // output could not be written
-  Interrupted = 75,  // ended early on request, resumable
+  Interrupted = 75,  // ended early on request
   PeerLost = 76,     // another rank died or failed
   NonFinite = 78,    // loss or gradient stayed non-finite
   Hang = 79,         // a rank fell silent while others waited for it
