@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Builds on a machine with an NVIDIA GPU and runs what concerns it: the device and conformance tests,
-# the reference traces in f32 and bf16, runs with and without CUDA graphs and recompute that must have the same
-# bits, ranks that share the GPU, and the compute sanitizer over the kernels of this repository. Arguments go to cmake, e.g.
-# -DCMAKE_CUDA_ARCHITECTURES=80.
+# the reference traces in f32 and bf16, runs with and without CUDA graphs and recompute that must have
+# the same bits, ranks that share the GPU, and the compute sanitizer over the kernels of this
+# repository. Arguments go to cmake, e.g. -DCMAKE_CUDA_ARCHITECTURES=80.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/gpu_build.sh

@@ -33,17 +33,13 @@ struct Tree {
 
 class Fuser {
  public:
-  explicit Fuser(Graph& graph) : graph_(graph), position_(positions(graph)) {
+  explicit Fuser(Graph& graph)
+      : graph_(graph), position_(positions(graph)), overwriter_(overwriters(graph)) {
     for (const auto& output : graph.outputs()) outputs_.insert(output.value);
     int64_t waits = 0;
     for (const auto& node : graph.order()) {
       waits += node->op == &kWait ? 1 : 0;
       waits_before_[node.get()] = waits;
-      if (node->op->overwrites.empty()) continue;
-      for (int operand : overwritten_operands(node->call())) {
-        if (operand < 0) continue;
-        overwriter_[node->operands.at(static_cast<size_t>(operand))] = node.get();
-      }
     }
   }
 

@@ -36,6 +36,7 @@ class Joiner {
     each(kLayerNormGrad, [&](Node* node) { return layer_norm_grad(node); });
     each(kRmsNormGrad, [&](Node* node) { return rms_norm_grad(node); });
     each(kGeluGrad, [&](Node* node) { return gelu_grad(node); });
+    overwriter_ = overwriters(graph_);  // among them nodes that were made above
     each(kSwigluGrad, [&](Node* node) { return swiglu_grad(node); });
     return join(done_, ", ");
   }
@@ -273,14 +274,6 @@ class Joiner {
     return &kSwigluBoth;
   }
 
-  static bool writes_over(const Node& node, const Value* value) {
-    if (node.op->overwrites.empty()) return false;
-    for (int operand : overwritten_operands(node.call())) {
-      if (operand >= 0 && node.operands.at(static_cast<size_t>(operand)) == value) return true;
-    }
-    return false;
-  }
-
   // Whether a node may run after `after`: no wait for a collective lies between, nothing writes
   // over what it reads, and what reads it comes later still.
   bool can_wait(const Node& node, const Node& after) const {
@@ -288,9 +281,8 @@ class Joiner {
       return false;
     }
     for (const Value* operand : node.operands) {
-      for (const Node* user : operand->users) {
-        if (user != &node && writes_over(*user, operand)) return false;
-      }
+      auto found = overwriter_.find(operand);
+      if (found != overwriter_.end() && found->second != &node) return false;
     }
     for (const auto& result : node.results) {
       for (const Node* user : result->users) {
@@ -304,6 +296,7 @@ class Joiner {
   std::unordered_map<const Node*, int64_t> position_;
   std::unordered_map<const Node*, int64_t> waits_before_;
   std::unordered_set<const Value*> outputs_;
+  std::unordered_map<const Value*, const Node*> overwriter_;
   std::vector<std::string> done_;
 };
 
@@ -311,6 +304,17 @@ class Joiner {
 
 std::string join_neighbours(Graph& graph) {
   return Joiner(graph).run();
+}
+
+std::unordered_map<const Value*, const Node*> overwriters(const Graph& graph) {
+  std::unordered_map<const Value*, const Node*> map;
+  for (const auto& node : graph.order()) {
+    if (node->op->overwrites.empty()) continue;
+    for (int operand : overwritten_operands(node->call())) {
+      if (operand >= 0) map[node->operands.at(static_cast<size_t>(operand))] = node.get();
+    }
+  }
+  return map;
 }
 
 }  // namespace weft

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <string>
+#include <unordered_map>
 
 #include "graph/graph.h"
 
@@ -14,5 +15,8 @@ namespace weft {
 
 // Joins all there are; says what was joined, "" when nothing was.
 std::string join_neighbours(Graph& graph);
+
+// The node that writes over each value that is written over.
+std::unordered_map<const Value*, const Node*> overwriters(const Graph& graph);
 
 }  // namespace weft

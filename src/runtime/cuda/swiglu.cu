@@ -75,6 +75,16 @@ __global__ void vector_swiglu_grad(const void* dy, const void* x, void* dx, void
   Vector<kType>::store(dx, gate_at + width, up);
 }
 
+void swiglu_grad_by_vectors(const Launch& launch, void* y) {
+  const Tensor& dy = launch.operands.at(0);
+  with_dtype(dy.dtype, [&](auto tag) {
+    vector_swiglu_grad<tag.kValue>
+        <<<vector_blocks(dy.elements()), kThreads, 0, stream_of(launch)>>>(
+            dy.data, launch.operands.at(1).data, launch.results.at(0).data, y, dy.elements(),
+            row_length(dy));
+  });
+}
+
 }  // namespace
 
 void launch_swiglu(const Launch& launch) {
@@ -97,20 +107,6 @@ void launch_vector_swiglu(const Launch& launch) {
         launch.operands.at(0).data, y.data, y.elements(), row_length(y));
   });
 }
-
-namespace {
-
-void swiglu_grad_by_vectors(const Launch& launch, void* y) {
-  const Tensor& dy = launch.operands.at(0);
-  with_dtype(dy.dtype, [&](auto tag) {
-    vector_swiglu_grad<tag.kValue>
-        <<<vector_blocks(dy.elements()), kThreads, 0, stream_of(launch)>>>(
-            dy.data, launch.operands.at(1).data, launch.results.at(0).data, y, dy.elements(),
-            row_length(dy));
-  });
-}
-
-}  // namespace
 
 void launch_vector_swiglu_grad(const Launch& launch) {
   swiglu_grad_by_vectors(launch, nullptr);
