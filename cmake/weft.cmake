@@ -13,12 +13,28 @@ function(weft_find_header_library name header package)
   target_include_directories(${name} SYSTEM INTERFACE ${${name}_INCLUDE_DIR})
 endfunction()
 
+# The standard headers that most files include, parsed once: a third of the compile time otherwise.
+# Every file still includes what it uses, so that it compiles without this.
+set(WEFT_PRECOMPILED <algorithm> <chrono> <cmath> <functional> <map> <memory> <optional> <set> <span>
+    <string> <thread> <unordered_map> <unordered_set> <vector>)
+
 # weft_library(base SOURCES a.cpp b.cpp DEPS other): the library weft_base.
 function(weft_library folder)
   cmake_parse_arguments(arg "" "" "SOURCES;DEPS" ${ARGN})
   add_library(weft_${folder} STATIC ${arg_SOURCES})
   target_include_directories(weft_${folder} PUBLIC ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(weft_${folder} PUBLIC ${arg_DEPS})
+  weft_precompile(weft_${folder})
+endfunction()
+
+# Shares one set of precompiled headers among all libraries. Files with flags of their own are left
+# out: a compiler takes such a set for the flags that made it alone.
+function(weft_precompile target)
+  if(target STREQUAL weft_base)
+    target_precompile_headers(weft_base PRIVATE ${WEFT_PRECOMPILED})
+  else()
+    target_precompile_headers(${target} REUSE_FROM weft_base)
+  endif()
 endfunction()
 
 # weft_test(base_test LABEL unit SOURCES ... DEPS ...): a GoogleTest program, one ctest per program.
@@ -28,6 +44,7 @@ function(weft_test name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_compile_definitions(${name} PRIVATE WEFT_TESTS_DIR="${PROJECT_SOURCE_DIR}/tests")
   target_link_libraries(${name} PRIVATE ${arg_DEPS} GTest::gtest_main Threads::Threads)
+  target_precompile_headers(${name} REUSE_FROM test_headers)
   add_test(NAME ${name} COMMAND ${name})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)

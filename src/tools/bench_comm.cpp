@@ -1,6 +1,5 @@
 // weft bench comm: collectives between processes of this machine, beside as many plain copies of
 // the same bytes that run at once. Ratios are what counts; both sides alternate in one run.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -110,20 +109,20 @@ ExitCode run_comm(const CommBench& bench) {
 
 }  // namespace
 
-void add_bench_comm(CLI::App& bench, const Finish& finish) {
+void add_bench_comm(Command bench, const Finish& finish) {
   auto arguments = std::make_shared<CommBench>();
-  CLI::App* comm = bench.add_subcommand(
+  Command comm = bench.add_command(
       "comm", "collectives between processes against plain copies of the same bytes");
-  comm->add_option("--ranks", arguments->ranks, "numbers of ranks")
-      ->delimiter(',')
-      ->check(CLI::Range(int64_t{2}, kMaxRanks));
-  comm->add_option("--mib", arguments->mebibytes, "sizes of the whole tensor in MiB")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 1 << 16));
-  comm->add_option("--repeats", arguments->repeats,
-                   "runs of which the best counts, more of small ones")
-      ->check(CLI::Range(1, 10000));
-  comm->callback([=] { finish(run_comm(*arguments)); });
+  comm.add_option("--ranks", arguments->ranks, "numbers of ranks")
+      .comma_separated()
+      .range(2, kMaxRanks);
+  comm.add_option("--mib", arguments->mebibytes, "sizes of the whole tensor in MiB")
+      .comma_separated()
+      .range(1, 1 << 16);
+  comm.add_option("--repeats", arguments->repeats,
+                  "runs of which the best counts, more of small ones")
+      .range(1, 10000);
+  comm.on_run([=] { finish(run_comm(*arguments)); });
 }
 
 }  // namespace weft

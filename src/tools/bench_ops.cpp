@@ -1,6 +1,5 @@
 // weft bench ops CONFIG: the seconds of every step of a plan beside the roofline that the device
 // spec gives it. Steps that are alike share a line. Works on any backend: it knows steps, no ops.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -160,15 +159,15 @@ ExitCode run_ops(const OpsArguments& arguments, const std::vector<std::string>& 
 
 }  // namespace
 
-void add_bench_ops(CLI::App& bench, const Finish& finish) {
+void add_bench_ops(Command bench, const Finish& finish) {
   auto arguments = std::make_shared<OpsArguments>();
-  CLI::App* command = bench.add_subcommand(
+  Command command = bench.add_command(
       "ops", "the time of every op of a training step against its roofline; --section.key=value");
-  command->add_option("CONFIG", arguments->config, "config file, as for train")->required();
-  command->add_option("--repeats", arguments->repeats, "runs of which the best counts")
-      ->check(CLI::Range(1, 10000));
-  command->allow_extras();
-  command->callback([=] { finish(run_ops(*arguments, config_overrides(*command))); });
+  command.add_option("CONFIG", arguments->config, "config file, as for train").required();
+  command.add_option("--repeats", arguments->repeats, "runs of which the best counts")
+      .range(1, 10000);
+  command.allow_overrides();
+  command.on_run([=] { finish(run_ops(*arguments, command.overrides())); });
 }
 
 }  // namespace weft

@@ -4,7 +4,6 @@
 #include <sched.h>
 #include <sys/resource.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -174,22 +173,22 @@ ExitCode run_ranks(const RanksBench& bench, const std::vector<std::string>& over
 
 }  // namespace
 
-void add_bench_ranks(CLI::App& bench, const Finish& finish) {
+void add_bench_ranks(Command bench, const Finish& finish) {
   auto arguments = std::make_shared<RanksBench>();
-  CLI::App* command = bench.add_subcommand(
+  Command command = bench.add_command(
       "ranks", "a training step on ranks with a core each against one process with threads");
-  command->add_option("CONFIG", arguments->config, "config file, as for train")->required();
-  command->add_option("--ranks", arguments->ranks, "ranks, and threads of the one process")
-      ->check(CLI::Range(int64_t{2}, kMostRanks))
-      ->capture_default_str();
-  command->add_option("--steps", arguments->steps, "steps of a run, after one to warm up")
-      ->check(CLI::Range(1, 10000))
-      ->capture_default_str();
-  command->add_option("--repeats", arguments->repeats, "runs of each, taking turns")
-      ->check(CLI::Range(1, 10000))
-      ->capture_default_str();
-  command->allow_extras();
-  command->callback([=] { finish(run_ranks(*arguments, config_overrides(*command))); });
+  command.add_option("CONFIG", arguments->config, "config file, as for train").required();
+  command.add_option("--ranks", arguments->ranks, "ranks, and threads of the one process")
+      .range(2, kMostRanks)
+      .show_default();
+  command.add_option("--steps", arguments->steps, "steps of a run, after one to warm up")
+      .range(1, 10000)
+      .show_default();
+  command.add_option("--repeats", arguments->repeats, "runs of each, taking turns")
+      .range(1, 10000)
+      .show_default();
+  command.allow_overrides();
+  command.on_run([=] { finish(run_ranks(*arguments, command.overrides())); });
 }
 
 }  // namespace weft

@@ -1,6 +1,5 @@
 // weft bench tune CONFIG: measures which algorithms of its libraries a device runs a training step
 // with best, and writes them into a file for device.tuning.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <set>
 
@@ -74,18 +73,18 @@ ExitCode run_tune(const TuneArguments& arguments, const std::vector<std::string>
 
 }  // namespace
 
-void add_bench_tune(CLI::App& bench, const Finish& finish) {
+void add_bench_tune(Command bench, const Finish& finish) {
   auto arguments = std::make_shared<TuneArguments>();
-  CLI::App* command = bench.add_subcommand(
+  Command command = bench.add_command(
       "tune", "the library algorithms that run a training step best; --section.key=value");
-  command->add_option("CONFIG", arguments->config, "config file, as for train")->required();
-  command->add_option("--output", arguments->output, "TOML file to write, for device.tuning")
-      ->capture_default_str();
-  command->add_option("--ranks", arguments->ranks, "ranks of the run, of which one is measured")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  command->allow_extras();
-  command->callback([=] { finish(run_tune(*arguments, config_overrides(*command))); });
+  command.add_option("CONFIG", arguments->config, "config file, as for train").required();
+  command.add_option("--output", arguments->output, "TOML file to write, for device.tuning")
+      .show_default();
+  command.add_option("--ranks", arguments->ranks, "ranks of the run, of which one is measured")
+      .range(1, 1 << 20)
+      .show_default();
+  command.allow_overrides();
+  command.on_run([=] { finish(run_tune(*arguments, command.overrides())); });
 }
 
 }  // namespace weft

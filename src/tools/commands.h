@@ -5,13 +5,9 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <vector>
 
 #include "base/error.h"
-
-namespace CLI {  // NOLINT(readability-identifier-naming): the library's
-class App;
-}
+#include "tools/command_line.h"
 
 namespace weft {
 
@@ -21,13 +17,13 @@ inline constexpr int64_t kMaxRanks = 4096;
 // Where a command puts its exit code.
 using Finish = std::function<void(ExitCode)>;
 
-void add_train_command(CLI::App& app, const Finish& finish);
-void add_data_command(CLI::App& app, const Finish& finish);
-void add_generate_command(CLI::App& app, const Finish& finish);
-void add_plan_command(CLI::App& app, const Finish& finish);
-void add_opt_command(CLI::App& app, const Finish& finish);
-void add_verify_command(CLI::App& app, const Finish& finish);
-void add_bench_command(CLI::App& app, const Finish& finish);
+void add_train_command(Command app, const Finish& finish);
+void add_data_command(Command app, const Finish& finish);
+void add_generate_command(Command app, const Finish& finish);
+void add_plan_command(Command app, const Finish& finish);
+void add_opt_command(Command app, const Finish& finish);
+void add_verify_command(Command app, const Finish& finish);
+void add_bench_command(Command app, const Finish& finish);
 
 struct CalibrateArguments {
   std::string backend = "cpu";
@@ -41,13 +37,10 @@ struct CalibrateArguments {
 ExitCode run_calibrate(const CalibrateArguments& arguments);
 
 // Each adds one benchmark to the subcommands of bench.
-void add_bench_comm(CLI::App& bench, const Finish& finish);
-void add_bench_ops(CLI::App& bench, const Finish& finish);
-void add_bench_ranks(CLI::App& bench, const Finish& finish);
-void add_bench_tune(CLI::App& bench, const Finish& finish);
-
-// The "--section.key=value" arguments that a command left over; throws UserError for any other.
-std::vector<std::string> config_overrides(const CLI::App& command);
+void add_bench_comm(Command bench, const Finish& finish);
+void add_bench_ops(Command bench, const Finish& finish);
+void add_bench_ranks(Command bench, const Finish& finish);
+void add_bench_tune(Command bench, const Finish& finish);
 
 // Throws UserError unless the value of --backend names a backend that computes.
 void check_backend_option(const std::string& name);

@@ -1,5 +1,4 @@
 // weft data prepare | train-tokenizer | inspect
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 
@@ -36,15 +35,15 @@ std::string choose_end_token(const PrepareArguments& arguments) {
 }
 
 // Refuses --field where no input has fields.
-void check_field(const CLI::App& command, const std::vector<std::string>& inputs,
+void check_field(const Command& command, const std::vector<std::string>& inputs,
                  const std::string& output) {
-  if (command.count("--field") == 0) return;
+  if (!command.has("--field")) return;
   const std::vector<std::string> files = list_text_files(inputs, output);
   USER_CHECK(std::any_of(files.begin(), files.end(), is_jsonl),
              "command line: --field has no effect: no input is a .jsonl file; leave it out");
 }
 
-void run_prepare(const CLI::App& command, PrepareArguments arguments) {
+void run_prepare(const Command& command, PrepareArguments arguments) {
   PrepareOptions& options = arguments.options;
   const auto kind = tokenizer_kind(arguments.tokenizer);
   const bool file = !kind || *kind == TokenizerKind::Bpe;
@@ -56,8 +55,8 @@ void run_prepare(const CLI::App& command, PrepareArguments arguments) {
     options.end_token = choose_end_token(arguments);
   } else {
     for (const char* option : {"--end-token", "--split", "--special", "--threads"}) {
-      USER_CHECK(command.count(option) == 0, "command line: ", option,
-                 " has no effect with --tokenizer ", arguments.tokenizer, "; leave it out");
+      USER_CHECK(!command.has(option), "command line: ", option, " has no effect with --tokenizer ",
+                 arguments.tokenizer, "; leave it out");
     }
   }
   check_field(command, options.inputs, options.output_folder);
@@ -75,7 +74,7 @@ struct TrainTokenizerArguments {
   std::string pattern = "gpt2";
 };
 
-void run_train_tokenizer(const CLI::App& command, const TrainTokenizerArguments& arguments) {
+void run_train_tokenizer(const Command& command, const TrainTokenizerArguments& arguments) {
   TrainBpeOptions options = arguments.options;
   check_field(command, options.inputs, "");
   options.pattern = split_pattern(arguments.pattern);
@@ -139,88 +138,88 @@ void run_inspect(const InspectArguments& arguments) {
   }
 }
 
-void add_prepare(CLI::App& data) {
+void add_prepare(Command data) {
   auto arguments = std::make_shared<PrepareArguments>();
   PrepareOptions& options = arguments->options;
-  CLI::App* command = data.add_subcommand(
-      "prepare", "turn text into train.bin and val.bin, with a JSON beside each");
-  command->add_option("INPUT", options.inputs, "text files, .jsonl files, and folders of them")
-      ->required();
-  command->add_option("--output", options.output_folder, "folder to write")->required();
+  Command command =
+      data.add_command("prepare", "turn text into train.bin and val.bin, with a JSON beside each");
+  command.add_option("INPUT", options.inputs, "text files, .jsonl files, and folders of them")
+      .required();
+  command.add_option("--output", options.output_folder, "folder to write").required();
   command
-      ->add_option("--tokenizer", arguments->tokenizer,
-                   "char, byte, or a path: tokenizer.json, encoder.json, a .tiktoken file, or a "
-                   "folder")
-      ->capture_default_str();
-  command->add_option("--split", arguments->load.pattern,
-                      "of a .tiktoken file, or of vocab.json and merges.txt: " + split_names());
+      .add_option("--tokenizer", arguments->tokenizer,
+                  "char, byte, or a path: tokenizer.json, encoder.json, a .tiktoken file, or a "
+                  "folder")
+      .show_default();
+  command.add_option("--split", arguments->load.pattern,
+                     "of a .tiktoken file, or of vocab.json and merges.txt: " + split_names());
   command
-      ->add_option("--special", arguments->load.special,
-                   "of a .tiktoken file: a special token as text=id; may be repeated")
-      ->allow_extra_args(false);
-  command->add_option("--end-token", arguments->end_token,
-                      "added token between documents, or none; by default one of a known name");
-  command->add_option("--field", options.field, "field of a .jsonl file's objects with the text")
-      ->capture_default_str();
+      .add_option("--special", arguments->load.special,
+                  "of a .tiktoken file: a special token as text=id; may be repeated")
+      .one_value_each();
+  command.add_option("--end-token", arguments->end_token,
+                     "added token between documents, or none; by default one of a known name");
+  command.add_option("--field", options.field, "field of a .jsonl file's objects with the text")
+      .show_default();
   command
-      ->add_option("--validation-fraction", options.validation_fraction,
-                   "share of the text, at the end, that goes to val.bin")
-      ->capture_default_str();
-  command->add_option("--threads", options.threads, "0 takes every core; for tokenizer files")
-      ->check(CLI::Range(int64_t{0}, kMaxThreads))
-      ->capture_default_str();
-  command->callback([=] { run_prepare(*command, *arguments); });
+      .add_option("--validation-fraction", options.validation_fraction,
+                  "share of the text, at the end, that goes to val.bin")
+      .show_default();
+  command.add_option("--threads", options.threads, "0 takes every core; for tokenizer files")
+      .range(0, kMaxThreads)
+      .show_default();
+  command.on_run([=] { run_prepare(command, *arguments); });
 }
 
-void add_train_tokenizer(CLI::App& data) {
+void add_train_tokenizer(Command data) {
   auto arguments = std::make_shared<TrainTokenizerArguments>();
   TrainBpeOptions& options = arguments->options;
   options.special = {"<|endoftext|>"};
-  CLI::App* command =
-      data.add_subcommand("train-tokenizer", "train a byte-level BPE and write a tokenizer.json");
-  command->add_option("INPUT", options.inputs, "text files, .jsonl files, and folders of them")
-      ->required();
-  command->add_option("--output", arguments->output, "tokenizer.json to write")->required();
+  Command command =
+      data.add_command("train-tokenizer", "train a byte-level BPE and write a tokenizer.json");
+  command.add_option("INPUT", options.inputs, "text files, .jsonl files, and folders of them")
+      .required();
+  command.add_option("--output", arguments->output, "tokenizer.json to write").required();
   command
-      ->add_option("--vocab-size", options.vocab_size,
-                   "number of ids: 256 bytes, merges and special tokens")
-      ->required();
-  command->add_option("--split", arguments->pattern, split_names())->capture_default_str();
+      .add_option("--vocab-size", options.vocab_size,
+                  "number of ids: 256 bytes, merges and special tokens")
+      .required();
+  command.add_option("--split", arguments->pattern, split_names()).show_default();
   command
-      ->add_option("--special", options.special,
-                   "a special token; may be repeated; they get the last ids")
-      ->allow_extra_args(false)
-      ->capture_default_str();
-  command->add_option("--field", options.field, "field of a .jsonl file's objects with the text")
-      ->capture_default_str();
-  command->add_option("--threads", options.threads, "0 takes every core")
-      ->check(CLI::Range(int64_t{0}, kMaxThreads))
-      ->capture_default_str();
-  command->callback([=] { run_train_tokenizer(*command, *arguments); });
+      .add_option("--special", options.special,
+                  "a special token; may be repeated; they get the last ids")
+      .one_value_each()
+      .show_default();
+  command.add_option("--field", options.field, "field of a .jsonl file's objects with the text")
+      .show_default();
+  command.add_option("--threads", options.threads, "0 takes every core")
+      .range(0, kMaxThreads)
+      .show_default();
+  command.on_run([=] { run_train_tokenizer(command, *arguments); });
 }
 
-void add_inspect(CLI::App& data) {
+void add_inspect(Command data) {
   auto arguments = std::make_shared<InspectArguments>();
-  CLI::App* command = data.add_subcommand("inspect", "show what a token file holds");
-  command->add_option("FILE", arguments->path, "token file: Weft's, nanoGPT's or llm.c's")
-      ->required();
-  command->add_option("--tokens", arguments->tokens, "how many tokens a sample shows")
-      ->check(CLI::Range(0, 1 << 30))
-      ->capture_default_str();
-  command->add_option("--samples", arguments->samples, "how many samples, evenly over the file")
-      ->check(CLI::Range(1, 1 << 30))
-      ->capture_default_str();
-  command->callback([=] { run_inspect(*arguments); });
+  Command command = data.add_command("inspect", "show what a token file holds");
+  command.add_option("FILE", arguments->path, "token file: Weft's, nanoGPT's or llm.c's")
+      .required();
+  command.add_option("--tokens", arguments->tokens, "how many tokens a sample shows")
+      .range(0, 1 << 30)
+      .show_default();
+  command.add_option("--samples", arguments->samples, "how many samples, evenly over the file")
+      .range(1, 1 << 30)
+      .show_default();
+  command.on_run([=] { run_inspect(*arguments); });
 }
 
 }  // namespace
 
-void add_data_command(CLI::App& app, const Finish&) {
-  CLI::App* data = app.add_subcommand("data", "make and look at token files");
-  data->require_subcommand(1);
-  add_prepare(*data);
-  add_train_tokenizer(*data);
-  add_inspect(*data);
+void add_data_command(Command app, const Finish&) {
+  Command data = app.add_command("data", "make and look at token files");
+  data.require_commands(1, 1);
+  add_prepare(data);
+  add_train_tokenizer(data);
+  add_inspect(data);
 }
 
 }  // namespace weft

@@ -1,5 +1,4 @@
 // weft generate DIR: text from trained weights.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -84,29 +83,26 @@ ExitCode run_generate(const GenerateArguments& arguments) {
 
 }  // namespace
 
-void add_generate_command(CLI::App& app, const Finish& finish) {
+void add_generate_command(Command app, const Finish& finish) {
   auto arguments = std::make_shared<GenerateArguments>();
-  CLI::App* command = app.add_subcommand("generate", "continue a text with trained weights");
-  command->add_option("DIR", arguments->folder, "folder with config.json, weights and tokenizer")
-      ->required();
-  command->add_option("--prompt", arguments->prompt, "text to continue");
-  command->add_option("--tokens", arguments->tokens, "how many to add")
-      ->check(CLI::Range(1, 1 << 30))
-      ->capture_default_str();
+  Command command = app.add_command("generate", "continue a text with trained weights");
+  command.add_option("DIR", arguments->folder, "folder with config.json, weights and tokenizer")
+      .required();
+  command.add_option("--prompt", arguments->prompt, "text to continue");
+  command.add_option("--tokens", arguments->tokens, "how many to add")
+      .range(1, 1 << 30)
+      .show_default();
   command
-      ->add_option("--temperature", arguments->sampler.temperature, "0 takes the most likely token")
-      ->capture_default_str();
-  command->add_option("--top-k", arguments->sampler.top_k, "only the k most likely; 0: all")
-      ->capture_default_str();
+      .add_option("--temperature", arguments->sampler.temperature, "0 takes the most likely token")
+      .show_default();
+  command.add_option("--top-k", arguments->sampler.top_k, "only the k most likely; 0: all")
+      .show_default();
   command
-      ->add_option("--top-p", arguments->sampler.top_p,
-                   "only the most likely that reach this share")
-      ->capture_default_str();
-  command->add_option("--seed", arguments->sampler.seed, "same seed, same text")
-      ->capture_default_str();
-  command->add_option("--backend", arguments->backend, "reference, cpu or cuda")
-      ->capture_default_str();
-  command->callback([=] { finish(run_generate(*arguments)); });
+      .add_option("--top-p", arguments->sampler.top_p, "only the most likely that reach this share")
+      .show_default();
+  command.add_option("--seed", arguments->sampler.seed, "same seed, same text").show_default();
+  command.add_option("--backend", arguments->backend, "reference, cpu or cuda").show_default();
+  command.on_run([=] { finish(run_generate(*arguments)); });
 }
 
 }  // namespace weft

@@ -1,5 +1,4 @@
 // weft opt: graph text in, chosen passes, graph text out. Also lists ops, passes and config keys.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <iostream>
 #include <iterator>
@@ -88,20 +87,20 @@ ExitCode run_opt(const OptArguments& arguments, const std::vector<std::string>& 
 
 }  // namespace
 
-void add_opt_command(CLI::App& app, const Finish& finish) {
+void add_opt_command(Command app, const Finish& finish) {
   auto arguments = std::make_shared<OptArguments>();
-  CLI::App* command = app.add_subcommand("opt", "run passes over a graph in text form");
-  command->add_option("GRAPH", arguments->input, "graph text, or - for standard input");
-  command->add_option("--passes", arguments->passes, "passes in order; default: the whole pipeline")
-      ->delimiter(',');
-  command->add_option("--config", arguments->config, "config that the passes read");
-  command->add_flag("--report", arguments->report, "say what each pass did, on standard error");
-  command->add_flag("--list-ops", arguments->list_ops, "list the ops");
-  command->add_flag("--list-passes", arguments->list_passes, "list the passes");
-  command->add_flag("--list-keys", arguments->list_keys, "list the config keys as Markdown");
-  command->add_flag("--markdown", arguments->markdown, "lists as Markdown");
-  command->allow_extras();
-  command->callback([=] { finish(run_opt(*arguments, config_overrides(*command))); });
+  Command command = app.add_command("opt", "run passes over a graph in text form");
+  command.add_option("GRAPH", arguments->input, "graph text, or - for standard input");
+  command.add_option("--passes", arguments->passes, "passes in order; default: the whole pipeline")
+      .comma_separated();
+  command.add_option("--config", arguments->config, "config that the passes read");
+  command.add_flag("--report", arguments->report, "say what each pass did, on standard error");
+  command.add_flag("--list-ops", arguments->list_ops, "list the ops");
+  command.add_flag("--list-passes", arguments->list_passes, "list the passes");
+  command.add_flag("--list-keys", arguments->list_keys, "list the config keys as Markdown");
+  command.add_flag("--markdown", arguments->markdown, "lists as Markdown");
+  command.allow_overrides();
+  command.on_run([=] { finish(run_opt(*arguments, command.overrides())); });
 }
 
 }  // namespace weft

@@ -1,5 +1,4 @@
 // weft plan CONFIG: compiles without allocating or running anything, and says what it would take.
-#include <CLI/CLI.hpp>
 #include <cmath>
 #include <memory>
 
@@ -94,23 +93,22 @@ ExitCode run_plan(const PlanArguments& arguments, const std::vector<std::string>
 
 }  // namespace
 
-void add_plan_command(CLI::App& app, const Finish& finish) {
+void add_plan_command(Command app, const Finish& finish) {
   auto arguments = std::make_shared<PlanArguments>();
-  CLI::App* command = app.add_subcommand(
+  Command command = app.add_command(
       "plan", "compile only: steps, FLOPs, peak memory, communication and time; allocates nothing");
-  command->add_option("CONFIG", arguments->config, "config file, as for train")->required();
-  command->add_option("--ranks", arguments->ranks, "plan for one of so many ranks")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  command->add_flag("--passes", arguments->passes, "also report what each pass did");
-  command->add_flag("!--no-fit", arguments->fit,
-                    "if it does not fit, do not look for a change that would make it");
-  command->add_option(
-      "--spec", arguments->spec_file,
-      "write the device spec to this file, to change it and name it in device.spec");
-  command->add_option("--text", arguments->text_file, "write the whole plan to this file");
-  command->allow_extras();
-  command->callback([=] { finish(run_plan(*arguments, config_overrides(*command))); });
+  command.add_option("CONFIG", arguments->config, "config file, as for train").required();
+  command.add_option("--ranks", arguments->ranks, "plan for one of so many ranks")
+      .range(1, 1 << 20)
+      .show_default();
+  command.add_flag("--passes", arguments->passes, "also report what each pass did");
+  command.add_flag("!--no-fit", arguments->fit,
+                   "if it does not fit, do not look for a change that would make it");
+  command.add_option("--spec", arguments->spec_file,
+                     "write the device spec to this file, to change it and name it in device.spec");
+  command.add_option("--text", arguments->text_file, "write the whole plan to this file");
+  command.allow_overrides();
+  command.on_run([=] { finish(run_plan(*arguments, command.overrides())); });
 }
 
 }  // namespace weft

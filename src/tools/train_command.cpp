@@ -1,5 +1,4 @@
 // weft train CONFIG [--ranks N] [--section.key=value ...]
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
 #include <csignal>
@@ -128,22 +127,22 @@ ExitCode run_train(const TrainArguments& arguments, const std::vector<std::strin
 
 }  // namespace
 
-void add_train_command(CLI::App& app, const Finish& finish) {
+void add_train_command(Command app, const Finish& finish) {
   auto arguments = std::make_shared<TrainArguments>();
-  CLI::App* command = app.add_subcommand(
+  Command command = app.add_command(
       "train", "train a model as a TOML file says; any key can be set: --section.key=value");
-  command->add_option("CONFIG", arguments->config, "config file; docs/config.md lists every key")
-      ->required();
-  command->add_option("--ranks", arguments->ranks, "ranks to start on this machine")
-      ->check(CLI::Range(int64_t{1}, kMaxRanks))
-      ->capture_default_str();
+  command.add_option("CONFIG", arguments->config, "config file; docs/config.md lists every key")
+      .required();
+  command.add_option("--ranks", arguments->ranks, "ranks to start on this machine")
+      .range(1, kMaxRanks)
+      .show_default();
   command
-      ->add_option("--transport", arguments->transport,
-                   "shm: a process per rank; threads: all in one process")
-      ->check(CLI::IsMember({"shm", "threads"}))
-      ->capture_default_str();
-  command->allow_extras();
-  command->callback([=] { finish(run_train(*arguments, config_overrides(*command))); });
+      .add_option("--transport", arguments->transport,
+                  "shm: a process per rank; threads: all in one process")
+      .one_of({"shm", "threads"})
+      .show_default();
+  command.allow_overrides();
+  command.on_run([=] { finish(run_train(*arguments, command.overrides())); });
 }
 
 }  // namespace weft

@@ -1,5 +1,4 @@
 // weft verify DIR: this build against a reference trace.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -49,29 +48,28 @@ ExitCode run_verify(const VerifyArguments& arguments, const std::vector<std::str
 
 }  // namespace
 
-void add_verify_command(CLI::App& app, const Finish& finish) {
+void add_verify_command(Command app, const Finish& finish) {
   auto arguments = std::make_shared<VerifyArguments>();
-  CLI::App* command = app.add_subcommand(
+  Command command = app.add_command(
       "verify",
       "train a reference trace and compare losses, gradients and weights; keys that a trace "
       "leaves open can be set: --section.key=value");
   command
-      ->add_option("DIR", arguments->folder, "folder with config.json, trace.json and safetensors")
-      ->required();
-  command->add_option("--backend", arguments->backend, "reference, cpu or cuda")
-      ->default_str("cpu");
-  command->add_option("--loss-tolerance", arguments->tolerances.loss, "losses and norms, relative")
-      ->capture_default_str();
+      .add_option("DIR", arguments->folder, "folder with config.json, trace.json and safetensors")
+      .required();
+  command.add_option("--backend", arguments->backend, "reference, cpu or cuda").show_default("cpu");
+  command.add_option("--loss-tolerance", arguments->tolerances.loss, "losses and norms, relative")
+      .show_default();
   command
-      ->add_option("--gradient-tolerance", arguments->tolerances.gradient,
-                   "share of each gradient's norm")
-      ->capture_default_str();
+      .add_option("--gradient-tolerance", arguments->tolerances.gradient,
+                  "share of each gradient's norm")
+      .show_default();
   command
-      ->add_option("--weight-tolerance", arguments->tolerances.weight,
-                   "share of how far each weight moved")
-      ->capture_default_str();
-  command->allow_extras();
-  command->callback([=] { finish(run_verify(*arguments, config_overrides(*command))); });
+      .add_option("--weight-tolerance", arguments->tolerances.weight,
+                  "share of how far each weight moved")
+      .show_default();
+  command.allow_overrides();
+  command.on_run([=] { finish(run_verify(*arguments, command.overrides())); });
 }
 
 }  // namespace weft

@@ -1,0 +1,1 @@
+// The target whose precompiled headers all test programs share; it has no code.
