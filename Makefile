@@ -1,17 +1,20 @@
 # Two commands matter: "make demo" trains a small GPT and writes text with it, "make test" runs every
-# test. Both install what is missing when they may, and build into build/ what is out of date.
+# test. Both install what is missing (with WEFT_INSTALL=0 they only name it) and build into build/
+# what is out of date.
 
 BUILD := build
 JOBS := $(shell nproc)
-LAUNCHER := $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+# ccache keeps nothing that was compiled with precompiled headers.
+CCACHE := $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON)
 SOURCES = $(shell git ls-files '*.h' '*.cpp' '*.cu')
 
-.PHONY: help demo test bench build install-deps format lint clean gpu-test gpu-bench
+.PHONY: help demo test bench build program install-deps format lint clean gpu-test gpu-bench
 
 help:
 	@echo "make demo    build, train a small character GPT on this repository's text, write a sample"
 	@echo "make test    build and run every test"
 	@echo "make bench   measure training steps beside PyTorch on this machine (bench/README.md)"
+	@echo "make program build build/weft"
 	@echo "make build   build build/weft and the tests"
 	@echo "make gpu-test   build and run what needs an NVIDIA GPU"
 	@echo "make gpu-bench  Weft against PyTorch on that GPU"
@@ -19,13 +22,13 @@ help:
 	@echo "make format  rewrite sources with clang-format"
 	@echo "make clean   remove $(BUILD)/"
 
-demo: build
+demo: program
 	@scripts/demo.sh $(BUILD)/weft
 
 test: build
 	@cd $(BUILD) && ctest --output-on-failure --no-tests=error -j $(JOBS)
 
-bench: build
+bench: program
 	@bench/run.sh $(BUILD)/weft
 
 gpu-test:
@@ -37,9 +40,12 @@ gpu-bench:
 build: $(BUILD)/build.ninja
 	@cmake --build $(BUILD) -j $(JOBS)
 
+program: $(BUILD)/build.ninja
+	@cmake --build $(BUILD) -j $(JOBS) --target weft
+
 # Ninja configures again by itself when a CMake file changes.
 $(BUILD)/build.ninja: | install-deps
-	@cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release $(LAUNCHER)
+	@cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release $(CCACHE)
 
 install-deps:
 	@scripts/install_deps.sh

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 seconds=${1:-8}
 build="build-fuzz"
 launcher=()
-command -v ccache > /dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+command -v ccache > /dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON)
 
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER=clang++ \
   -DWEFT_TESTS=OFF -DWEFT_FUZZ=ON -DWEFT_FUZZ_SECONDS="$seconds" -DWEFT_CUDA=off \

@@ -8,7 +8,7 @@ sanitizers=${1:?usage: scripts/check_sanitizers.sh SANITIZERS CTEST-FILTER...}
 shift
 build=build-${sanitizers//,/-}
 launcher=()
-command -v ccache > /dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+command -v ccache > /dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON)
 
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-O1 \
   -DWEFT_SANITIZE="$sanitizers" -DWEFT_CUDA=off "${launcher[@]}" > /dev/null

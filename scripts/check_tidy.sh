@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
-# Runs clang-tidy over the sources that a build folder compiles. Usage: scripts/check_tidy.sh build
+# Runs clang-tidy over the sources that a build compiles. Usage: scripts/check_tidy.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-build=${1:?usage: scripts/check_tidy.sh BUILD}
+# Configured, never built: clang does not read the headers that g++ precompiles.
+build=build-tidy
+cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DWEFT_TESTS=OFF \
+  -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON > /dev/null
 mapfile -t files < <(git ls-files 'src/*.cpp' | while read -r file; do
   grep -q "/$file\"" "$build/compile_commands.json" && echo "$file"
 done)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that the build needs and that are missing. Arguments name further
-# packages. Where it may not install, it names them and fails.
+# Installs the Debian packages that the build needs and that are missing, after saying which.
+# Arguments name further packages. With WEFT_INSTALL=0, or where it may not install, it only names
+# them and fails.
 set -euo pipefail
 
 packages=(g++ cmake ninja-build make git libtomlplusplus-dev nlohmann-json3-dev libcli11-dev
@@ -18,16 +19,21 @@ for package in "${packages[@]}"; do
 done
 [[ ${#missing[@]} -eq 0 ]] && exit 0
 
+refuse() {
+  echo "$1: ${missing[*]}; install them with: apt-get install ${missing[*]}" >&2
+  exit 1
+}
+
+[[ ${WEFT_INSTALL:-1} == 0 ]] && refuse "missing packages (WEFT_INSTALL=0)"
 as_root=()
 if [[ $(id -u) -ne 0 ]]; then
   as_root=(sudo -n)
 fi
 if ! command -v apt-get > /dev/null || ! "${as_root[@]}" true 2> /dev/null; then
-  echo "missing packages: ${missing[*]}; install them with: apt-get install ${missing[*]}" >&2
-  exit 1
+  refuse "missing packages"
 fi
 
-echo "installing ${missing[*]}"
+echo "installing with apt-get: ${missing[*]} (WEFT_INSTALL=0 only names them)"
 export DEBIAN_FRONTEND=noninteractive
 if ! "${as_root[@]}" apt-get install -y -q --no-install-recommends "${missing[@]}" > /dev/null 2>&1; then
   "${as_root[@]}" apt-get update -q > /dev/null
