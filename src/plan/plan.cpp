@@ -1,6 +1,8 @@
 // Names of the plan's enumerators and what can be said of a single step.
 #include "plan/plan.h"
 
+#include <algorithm>
+
 namespace weft {
 
 std::string_view buffer_kind_name(BufferKind kind) {
@@ -51,6 +53,19 @@ Call call_of(const Step& step) {
   for (const TensorRef& ref : step.results) call.results.push_back({ref.dtype, ref.shape, {}});
   call.attrs = step.attrs;
   return call;
+}
+
+std::vector<CollectiveGroup> collective_groups(const Plan& plan) {
+  std::vector<CollectiveGroup> groups;
+  for (const std::vector<Step>& program : plan.programs) {
+    for (const Step& step : program) {
+      const Call call = call_of(step);
+      if (!call.op->traits.collective) continue;
+      const CollectiveGroup group{call.text_attr("axis"), step.stream};
+      if (std::find(groups.begin(), groups.end(), group) == groups.end()) groups.push_back(group);
+    }
+  }
+  return groups;
 }
 
 int64_t rank_bytes(const Plan& plan) {

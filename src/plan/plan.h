@@ -128,6 +128,17 @@ bool is_call(const Step& step, const OpDef& op);
 // Local types and attributes of a step, as its kernel's supports and workspace see them.
 Call call_of(const Step& step);
 
+// The ranks along one axis, as the collectives of one stream of the plan see them.
+struct CollectiveGroup {
+  std::string axis;
+  int64_t stream = 0;
+  bool operator==(const CollectiveGroup&) const = default;
+};
+
+// The groups whose collectives the programs run, in the order of first use. The steps of a program
+// are one total order of its collectives, the same on all ranks.
+std::vector<CollectiveGroup> collective_groups(const Plan& plan);
+
 // A rank's share of its host's memory: its arena, and its part of what the ranks have in common.
 int64_t rank_bytes(const Plan& plan);
 

@@ -109,6 +109,7 @@ Executor::Executor(const Plan& plan, Device& device, std::span<const Kernel> ker
   for (int64_t i = 0; i < plan.num_events; ++i) events_.push_back(device.make_event());
   CHECK(!streams_.empty() && std::ssize(streams_) <= kHostChannel, "a plan of ", streams_.size(),
         " streams");
+  if (comm_ != nullptr) comm_->make_groups(collective_groups(plan));
   arena_ = std::make_unique<Memory>(device_, comm_, plan.arena_bytes);
   for (const CommonSpace& space : plan.common) {
     common_.push_back(std::make_unique<Memory>(device_, comm_, space));

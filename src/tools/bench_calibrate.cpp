@@ -22,6 +22,9 @@ namespace {
 constexpr std::string_view kAxis = "dp_shard";
 constexpr int64_t kSizes[] = {1 << 16, 1 << 19, 1 << 22, 1 << 25};  // bytes of the whole tensor
 constexpr int kCollectives = 3;
+// Gathers and sums have streams of their own in a plan, and so communicators.
+constexpr int64_t kGatherStream = 1;
+constexpr int64_t kSumStream = 2;
 constexpr int kRows = 4;
 
 // What rank 0 measures for its parent.
@@ -91,8 +94,7 @@ void measure_size(const Backend& backend, Device& device, Communicator& comm, si
     launch.results = cases[i].results;
     launch.stream = stream.get();
     launch.comm = &comm;
-    // Gathers and sums have streams of their own in a plan, and so communicators.
-    launch.channel = i == 0 ? 1 : 2;
+    launch.channel = i == 0 ? kGatherStream : kSumStream;
     prepare(kernel, launch);
     const double seconds = time_collective(comm, *stream, kernel, launch, count);
     if (comm.rank() == 0) measured.seconds[i][size] = seconds;
@@ -138,6 +140,8 @@ MeasuredLink measure_link(const Backend& backend, int64_t ranks, bool share_gpu)
     comm->barrier();
     const std::optional<int64_t> free = device->free_bytes();
     comm->barrier();
+    const std::string axis(kAxis);
+    comm->make_groups(std::vector<CollectiveGroup>{{axis, kGatherStream}, {axis, kSumStream}});
     for (size_t i = 0; i < std::size(kSizes); ++i) {
       measure_size(backend, *device, *comm, i, *shared);
     }

@@ -32,10 +32,17 @@ Outcome run(const Mesh& mesh, const CommOptions& options, const Body& body) {
   launch.ranks = mesh.ranks();
   launch.report = [&](const std::string& message) { outcome.messages += message + "\n"; };
   outcome.code = launch_ranks(launch, [&](int64_t rank, ShmJob& job) {
+    ::setenv("NCCL_LAUNCH_RACE_FATAL", "1", 1);  // operations out of order end the rank
     const Backend& backend = find_backend("cuda");
     const auto comm = backend.join(job.join({mesh, rank}, options), {.share_device = true});
     const auto device = backend.make_device({});
     device->set_watch([&](int64_t since) { comm->watch({.waiting_since = since}); });
+    std::vector<CollectiveGroup> groups;
+    for (const MeshAxis& axis : mesh.axes) {
+      for (int64_t stream = 0; stream < kHostChannel; ++stream)
+        groups.push_back({axis.name, stream});
+    }
+    comm->make_groups(groups);
     body(*comm, *device);
     device->set_watch({});
     return 0;
@@ -228,6 +235,49 @@ TEST_F(Nccl, GroupsAlongTwoAxesDoNotMix) {
     check_flat(comm, device, DType::F32, DType::F32);
     check_sum(comm, device, DType::F32, 20'000);
   });
+}
+
+// What hybrid sharding does: on one stream gathers over the inner axis, on another reductions over
+// the inner axis and then over the outer one, many in flight, with ranks that lag in turns.
+TEST_F(Nccl, TwoGroupsOnTwoStreamsRunInOneOrder) {
+  expect_success(
+      make_mesh({{"dp_replicate", 2}, {"dp_shard", 2}}), [](Communicator& comm, Device& device) {
+        constexpr int64_t kElements = 1 << 16;
+        constexpr int kRounds = 100;
+        const int64_t bytes = kElements * dtype_bytes(DType::F32);
+        Block weights(comm, device, 3 * bytes / 2);
+        Block gradients(comm, device, 3 * bytes / 2);
+        const Tensor gathered = weights.tensor(0, DType::F32, {kElements});
+        const Tensor weight_shard = weights.tensor(bytes, DType::F32, {kElements / 2});
+        const Tensor gradient = gradients.tensor(0, DType::F32, {kElements});
+        const Tensor gradient_shard = gradients.tensor(bytes, DType::F32, {kElements / 2});
+        const auto filled = [](float value, int64_t count) {
+          std::vector<char> all(static_cast<size_t>(count) * sizeof value);
+          std::fill_n(reinterpret_cast<float*>(all.data()), count, value);
+          return all;
+        };
+        weights.write(bytes,
+                      filled(static_cast<float>(comm.coordinate("dp_shard") + 1), kElements / 2));
+        gradients.write(0, filled(static_cast<float>(comm.rank() + 1), kElements));
+        for (int round = 0; round < kRounds; ++round) {
+          if (round % 4 == comm.rank()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+          const CollectiveSite gather{
+              .axis = "dp_shard", .channel = 1, .stream = weights.stream(), .ordered = false};
+          const CollectiveSite scatter{
+              .axis = "dp_shard", .channel = 2, .stream = gradients.stream(), .ordered = false};
+          const CollectiveSite sum{
+              .axis = "dp_replicate", .channel = 2, .stream = gradients.stream(), .ordered = false};
+          comm.all_gather(gather, weight_shard, {&gathered, 1});
+          comm.reduce_scatter(scatter, {&gradient, 1}, gradient_shard);
+          comm.all_reduce(sum, {&gradient_shard, 1});
+        }
+        std::vector<char> whole = filled(1, kElements / 2);
+        const std::vector<char> second = filled(2, kElements / 2);
+        whole.insert(whole.end(), second.begin(), second.end());
+        require(weights.read(0, bytes) == whole, "all_gather over dp_shard");
+        require(gradients.read(bytes, bytes / 2) == filled(1 + 2 + 3 + 4, kElements / 2),
+                "sums over dp_shard, then dp_replicate");
+      });
 }
 
 // Rank 1 is lost in one way or the other while rank 0's GPU waits for it.

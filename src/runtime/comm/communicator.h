@@ -13,6 +13,7 @@
 
 #include "graph/type.h"
 #include "plan/kernel.h"
+#include "plan/plan.h"
 
 namespace weft {
 
@@ -71,6 +72,11 @@ class Communicator {
   int64_t ranks() const { return info().mesh.ranks(); }
   int64_t size(std::string_view axis) const { return info().mesh.axis_size(axis); }
   int64_t coordinate(std::string_view axis) const { return info().coordinate(axis); }
+
+  // Makes what the collectives of these groups need, in this order, before anything is allocated
+  // and outside of any recording. All ranks call it with the same list. Transports that reach
+  // peers' memory need nothing.
+  virtual void make_groups(std::span<const CollectiveGroup>) {}
 
   // One block of memory that peers can reach. All ranks call it with the same size, in the same
   // order. Every tensor of a collective lies at the same place of such a block on every rank,

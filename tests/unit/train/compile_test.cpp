@@ -64,6 +64,16 @@ TEST(Compile, EvaluationReadsTheStorageOfTheTraining) {
   EXPECT_EQ(names(both), names(train));
 }
 
+// Hybrid sharding gathers inside, scatters inside and sums across, the latter two on one stream.
+TEST(Compile, GroupsOfCollectivesComeInTheOrderOfFirstUse) {
+  const Compiled hybrid = compile(tiny({"--parallelism.data_parallel_replicate_degree=2"}),
+                                  {.data_vocab = 0, .ranks = 4});
+  const std::vector<CollectiveGroup> expected = {
+      {"dp_shard", 1}, {"dp_shard", 2}, {"dp_replicate", 2}};
+  EXPECT_EQ(collective_groups(hybrid.plan), expected);
+  EXPECT_TRUE(collective_groups(compile(tiny()).plan).empty());
+}
+
 TEST(Compile, CountsTiedWeightsOnce) {
   // GPT-2 "tiny": 256 x 64 and 64 x 64 tables, two blocks of 12 d^2 + 13 d, a last norm of 2 d.
   const double d = 64;

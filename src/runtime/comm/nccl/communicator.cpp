@@ -49,6 +49,7 @@ class GpuRank : public Communicator {
       : hosts_(std::move(hosts)), groups_(*hosts_) {}
 
   const RankInfo& info() const override { return hosts_->info(); }
+  void make_groups(std::span<const CollectiveGroup> groups) override { groups_.make(groups); }
   void* allocate(int64_t bytes, Device& device) override { return device.allocate(bytes); }
   void* allocate_common(std::string_view, int64_t, Device&) override {
     throw InternalError("GPUs have no memory in common");

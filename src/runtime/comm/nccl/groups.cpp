@@ -59,18 +59,27 @@ Groups::~Groups() {
   }
 }
 
-const Group& Groups::at(const CollectiveSite& site) {
-  const Key key{site.axis, site.channel};
-  const auto known = std::find_if(groups_.begin(), groups_.end(), [&](const auto& entry) {
-    return entry.first == key || (site.channel == kHostChannel && entry.first.first == key.first);
+void Groups::make(std::span<const CollectiveGroup> groups) {
+  for (const CollectiveGroup& key : groups) {
+    const bool known = std::any_of(groups_.begin(), groups_.end(),
+                                   [&](const Entry& entry) { return entry.key == key; });
+    if (!known) groups_.push_back({key, join_group(key.axis)});
+  }
+}
+
+const Group& Groups::at(const CollectiveSite& site) const {
+  const auto found = std::find_if(groups_.begin(), groups_.end(), [&](const Entry& entry) {
+    return entry.key.axis == site.axis &&
+           (entry.key.stream == site.channel || site.channel == kHostChannel);
   });
-  if (known != groups_.end()) return known->second;
-  return groups_[key] = make(site.axis);
+  CHECK(found != groups_.end(), "no NCCL communicator for axis ", site.axis, ", stream ",
+        site.channel);
+  return found->group;
 }
 
 // The first rank of each group makes its name; all ranks make such a group now, so that one
 // exchange between all of them serves every group.
-Group Groups::make(std::string_view axis) {
+Group Groups::join_group(std::string_view axis) {
   Group group{.rank = hosts_.coordinate(axis), .size = hosts_.size(axis)};
   if (group.size == 1) return group;
   ncclUniqueId own{};
@@ -89,7 +98,7 @@ void Groups::check_errors(std::span<const std::string_view> places) const {
     ncclResult_t error = ncclSuccess;
     NCCL_CHECK(functions().comm_get_async_error(group.comm, &error));
     if (error == ncclSuccess || error == ncclInProgress) continue;
-    const std::string_view place = places[static_cast<size_t>(key.second)];
+    const std::string_view place = places[static_cast<size_t>(key.stream)];
     check(error, cat("a collective on the way", place.empty() ? "" : " in ", place));
   }
 }

@@ -1,14 +1,13 @@
 // The communicators of NCCL that a rank is in: one for each mesh axis and stream of the plan, so
-// that collectives on two streams neither wait for each other nor have to agree on an order. Made
-// when first needed, which is at the same step of the plan on all ranks.
+// that a gather and a reduction can run at the same time. All are made before the arena, in the
+// order in which the plan first uses them. NCCL wants the operations of all communicators of a GPU
+// launched in one order on every rank: the plan's order, queued by one host thread, with NCCL's
+// implicit launch order on (library.h).
 #pragma once
 
-#include <map>
-#include <memory>
 #include <span>
-#include <string>
 #include <string_view>
-#include <utility>
+#include <vector>
 
 #include "runtime/comm/communicator.h"
 #include "runtime/comm/nccl/library.h"
@@ -30,9 +29,12 @@ class Groups {
   Groups(const Groups&) = delete;
   Groups& operator=(const Groups&) = delete;
 
-  // The group of a site; the host's own collectives run when no other does, in any group of the
+  // Makes the groups that are not there yet, together with all other ranks.
+  void make(std::span<const CollectiveGroup> groups);
+
+  // The group of a site. The host's own collectives run when no other does, in any group of the
   // axis.
-  const Group& at(const CollectiveSite& site);
+  const Group& at(const CollectiveSite& site) const;
 
   // Throws DeviceError when an operation has failed on the way; `places` says, by channel, what the
   // GPU is in.
@@ -43,11 +45,14 @@ class Groups {
   void abort();
 
  private:
-  using Key = std::pair<std::string, int64_t>;  // axis, channel
-  Group make(std::string_view axis);
+  struct Entry {
+    CollectiveGroup key;
+    Group group;
+  };
+  Group join_group(std::string_view axis);
 
   Communicator& hosts_;
-  std::map<Key, Group> groups_;
+  std::vector<Entry> groups_;
   bool aborted_ = false;
 };
 

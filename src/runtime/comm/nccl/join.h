@@ -9,8 +9,8 @@
 
 namespace weft {
 
-// Throws DeviceError where NCCL, or a build with CUDA, is missing. Groups are made when a
-// collective first needs them, on the GPU that is current then.
+// Throws DeviceError where NCCL, or a build with CUDA, is missing. make_groups joins the GPU that
+// is current then.
 std::unique_ptr<Communicator> join_gpus(std::unique_ptr<Communicator> hosts,
                                         const JoinOptions& options);
 

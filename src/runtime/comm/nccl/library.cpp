@@ -1,10 +1,31 @@
 #include "runtime/comm/nccl/library.h"
 
+#include <stdlib.h>
+
 #include "base/error.h"
 
 namespace weft::nccl {
 
+namespace {
+
+constexpr int kLeastVersion = 22600;  // 2.26, the first with the implicit launch order
+
+// The library reads its options from the environment when it makes its first communicator.
+void use_launch_order(const Functions& functions) {
+  int version = 0;
+  const ncclResult_t result = functions.get_version(&version);
+  if (result != ncclSuccess || version < kLeastVersion) {
+    throw DeviceError(cat("nccl: found version ", version / 10000, ".", version / 100 % 100,
+                          ", Weft needs 2.26 or newer; install a newer libnccl.so.2"),
+                      ExitCode::Config);
+  }
+  ::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 1);
+}
+
+}  // namespace
+
 Functions::Functions() : library("libnccl.so.2", "NCCL 2") {
+  library.load(get_version, "ncclGetVersion");
   library.load(get_unique_id, "ncclGetUniqueId");
   library.load(comm_init_rank, "ncclCommInitRank");
   library.load(comm_destroy, "ncclCommDestroy");
@@ -19,6 +40,7 @@ Functions::Functions() : library("libnccl.so.2", "NCCL 2") {
   library.load(receive, "ncclRecv");
   library.load(group_start, "ncclGroupStart");
   library.load(group_end, "ncclGroupEnd");
+  use_launch_order(*this);
 }
 
 const Functions& functions() {

@@ -11,10 +11,12 @@
 namespace weft::nccl {
 
 struct Functions {
-  // Throws DeviceError when there is no libnccl.so.2.
+  // Throws DeviceError when there is no libnccl.so.2, or one without the implicit launch order:
+  // operations of several communicators on one GPU run in the order in which the host queued them.
   Functions();
 
   cuda::Library library;
+  decltype(ncclGetVersion)* get_version = nullptr;
   decltype(ncclGetUniqueId)* get_unique_id = nullptr;
   decltype(ncclCommInitRank)* comm_init_rank = nullptr;
   decltype(ncclCommDestroy)* comm_destroy = nullptr;
