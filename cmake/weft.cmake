@@ -15,8 +15,8 @@ endfunction()
 
 # The standard headers that most files include, parsed once: a third of the compile time otherwise.
 # Every file still includes what it uses, so that it compiles without this.
-set(WEFT_PRECOMPILED <algorithm> <chrono> <cmath> <functional> <map> <memory> <optional> <set> <span>
-    <string> <thread> <unordered_map> <unordered_set> <vector>)
+set(WEFT_PRECOMPILED <algorithm> <cmath> <functional> <map> <memory> <optional> <set> <span> <string> <unordered_map>
+    <unordered_set> <vector>)
 
 # weft_library(base SOURCES a.cpp b.cpp DEPS other): the library weft_base.
 function(weft_library folder)

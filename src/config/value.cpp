@@ -31,7 +31,7 @@ bool is_whole(std::string_view text) {
   });
 }
 
-std::string toml_string(std::string_view text) {
+std::string quoted(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
@@ -126,7 +126,7 @@ std::string range_phrase(const Range& range) {
 std::string choices_phrase(const std::vector<std::string>& choices) {
   std::vector<std::string> names;
   for (const std::string& choice : choices) {
-    names.push_back(toml_string(choice));
+    names.push_back(quoted(choice));
   }
   return one_of(names);
 }
@@ -166,12 +166,12 @@ std::string value_to_toml(const ConfigValue& value) {
     return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
   }
   if (const auto* text = std::get_if<std::string>(&value)) {
-    return toml_string(*text);
+    return quoted(*text);
   }
   if (const auto* list = std::get_if<std::vector<std::string>>(&value)) {
     std::vector<std::string> items;
     for (const std::string& item : *list) {
-      items.push_back(toml_string(item));
+      items.push_back(quoted(item));
     }
     return cat("[", join(items, ", "), "]");
   }
