@@ -28,8 +28,9 @@ class GraphRecording : public Recording {
     description_ = cat("program ", name, " (", nodes, " nodes)");
     cudaGraphExec_t program = nullptr;
     CUDA_CHECK(cudaGraphInstantiate(&program, graph, 0));
+    // Not uploaded ahead of its first launch: drivers have crashed in that call on graphs with
+    // NCCL's launch order.
     program_.reset(program);
-    CUDA_CHECK(cudaGraphUpload(program, stream.handle()));
   }
 
   void replay() override { stream_.replay(program_.get(), description_); }
