@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "config/derived.h"
-#include "graph/cost.h"
+#include "graph/comm_cost.h"
 #include "graph/ops/ops.h"
 
 namespace weft {
@@ -83,14 +83,20 @@ NodeSet select_blocks(const Graph& graph, const Config& config, const SelectiveO
   });
 }
 
+// Where the recomputation runs: on one rank of the mesh.
+struct Machine {
+  const Mesh& mesh;
+  const DeviceSpec& device;
+};
+
 // Time to compute a node again from values that are kept when nothing is recomputed.
-double recompute_seconds(const Node& node, const NodeSet& allowed, const DeviceSpec& device,
+double recompute_seconds(const Node& node, const NodeSet& allowed, const Machine& machine,
                          NodeSet& counted) {
-  double seconds = predicted_seconds(node.call(), device);
+  double seconds = local_seconds(node.call(), machine.mesh, machine.device);
   for (const Value* operand : node.operands) {
     const Node* def = operand->def;
     if (!allowed.contains(def) || is_kept(*def) || !counted.insert(def).second) continue;
-    seconds += recompute_seconds(*def, allowed, device, counted);
+    seconds += recompute_seconds(*def, allowed, machine, counted);
   }
   return seconds;
 }
@@ -102,6 +108,7 @@ NodeSet select_by_budget(const Graph& graph, const PassContext& context) {
     int64_t bytes;
     double bytes_per_second;
   };
+  const Machine machine{graph.mesh(), context.device};
   const std::vector<const Node*> list = recomputable(graph);
   const NodeSet allowed(list.begin(), list.end());
   std::vector<Candidate> candidates;
@@ -113,7 +120,7 @@ NodeSet select_by_budget(const Graph& graph, const PassContext& context) {
       continue;
     }
     NodeSet counted;
-    const double seconds = recompute_seconds(*node, allowed, context.device, counted);
+    const double seconds = recompute_seconds(*node, allowed, machine, counted);
     const int64_t bytes = kept_bytes(*node, graph.mesh());
     candidates.push_back({node, bytes, static_cast<double>(bytes) / seconds});
     kept += bytes;
@@ -166,8 +173,7 @@ bool is_read_backward(const Value& value) {
 int64_t kept_bytes(const Node& node, const Mesh& mesh) {
   int64_t bytes = 0;
   for (const auto& value : node.results) {
-    if (!is_read_backward(*value)) continue;
-    bytes += count(local_shape(value->type, mesh)) * dtype_bytes(value->type.dtype);
+    if (is_read_backward(*value)) bytes += local_bytes(value->type, mesh);
   }
   return bytes;
 }

@@ -25,8 +25,8 @@ constexpr std::string_view kBlocks = R"(graph g {
 }
 )";
 
-std::vector<std::string> chosen(const Config& config) {
-  Graph graph = parse_graph(kBlocks);
+std::vector<std::string> chosen(const Config& config, std::string_view text = kBlocks) {
+  Graph graph = parse_graph(text);
   DeviceSpec device;
   device.memory_bandwidth = 1e9;
   device.matmul_flops_f32 = 1e9;
@@ -71,6 +71,23 @@ TEST(RecomputePolicy, ABudgetDropsCheapBytesFirstAndEarlierBlocksFirst) {
   EXPECT_EQ(chosen(with_budget(0.5)), (Names{"g0", "g1"}));
   EXPECT_EQ(chosen(with_budget(0.25)), (Names{"u0", "g0", "g1"}));
   EXPECT_EQ(chosen(with_budget(0.0)), (Names{"u0", "g0", "u1", "g1"}));
+}
+
+// On each of four ranks both values have 4 x 8 elements. The sharded gelu reads one operand, the
+// replicated add two, so the gelu saves more bytes per second; in global shapes it takes four times
+// as long and would be kept.
+TEST(RecomputePolicy, ABudgetWeighsTheSecondsOfARankAgainstItsBytes) {
+  constexpr std::string_view kSharded = R"(graph g(mesh dp_shard=4) {
+  %x = input "x" : f32[16,8] @S(0:dp_shard)
+  %w = param "w" : f32[4,8]
+  %g = gelu(%x) : f32[16,8] @S(0:dp_shard)  # layers.0 fwd
+  %a = add(%w, %w) : f32[4,8]  # layers.0 fwd
+  %r = gelu(%g) : f32[16,8] @S(0:dp_shard)  # layers.0 bwd
+  %s = gelu(%a) : f32[4,8]  # layers.0 bwd
+  return r=%r, s=%s
+}
+)";
+  EXPECT_EQ(chosen(with_budget(0.5), kSharded), (Names{"g"}));
 }
 
 TEST(RecomputePolicy, KeptBytesCountOnlyResultsThatTheBackwardReads) {
