@@ -1,4 +1,4 @@
-// Node list, use lists and names; the five edits keep them consistent.
+// Node list, use lists and names; the edits keep them consistent.
 #include "graph/graph.h"
 
 #include <algorithm>

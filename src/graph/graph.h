@@ -1,6 +1,7 @@
 // The graph: an ordered list of nodes, where order is execution order. Values know their definition
-// and their uses; passes change the graph through five edits only (insert, replace_uses, erase,
-// move_before, clone), so use lists and names stay right by construction.
+// and their uses. Passes change the structure, types and names through the edits below, so that use
+// lists and names stay right by construction; path, phase and `recomputed` of a node are theirs to
+// set.
 #pragma once
 
 #include <list>
@@ -84,7 +85,7 @@ class Graph {
 
   Value* find_value(std::string_view name) const;  // nullptr if there is none
 
-  // --- the five edits ---
+  // --- edits ---
   // Inserts a node before `before` (nullptr: at the end); result types come from the op's infer.
   Node* insert(Node* before, const OpDef& op, std::vector<Value*> operands, Attrs attrs,
                const NodeOptions& options);

@@ -95,7 +95,8 @@ struct Cost {
 struct Value;
 class Vjp;
 
-// Traits that passes and the planner ask for, so that none of them knows an op by name.
+// Traits that passes and the planner ask for: what holds of an op, instead of a list of ops. Passes
+// that rewrite or fuse particular ops name those.
 struct OpTraits {
   bool elementwise = false;    // result i depends on element i of the operands; fusible
   bool in_place = false;       // as elementwise for memory: its result may lie on a dying operand

@@ -39,12 +39,17 @@ void check_types(const Node& node) {
   }
 }
 
+using Positions = std::unordered_map<const Node*, int64_t>;
+using ValueSet = std::unordered_set<const Value*>;
+
 // A value written over in place must not be read by any later node, nor leave as an output.
-void check_overwrites(const Node& node, const std::unordered_map<const Node*, int64_t>& position) {
+void check_overwrites(const Node& node, const Positions& position, const ValueSet& outputs) {
   std::vector<int> overwritten = overwritten_operands(node.call());
   for (int operand : overwritten) {
     if (operand < 0) continue;
     const Value* value = node.operands.at(static_cast<size_t>(operand));
+    CHECK(!outputs.contains(value), "%", value->name, " is overwritten by ", print_node(node),
+          " and is an output");
     for (const Node* user : value->users) {
       CHECK(user == &node || position.at(user) < position.at(&node), "%", value->name,
             " is overwritten by ", print_node(node), " and read after it by ", print_node(*user));
@@ -55,9 +60,11 @@ void check_overwrites(const Node& node, const std::unordered_map<const Node*, in
 }  // namespace
 
 void verify(const Graph& graph) {
-  auto position = positions(graph);
+  const Positions position = positions(graph);
   std::unordered_map<const Value*, std::vector<const Node*>> uses;
-  std::unordered_set<const Value*> defined;
+  ValueSet defined;
+  ValueSet outputs;
+  for (const auto& output : graph.outputs()) outputs.insert(output.value);
   for (const auto& owned : graph.order()) {
     const Node& node = *owned;
     check_operand_count(node);
@@ -73,7 +80,7 @@ void verify(const Graph& graph) {
       defined.insert(value.get());
     }
     check_types(node);
-    check_overwrites(node, position);
+    check_overwrites(node, position, outputs);
   }
   for (const auto& owned : graph.order()) {
     for (const auto& value : owned->results) {

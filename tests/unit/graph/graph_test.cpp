@@ -67,15 +67,32 @@ TEST(Graph, VerifierSeesUseBeforeDefinition) {
   EXPECT_THROW(verify(graph), InternalError);
 }
 
-TEST(Graph, VerifierSeesReadAfterOverwrite) {
-  Graph graph = parse_graph(R"(graph g {
+constexpr std::string_view kOverwriting = R"(graph g {
   %acc = state "acc" : f32[4]
   %g = input "g" : f32[4]
   %micro = input "micro" : i32[]
   %sum = accumulate(%acc, %g, %micro) : f32[4]
   return sum=%sum
 }
-)");
+)";
+
+TEST(Graph, VerifierSeesAnOutputThatIsOverwritten) {
+  Graph graph = parse_graph(kOverwriting);
+  graph.add_output("before", graph.find_value("acc"));
+  try {
+    verify(graph);
+    FAIL() << "no error";
+  } catch (const InternalError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("%acc is overwritten by %sum = accumulate(%acc, %g, %micro) : f32[4] and "
+                        "is an output"),
+              std::string::npos)
+        << text;
+  }
+}
+
+TEST(Graph, VerifierSeesReadAfterOverwrite) {
+  Graph graph = parse_graph(kOverwriting);
   verify(graph);
   graph.insert(nullptr, kGelu, {graph.find_value("acc")}, {}, {.name = "late"});
   EXPECT_THROW(verify(graph), InternalError);
