@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -178,7 +179,7 @@ Link between(const Link& a, const Link& b, double share) {
           .sum_bandwidth = stay(a.sum_bandwidth, b.sum_bandwidth)};
 }
 
-// `rows` in order of `size_of`; the first row serves smaller groups too.
+// `rows` in order of `size`; the first row serves smaller groups too.
 Link interpolate(const std::vector<Link>& rows, int64_t Link::*size, int64_t wanted) {
   if (rows.size() == 1 || wanted <= rows.front().*size) return rows.front();
   size_t next = 1;
@@ -188,12 +189,11 @@ Link interpolate(const std::vector<Link>& rows, int64_t Link::*size, int64_t wan
   return between(rows[next - 1], rows[next], (static_cast<double>(wanted) - begin) / (end - begin));
 }
 
-std::vector<Link> rows_where(const DeviceSpec& spec, bool (*fits)(const Link&, int64_t),
-                             int64_t number, int64_t Link::*size) {
+// The rows that fit, in order of `size`.
+template <class Fits>
+std::vector<Link> rows_where(const DeviceSpec& spec, Fits fits, int64_t Link::*size) {
   std::vector<Link> rows;
-  for (const Link& row : spec.links) {
-    if (fits(row, number)) rows.push_back(row);
-  }
+  std::copy_if(spec.links.begin(), spec.links.end(), std::back_inserter(rows), fits);
   std::stable_sort(rows.begin(), rows.end(),
                    [size](const Link& a, const Link& b) { return a.*size < b.*size; });
   return rows;
@@ -219,35 +219,53 @@ DeviceSpec find_device_spec(const Config& config, std::string_view usual) {
 
 }  // namespace
 
-bool on_one_host(const DeviceSpec& spec, int64_t size, int64_t stride) {
-  return spec.ranks_per_host == 0 || stride * size <= spec.ranks_per_host;
+int64_t hosts_of(const DeviceSpec& spec, const RankGroup& group) {
+  const int64_t host = spec.ranks_per_host;
+  if (host == 0) return 1;
+  if (group.stride >= host) return group.size;
+  const int64_t block = group.size * group.stride;  // ranks that make `stride` groups
+  int64_t latest = 0;  // place on its host of a group's first rank; these repeat after `host` blocks
+  for (int64_t k = 0; k < std::min(group.ranks / block, host); ++k) {
+    for (int64_t first = 0; first < group.stride; ++first) {
+      latest = std::max(latest, (k * block + first) % host);
+    }
+  }
+  return (latest + (group.size - 1) * group.stride) / host + 1;
 }
 
-Link find_link(const DeviceSpec& spec, int64_t size, int64_t stride) {
+Link find_link(const DeviceSpec& spec, const RankGroup& group) {
   const Link inside{.gather_latency = spec.launch_latency,
                     .gather_bandwidth = spec.memory_bandwidth / 2,
                     .scatter_latency = spec.launch_latency,
                     .scatter_bandwidth = spec.memory_bandwidth / 2,
                     .sum_latency = spec.launch_latency,
                     .sum_bandwidth = spec.memory_bandwidth / 2};
-  if (size == 1 || spec.links.empty()) return inside;
-  if (on_one_host(spec, size, stride)) {
+  if (group.size == 1 || spec.links.empty()) return inside;
+  const int64_t hosts = hosts_of(spec, group);
+  if (hosts == 1) {
     const auto rows = rows_where(
-        spec, [](const Link& row, int64_t) { return row.hosts == 1; }, 0, &Link::ranks);
-    return rows.empty() ? inside : interpolate(rows, &Link::ranks, size);
+        spec, [](const Link& row) { return row.hosts == 1; }, &Link::ranks);
+    return rows.empty() ? inside : interpolate(rows, &Link::ranks, group.size);
   }
-  const int64_t ranks = std::max<int64_t>(1, spec.ranks_per_host / stride);
-  const int64_t hosts = (size + ranks - 1) / ranks;
   // Groups of a few ranks per host share its network cards as those of all of them do.
+  const bool several = group.stride < spec.ranks_per_host;
   auto rows = rows_where(
-      spec, [](const Link& row, int64_t n) { return row.hosts > 1 && (row.ranks > 1) == (n > 1); },
-      ranks, &Link::hosts);
+      spec, [&](const Link& row) { return row.hosts > 1 && (row.ranks > 1) == several; },
+      &Link::hosts);
   if (rows.empty()) {
     rows = rows_where(
-        spec, [](const Link& row, int64_t) { return row.hosts == 1; }, 0, &Link::ranks);
-    return rows.empty() ? inside : interpolate(rows, &Link::ranks, size);
+        spec, [](const Link& row) { return row.hosts > 1; }, &Link::hosts);
   }
+  CHECK(!rows.empty(), spec.name, " has no link between hosts");
   return interpolate(rows, &Link::hosts, hosts);
+}
+
+int64_t ranks_on_host(const DeviceSpec& spec, int64_t ranks) {
+  return spec.ranks_per_host == 0 ? ranks : std::min(ranks, spec.ranks_per_host);
+}
+
+int64_t memory_of_rank(const DeviceSpec& spec, int64_t memory, int64_t ranks) {
+  return spec.common_memory ? memory / ranks_on_host(spec, ranks) : memory;
 }
 
 DeviceSpec device_of_rank(DeviceSpec spec, int64_t ranks) {
@@ -255,12 +273,14 @@ DeviceSpec device_of_rank(DeviceSpec spec, int64_t ranks) {
     spec.memory_bytes = std::max<int64_t>(1, spec.memory_bytes - spec.collectives_bytes);
   }
   if (!spec.common_memory) return spec;
-  const int64_t sharing = spec.ranks_per_host == 0 ? ranks : std::min(ranks, spec.ranks_per_host);
+  const int64_t sharing = ranks_on_host(spec, ranks);
   for (double DeviceSpec::*rate : {&DeviceSpec::matmul_flops_f32, &DeviceSpec::matmul_flops_bf16,
                                    &DeviceSpec::vector_flops, &DeviceSpec::memory_bandwidth}) {
     spec.*rate /= static_cast<double>(sharing);
   }
-  if (spec.memory_bytes > 0) spec.memory_bytes = std::max<int64_t>(1, spec.memory_bytes / sharing);
+  if (spec.memory_bytes > 0) {
+    spec.memory_bytes = std::max<int64_t>(1, memory_of_rank(spec, spec.memory_bytes, ranks));
+  }
   return spec;
 }
 

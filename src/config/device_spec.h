@@ -30,7 +30,7 @@ struct Link {
 // rate or the bandwidth. Above 1 where a cache helps.
 struct KernelShare {
   std::string op = {};
-  std::string dtype = {};  // of its first floating operand, as graphs write it: "f32"
+  std::string dtype = {};  // of its largest floating operand, as graphs write it: "f32"
   double share = 1;
 
   bool operator==(const KernelShare&) const = default;
@@ -65,13 +65,28 @@ std::string to_string(const KernelShare& kernel);
 Link parse_link(std::string_view text);
 KernelShare parse_kernel_share(std::string_view text);
 
-// The link of a group of `size` ranks that are `stride` ranks apart: linear between the two rows
-// around it, beyond the last row the latency grows on and the bandwidth stays. Without rows, and
-// for a group of one, data moves as fast as inside the device.
-Link find_link(const DeviceSpec& spec, int64_t size, int64_t stride);
+// The groups that an axis of a mesh makes: all ranks of the mesh are in one of them.
+struct RankGroup {
+  int64_t size = 1;
+  int64_t stride = 1;  // from one rank of a group to its next
+  int64_t ranks = 1;   // of the mesh
+};
 
-// Whether such a group lies on one host.
-bool on_one_host(const DeviceSpec& spec, int64_t size, int64_t stride);
+// The most hosts that one of the groups spreads over. Hosts are filled in the order of ranks, so
+// groups of 6 on hosts of 8 do not all begin where a host does.
+int64_t hosts_of(const DeviceSpec& spec, const RankGroup& group);
+
+// The link of such groups: linear between the two rows around their size, beyond the last row the
+// latency grows on and the bandwidth stays. Without rows, and for a group of one, data moves as
+// fast as inside the device.
+Link find_link(const DeviceSpec& spec, const RankGroup& group);
+
+// How many of so many ranks a host has.
+int64_t ranks_on_host(const DeviceSpec& spec, int64_t ranks);
+
+// What one of so many ranks has of a device's memory: its share where the ranks of a host share
+// one, else all of it.
+int64_t memory_of_rank(const DeviceSpec& spec, int64_t memory, int64_t ranks);
 
 // The part of the device that one of so many ranks has: all of it but what the library of
 // collectives takes, or its share of the rates and the memory where the ranks of a host share one.

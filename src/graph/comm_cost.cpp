@@ -16,13 +16,12 @@ double bytes_of(const std::vector<TensorType>& types, const Mesh& mesh) {
   return bytes;
 }
 
-// How many ranks apart neighbours along the axis are.
-int64_t stride_of(const Mesh& mesh, std::string_view axis) {
-  int64_t stride = 1;
+RankGroup group_of(const Mesh& mesh, std::string_view axis) {
+  RankGroup group{.size = mesh.axis_size(axis), .stride = 1, .ranks = mesh.ranks()};
   for (size_t i = mesh.axes.size(); i-- > 0 && mesh.axes[i].name != axis;) {
-    stride *= mesh.axes[i].size;
+    group.stride *= mesh.axes[i].size;
   }
-  return stride;
+  return group;
 }
 
 // The call as one rank runs it.
@@ -66,11 +65,11 @@ double collective_bytes(const Call& call, const Mesh& mesh) {
 }
 
 Link axis_link(const Mesh& mesh, std::string_view axis, const DeviceSpec& device) {
-  return find_link(device, mesh.axis_size(axis), stride_of(mesh, axis));
+  return find_link(device, group_of(mesh, axis));
 }
 
 bool on_one_host(const Mesh& mesh, std::string_view axis, const DeviceSpec& device) {
-  return on_one_host(device, mesh.axis_size(axis), stride_of(mesh, axis));
+  return hosts_of(device, group_of(mesh, axis)) == 1;
 }
 
 double local_seconds(const Call& call, const Mesh& mesh, const DeviceSpec& device) {

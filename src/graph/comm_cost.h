@@ -32,7 +32,7 @@ double collective_bytes(const Call& call, const Mesh& mesh);
 // The link over which the ranks of the axis exchange.
 Link axis_link(const Mesh& mesh, std::string_view axis, const DeviceSpec& device);
 
-// Whether the ranks along the axis share a host.
+// Whether the ranks of each group along the axis share a host.
 bool on_one_host(const Mesh& mesh, std::string_view axis, const DeviceSpec& device);
 
 // Predicted time of a collective, or of any other call on one rank.

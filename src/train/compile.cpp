@@ -61,6 +61,16 @@ Compiled compile_for(const DeviceSpec& device, const Config& config, const Model
   return compiled;
 }
 
+// What moves between hosts is priced by rows for several hosts, never by those within one.
+void check_hosts(const Config& config, const DeviceSpec& device, int64_t ranks) {
+  const int64_t host = ranks_on_host(device, ranks);
+  const bool has_rows = std::any_of(device.links.begin(), device.links.end(),
+                                    [](const Link& link) { return link.hosts > 1; });
+  USER_CHECK(host == ranks || has_rows, describe_key(config, "device.spec"), " has ", host,
+             " ranks per host and no links between hosts, found ", ranks,
+             " ranks; use at most ", host, ", or add rows for several hosts to its links");
+}
+
 // Ranks with other choices would compute other bits: their plans differ too.
 void add_choices(const Config& config, Compiled& compiled) {
   compiled.plan.tf32 = config.device.tf32;
@@ -110,6 +120,7 @@ Compiled compile(const Config& config, const CompileOptions& options) {
 
 Compiled compile(const Config& config, const ModelSpec& spec, int64_t ranks) {
   const DeviceSpec device = device_of_rank(device_spec_of(config), ranks);
+  check_hosts(config, device, ranks);
   Compiled compiled = compile_for(device, config, spec, ranks);
   // Passes keep to the memory by what is alive at once; the gaps between buffers come on top. Where
   // these do not fit, some of the memory is set aside for them, more with every attempt.
@@ -153,7 +164,7 @@ Compiled compile_decode(const Config& config, const ModelSpec& spec, int64_t seq
 int64_t memory_limit(const Compiled& compiled) {
   const int64_t memory = compiled.device.memory_bytes;
   if (memory > 0) return memory;
-  return host_memory_bytes() / (compiled.device.common_memory ? compiled.plan.mesh.ranks() : 1);
+  return memory_of_rank(compiled.device, host_memory_bytes(), compiled.plan.mesh.ranks());
 }
 
 double model_flops(const Plan& plan, int64_t micro_batches) {

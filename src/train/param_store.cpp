@@ -19,12 +19,11 @@ namespace {
 
 constexpr int64_t kFloat = sizeof(float);
 
-// Calls work(first, elements) for pieces of `elements`, on the cores that each of the ranks of this
-// host has.
+// Calls work(first, elements) for pieces of `elements`, on this rank's cores of the host.
 template <class Work>
-void in_pieces(int64_t elements, int64_t ranks, Work work) {
+void in_pieces(int64_t elements, int64_t ranks_on_host, Work work) {
   constexpr int64_t kPiece = 1 << 18;
-  const int64_t threads = std::max<int64_t>(1, usable_cores() / ranks);
+  const int64_t threads = std::max<int64_t>(1, usable_cores() / ranks_on_host);
   const auto pieces = static_cast<size_t>((elements + kPiece - 1) / kPiece);
   parallel_for(static_cast<int>(threads), pieces, [&](int, size_t piece) {
     const int64_t first = static_cast<int64_t>(piece) * kPiece;
@@ -83,13 +82,13 @@ ParamStore::Part ParamStore::own_part(const Location& location, int64_t elements
 // Elements first, first + 1, ... of a parameter's initial values.
 void ParamStore::make(const ParamInfo& param, uint64_t seed, int64_t first,
                       std::span<float> values) const {
-  in_pieces(static_cast<int64_t>(values.size()), ranks(), [&](size_t at, size_t elements) {
+  in_pieces(static_cast<int64_t>(values.size()), host_ranks(), [&](size_t at, size_t elements) {
     init_param(param, seed, first + static_cast<int64_t>(at), values.subspan(at, elements));
   });
 }
 
-int64_t ParamStore::ranks() const {
-  return comm_ == nullptr ? 1 : comm_->ranks();
+int64_t ParamStore::host_ranks() const {
+  return ranks_on_host(compiled_.device, comm_ == nullptr ? 1 : comm_->ranks());
 }
 
 void ParamStore::initialize(uint64_t seed) {
@@ -154,7 +153,7 @@ void ParamStore::write_rounded(const Binding& binding, int64_t first,
   const bool bf16 = dtype == DType::BF16;
   CHECK(bf16 || dtype == DType::F16, binding.name, " is ", dtype_name(dtype));
   std::vector<uint16_t> rounded(values.size());
-  in_pieces(static_cast<int64_t>(values.size()), ranks(), [&](size_t begin, size_t elements) {
+  in_pieces(static_cast<int64_t>(values.size()), host_ranks(), [&](size_t begin, size_t elements) {
     for (size_t i = begin; i < begin + elements; ++i) {
       rounded[i] = bf16 ? bf16_from_f32(values[i]) : f16_from_f32(values[i]);
     }

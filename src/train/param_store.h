@@ -45,7 +45,7 @@ class ParamStore {
   };
 
   void make(const ParamInfo& param, uint64_t seed, int64_t first, std::span<float> values) const;
-  int64_t ranks() const;
+  int64_t host_ranks() const;  // ranks on this host, this one included
   Part own_part(const Location& location, int64_t elements) const;
   void write_own(const Location& location, const Part& part, std::span<const float> values);
   void write_rounded(const Binding& binding, int64_t first, std::span<const float> values);

@@ -274,6 +274,22 @@ TEST(Lower, GatheredWeightsAreEachRanksOwnWhereNothingIsInCommon) {
   }
 }
 
+// Ranks 3 to 5 are on two hosts of 4.
+TEST(Lower, GatheredWeightsAreEachRanksOwnWhereAGroupStraddlesHosts) {
+  std::string text(kGathers);
+  text.replace(text.find("dp_shard=2"), 10, "dp_replicate=2, dp_shard=3");
+  const Graph graph = parse_graph(text);
+  const std::vector<ProgramSource> sources = {{ProgramKind::Last, &graph}};
+  const std::vector<Kernel> kernels = common_kernels();
+  DeviceSpec device = tiny_device();
+  device.common_memory = true;
+  device.ranks_per_host = 6;
+  const LowerOptions options{.backend = "test", .kernels = kernels, .device = device};
+  EXPECT_EQ(lower(sources, options).common.size(), 1U);
+  device.ranks_per_host = 4;
+  EXPECT_TRUE(lower(sources, options).common.empty());
+}
+
 TEST(Lower, NamesTheNodeWithoutAKernel) {
   std::vector<Kernel> kernels = plain_kernels();
   std::erase_if(kernels, [](const Kernel& kernel) { return kernel.op == "gelu_grad"; });

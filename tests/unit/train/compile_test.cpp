@@ -109,6 +109,17 @@ TEST(Compile, RanksOfOneMachineShareIt) {
   const Compiled alone = compile(tiny());
   const Compiled four = compile(tiny(), {.data_vocab = 0, .ranks = 4});
   EXPECT_EQ(memory_limit(four), memory_limit(alone) / 4);
+  const TempFolder folder;
+  DeviceSpec hosts = device_spec_of(tiny());
+  hosts.ranks_per_host = 2;
+  hosts.links.push_back({.hosts = 2,
+                         .ranks = 1,
+                         .gather_bandwidth = 1e9,
+                         .scatter_bandwidth = 1e9,
+                         .sum_bandwidth = 1e9});
+  const std::string file = folder.write("hosts.toml", device_spec_to_toml(hosts));
+  const Compiled apart = compile(tiny({"--device.spec=" + file}), {.data_vocab = 0, .ranks = 4});
+  EXPECT_EQ(memory_limit(apart), memory_limit(alone) / 2);
   EXPECT_DOUBLE_EQ(model_flops_utilization(tiny(), four, 2),
                    model_flops(four.plan, 1) / 2 / (alone.device.matmul_flops_f32 / 4));
 }
