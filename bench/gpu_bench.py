@@ -103,9 +103,11 @@ def run_weft(weft, name, w):
     used = memory.stop() // ranks
     with open(os.path.join(folder, "metrics.jsonl")) as file:
         rows = [json.loads(line) for line in file]
+    with open(os.path.join(folder, "plan.txt")) as file:
+        arena = int(re.search(r"^arena .*\((\d+) bytes\)", file.read(), re.M)[1])
     shutil.rmtree(folder)
     rows = [row for row in rows if "tokens_per_second" in row]
-    return dict(tokens_per_second=rows[-1]["tokens_per_second"] / ranks, bytes=rows[-1]["memory_bytes"],
+    return dict(tokens_per_second=rows[-1]["tokens_per_second"] / ranks, bytes=arena,
                 loss=rows[-1]["loss"], used=used)
 
 

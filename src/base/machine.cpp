@@ -5,12 +5,23 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <memory>
 #include <thread>
 
 namespace weft {
 
 int64_t host_memory_bytes() {
   return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+}
+
+int64_t resident_bytes() {
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen("/proc/self/statm", "re"),
+                                                   std::fclose);
+  long all = 0;  // pages
+  long resident = 0;
+  if (file == nullptr || std::fscanf(file.get(), "%ld %ld", &all, &resident) != 2) return 0;
+  return static_cast<int64_t>(resident) * sysconf(_SC_PAGESIZE);
 }
 
 int64_t usable_cores() {

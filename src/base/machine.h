@@ -8,6 +8,10 @@ namespace weft {
 // Physical memory in bytes.
 int64_t host_memory_bytes();
 
+// Bytes that this process has resident, shared memory that it maps included; 0 where the system
+// does not say.
+int64_t resident_bytes();
+
 // Cores that this process may run on: fewer than the machine has where a scheduler or taskset says
 // so.
 int64_t usable_cores();

@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/machine.h"
 #include "base/tuning.h"
 #include "plan/kernel.h"
 
@@ -83,6 +84,9 @@ class Device {
   virtual std::unique_ptr<Event> make_event() = 0;
   // Bytes that can be allocated now; nullopt where the operating system decides.
   virtual std::optional<int64_t> free_bytes() const { return std::nullopt; }
+  // Bytes in use now: of a GPU's memory, by whoever; of a host's, what this process has resident,
+  // shared memory that it maps included.
+  virtual int64_t used_bytes() const { return resident_bytes(); }
   // What the host does now and then while it waits for work that another rank may hold up, given
   // when the wait began (steady clock, nanoseconds); throwing ends the wait. Empty: nothing. A
   // device whose kernels wait by themselves needs none.

@@ -18,7 +18,7 @@ struct StepMetrics {
   double seconds = 0;            // of this step alone
   double tokens_per_second = 0;  // smoothed, as is what follows from it
   double mfu = 0;                // share of the device's matmul rate
-  int64_t memory_bytes = 0;
+  int64_t memory_bytes = 0;      // in use, measured after the step
   double eta_seconds = 0;
   bool skipped = false;  // not finite: the update was left out
   std::optional<double> loss_scale = {};

@@ -55,6 +55,7 @@ class Session {
   Session(const Config& config, Compiled compiled, Communicator* comm = nullptr);
 
   const Compiled& compiled() const { return compiled_; }
+  const Device& device() const { return *device_; }
   Executor& executor() { return *executor_; }
 
   // Sets every parameter to its initial value: a pure function of (seed, name, element).

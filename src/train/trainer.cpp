@@ -117,7 +117,7 @@ StepMetrics measure(const Run& run, int64_t step, const StepResult& result, doub
           .lr = learning_rate(config, step),
           .tokens_per_second = tokens / seconds,
           .mfu = model_flops_utilization(config, compiled, seconds),
-          .memory_bytes = run.session.executor().allocated_bytes(),
+          .memory_bytes = run.session.device().used_bytes(),
           .eta_seconds = seconds * static_cast<double>(config.training.steps - step - 1),
           .loss_scale = result.loss_scale};
 }

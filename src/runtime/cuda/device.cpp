@@ -54,6 +54,13 @@ class CudaDevice : public Device {
     return static_cast<int64_t>(free);
   }
 
+  int64_t used_bytes() const override {
+    size_t free = 0;
+    size_t total = 0;
+    CUDA_CHECK(cudaMemGetInfo(&free, &total));
+    return static_cast<int64_t>(total - free);
+  }
+
   void* allocate(int64_t bytes) override {
     void* memory = nullptr;
     const cudaError_t error = cudaMalloc(&memory, static_cast<size_t>(std::max<int64_t>(bytes, 1)));

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "base/file.h"
 #include "config/load.h"
@@ -43,6 +44,27 @@ TEST(Train, RunsEveryStepAndSavesWeights) {
   EXPECT_FALSE(result.interrupted);
   EXPECT_EQ(result.weights_folder, folder / "run/weights");
   EXPECT_TRUE(std::filesystem::exists(folder / "run/weights/model.safetensors"));
+}
+
+std::vector<nlohmann::json> metrics_of(const TempFolder& folder) {
+  std::vector<nlohmann::json> rows;
+  for (const std::string& line : split(folder.read("run/metrics.jsonl"), '\n')) {
+    if (!line.empty()) rows.push_back(nlohmann::json::parse(line));
+  }
+  return rows;
+}
+
+TEST(Train, ReportsTheMemoryThatTheProcessUses) {
+  const TempFolder folder;
+  train_quietly(small_run(folder));
+  const int64_t alone = metrics_of(folder).back().at("memory_bytes");
+  constexpr size_t kMore = size_t{256} << 20;
+  const std::vector<char> more(kMore, 1);
+  train_quietly(small_run(folder));
+  const int64_t beside = metrics_of(folder).back().at("memory_bytes");
+  // Freed memory may or may not have gone back to the system in between.
+  EXPECT_GT(beside - alone, static_cast<int64_t>(kMore / 2));
+  EXPECT_GE(beside, static_cast<int64_t>(more.size()));
 }
 
 TEST(Train, SavesNothingWhenAskedNotTo) {
