@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <iterator>
 
 #include "base/error.h"
@@ -53,6 +54,8 @@ DeviceSpec h100(const std::string& name, int64_t ranks_per_host, std::vector<Lin
   return {.name = name,
           .matmul_flops_f32 = 50e12,
           .matmul_flops_bf16 = 700e12,
+          .peak_flops_f32 = 67e12,
+          .peak_flops_bf16 = 989e12,
           .vector_flops = 30e12,
           .memory_bandwidth = 3.0e12,
           .launch_latency = 3e-6,
@@ -73,7 +76,7 @@ DeviceSpec h200(const std::string& name, int64_t ranks_per_host, std::vector<Lin
   return spec;
 }
 
-// Rates are what well-shaped kernels reach, not what a data sheet promises.
+// Rates are what well-shaped kernels reach, but for the peaks, which are those of data sheets.
 const std::vector<DeviceSpec>& built_in_specs() {
   static const std::vector<DeviceSpec> specs = {
       {.name = "cpu",  // two cores with 512-bit vectors: weft bench --calibrate measures others
@@ -132,6 +135,11 @@ std::vector<Key<DeviceSpec>> spec_keys(const std::string& file_name) {
                {.doc = "FLOP/s of a float32 matmul.", .range = rate}),
       make_key("matmul_flops_bf16", &S::matmul_flops_bf16,
                {.doc = "FLOP/s of a bfloat16 matmul.", .range = rate}),
+      make_key("peak_flops_f32", &S::peak_flops_f32,
+               {.doc = "FLOP/s of dense float32 matmuls on the data sheet; 0: there is none.",
+                .range = {.at_least = 0}}),
+      make_key("peak_flops_bf16", &S::peak_flops_bf16,
+               {.doc = "The same of bfloat16 and float16.", .range = {.at_least = 0}}),
       make_key("vector_flops", &S::vector_flops,
                {.doc = "FLOP/s of all other kernels; 0: bandwidth alone bounds them.",
                 .range = {.at_least = 0}}),
@@ -224,7 +232,8 @@ int64_t hosts_of(const DeviceSpec& spec, const RankGroup& group) {
   if (host == 0) return 1;
   if (group.stride >= host) return group.size;
   const int64_t block = group.size * group.stride;  // ranks that make `stride` groups
-  int64_t latest = 0;  // place on its host of a group's first rank; these repeat after `host` blocks
+  int64_t latest =
+      0;  // place on its host of a group's first rank; these repeat after `host` blocks
   for (int64_t k = 0; k < std::min(group.ranks / block, host); ++k) {
     for (int64_t first = 0; first < group.stride; ++first) {
       latest = std::max(latest, (k * block + first) % host);
@@ -274,14 +283,29 @@ DeviceSpec device_of_rank(DeviceSpec spec, int64_t ranks) {
   }
   if (!spec.common_memory) return spec;
   const int64_t sharing = ranks_on_host(spec, ranks);
-  for (double DeviceSpec::*rate : {&DeviceSpec::matmul_flops_f32, &DeviceSpec::matmul_flops_bf16,
-                                   &DeviceSpec::vector_flops, &DeviceSpec::memory_bandwidth}) {
+  for (double DeviceSpec::*rate :
+       {&DeviceSpec::matmul_flops_f32, &DeviceSpec::matmul_flops_bf16, &DeviceSpec::peak_flops_f32,
+        &DeviceSpec::peak_flops_bf16, &DeviceSpec::vector_flops, &DeviceSpec::memory_bandwidth}) {
     spec.*rate /= static_cast<double>(sharing);
   }
   if (spec.memory_bytes > 0) {
     spec.memory_bytes = std::max<int64_t>(1, memory_of_rank(spec, spec.memory_bytes, ranks));
   }
   return spec;
+}
+
+const DeviceSpec* find_data_sheet(std::string_view description) {
+  const auto names = [&](const std::string& name) {
+    const auto same = [](unsigned char a, unsigned char b) { return std::tolower(a) == b; };
+    return std::search(description.begin(), description.end(), name.begin(), name.end(), same) !=
+           description.end();
+  };
+  const DeviceSpec* found = nullptr;
+  for (const DeviceSpec& spec : built_in_specs()) {
+    const bool better = found == nullptr || spec.name.size() > found->name.size();
+    if (spec.peak_flops_bf16 > 0 && better && names(spec.name)) found = &spec;
+  }
+  return found;
 }
 
 std::vector<std::string> device_spec_names() {

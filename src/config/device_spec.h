@@ -41,6 +41,9 @@ struct DeviceSpec {
   std::string name = {};
   double matmul_flops_f32 = 0;
   double matmul_flops_bf16 = 0;
+  // The data sheet's rates of dense matmuls, for MFU (docs/metrics.md); 0: there is no data sheet.
+  double peak_flops_f32 = 0;
+  double peak_flops_bf16 = 0;
   double vector_flops = 0;  // of everything but matmuls; 0: bandwidth alone bounds it
   double memory_bandwidth = 0;
   double launch_latency = 0;       // fixed cost of one kernel
@@ -91,6 +94,10 @@ int64_t memory_of_rank(const DeviceSpec& spec, int64_t memory, int64_t ranks);
 // The part of the device that one of so many ranks has: all of it but what the library of
 // collectives takes, or its share of the rates and the memory where the ranks of a host share one.
 DeviceSpec device_of_rank(DeviceSpec spec, int64_t ranks);
+
+// The data sheet of the device that a driver calls so: the built-in spec whose name is part of the
+// description, as h200 of "NVIDIA H200"; nullptr where there is none.
+const DeviceSpec* find_data_sheet(std::string_view description);
 
 // Names of the built-in specs.
 std::vector<std::string> device_spec_names();

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "graph/ops/ops.h"
 #include "model/hf_config.h"
 #include "model/models.h"
 
@@ -158,6 +159,19 @@ BuiltModel build_model(const ModelSpec& spec, const BuildOptions& options) {
 int64_t num_params(std::span<const ParamInfo> params) {
   int64_t total = 0;
   for (const ParamInfo& param : params) total += count(param.shape);
+  return total;
+}
+
+int64_t num_multiplied_params(const BuiltModel& model) {
+  int64_t total = 0;
+  for (const auto& node : model.graph.order()) {
+    if (node->op != &kParam) continue;
+    const auto& users = node->result()->users;
+    const bool looked_up = std::all_of(users.begin(), users.end(), [](const Node* user) {
+      return user->op == &kEmbedding || user->op == &kAddPositions;
+    });
+    if (!looked_up) total += node->result()->type.elements();
+  }
   return total;
 }
 

@@ -129,4 +129,8 @@ BuiltModel build_model(const ModelSpec& spec, const BuildOptions& options);
 // Number of parameters, tied weights counted once.
 int64_t num_params(std::span<const ParamInfo> params);
 
+// The same without tables of which rows are only looked up: embeddings, unless they are the head
+// too, and learned positions.
+int64_t num_multiplied_params(const BuiltModel& model);
+
 }  // namespace weft

@@ -87,6 +87,12 @@ class Device {
   // Bytes in use now: of a GPU's memory, by whoever; of a host's, what this process has resident,
   // shared memory that it maps included.
   virtual int64_t used_bytes() const { return resident_bytes(); }
+  // The most FLOP/s that matmuls in this type could reach, where that is measured; nullopt where
+  // the data sheet says (config/device_spec.h).
+  virtual std::optional<double> peak_flops(DType dtype) const {
+    (void)dtype;
+    return std::nullopt;
+  }
   // What the host does now and then while it waits for work that another rank may hold up, given
   // when the wait began (steady clock, nanoseconds); throwing ends the wait. Empty: nothing. A
   // device whose kernels wait by themselves needs none.

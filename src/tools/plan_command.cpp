@@ -12,6 +12,7 @@
 #include "tools/commands.h"
 #include "train/compile.h"
 #include "train/fit.h"
+#include "train/mfu.h"
 #include "train/open_sets.h"
 #include "train/training_data.h"
 
@@ -41,10 +42,14 @@ void log_time(const Config& config, const Compiled& compiled, int64_t ranks) {
   }
   const int64_t sequences = config.training.local_batch_size * micro_batches;
   const double tokens = static_cast<double>(sequences * config.training.seq_len);
-  const double mfu = model_flops_utilization(config, compiled, time.seconds);
-  log_line(cat("throughput    ", human_count(tokens / time.seconds), " tok/s",
-               ranks > 1 ? " per rank" : "", ", ", std::llround(mfu * 100),
-               " % of the matmul rate of ", compiled.device.name));
+  const double rate = tokens / time.seconds;
+  std::string mfu;
+  if (const auto peak = peak_flops(config, compiled.device)) {
+    const double share = model_flops_utilization(compiled.flops_per_token, rate, *peak);
+    mfu = cat(", mfu ", std::llround(share * 100), " % of ", human_count(*peak), "FLOP/s (",
+              compiled.device.name, ")");
+  }
+  log_line(cat("throughput    ", human_count(rate), " tok/s", ranks > 1 ? " per rank" : "", mfu));
 }
 
 // Whether the device holds the plan.

@@ -60,6 +60,7 @@ class Calibration {
  public:
   Calibration(const Backend& backend, Device& device, DeviceSpec known)
       : backend_(backend),
+        device_(device),
         timer_(backend.kernels(), backend.name, device),
         spec_(std::move(known)) {
     spec_.name = device.description();
@@ -73,6 +74,7 @@ class Calibration {
     spec_.matmul_flops_f32 = matmul_rates(DType::F32).best;
     const MatmulRates bf16 = matmul_rates(DType::BF16);
     spec_.matmul_flops_bf16 = bf16.best;
+    set_peaks();
     const double unaligned = logits_rate(bf16.widest, bf16.widest + 1);
     spec_.unaligned_share = std::min(1.0, unaligned / logits_rate(bf16.widest, bf16.widest));
     const int64_t size = busy_size();
@@ -127,6 +129,19 @@ class Calibration {
       if (2 * std::pow(n, 3) / rate > kBusySeconds) break;
     }
     return rates;
+  }
+
+  // Measured where the device does that, else from its data sheet; nothing that was reached is
+  // above the peak.
+  void set_peaks() {
+    if (const DeviceSpec* own = find_data_sheet(device_.description())) {
+      spec_.peak_flops_f32 = own->peak_flops_f32;
+      spec_.peak_flops_bf16 = own->peak_flops_bf16;
+    }
+    spec_.peak_flops_f32 = device_.peak_flops(DType::F32).value_or(spec_.peak_flops_f32);
+    spec_.peak_flops_bf16 = device_.peak_flops(DType::BF16).value_or(spec_.peak_flops_bf16);
+    spec_.peak_flops_f32 = std::max(spec_.peak_flops_f32, spec_.matmul_flops_f32);
+    spec_.peak_flops_bf16 = std::max(spec_.peak_flops_bf16, spec_.matmul_flops_bf16);
   }
 
   int64_t busy_size() {
@@ -199,6 +214,7 @@ class Calibration {
   };
 
   const Backend& backend_;
+  const Device& device_;
   KernelTimer timer_;
   DeviceSpec spec_;
   std::map<std::pair<std::string, std::string>, Sum> sums_;

@@ -13,6 +13,7 @@
 #include "graph/text.h"
 #include "plan/lower.h"
 #include "runtime/device.h"
+#include "train/mfu.h"
 
 namespace weft {
 
@@ -40,6 +41,7 @@ Compiled compile_for(const DeviceSpec& device, const Config& config, const Model
                      .documents = config.training.document_mask};
   BuiltModel step = build_model(spec, build);
   compiled.params = step.params;
+  compiled.flops_per_token = model_flops_per_token(step, spec, config.training);
   compiled.reports = run_passes(step.graph, pipeline(), config, compiled.device,
                                 run_options(config, Goal::Train, mesh, "train"));
   std::vector<ProgramSource> sources;
@@ -67,8 +69,8 @@ void check_hosts(const Config& config, const DeviceSpec& device, int64_t ranks) 
   const bool has_rows = std::any_of(device.links.begin(), device.links.end(),
                                     [](const Link& link) { return link.hosts > 1; });
   USER_CHECK(host == ranks || has_rows, describe_key(config, "device.spec"), " has ", host,
-             " ranks per host and no links between hosts, found ", ranks,
-             " ranks; use at most ", host, ", or add rows for several hosts to its links");
+             " ranks per host and no links between hosts, found ", ranks, " ranks; use at most ",
+             host, ", or add rows for several hosts to its links");
 }
 
 // Ranks with other choices would compute other bits: their plans differ too.
@@ -165,22 +167,6 @@ int64_t memory_limit(const Compiled& compiled) {
   const int64_t memory = compiled.device.memory_bytes;
   if (memory > 0) return memory;
   return memory_of_rank(compiled.device, host_memory_bytes(), compiled.plan.mesh.ranks());
-}
-
-double model_flops(const Plan& plan, int64_t micro_batches) {
-  double flops = 0;
-  for (const Step& step : plan.program(ProgramKind::Last)) {
-    if (!step.recomputed) flops += step.flops;
-  }
-  return flops * static_cast<double>(micro_batches);
-}
-
-double model_flops_utilization(const Config& config, const Compiled& compiled, double seconds) {
-  const bool low_precision = config.training.mixed_precision_param != Precision::Float32;
-  const double peak =
-      low_precision ? compiled.device.matmul_flops_bf16 : compiled.device.matmul_flops_f32;
-  const int64_t micro_batches = accumulation_steps(config, compiled.plan.mesh.ranks());
-  return model_flops(compiled.plan, micro_batches) / seconds / peak;
 }
 
 }  // namespace weft

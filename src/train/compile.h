@@ -25,6 +25,7 @@ struct Compiled {
   Plan plan;
   std::vector<PassReport> reports;  // of the training step
   PlanTime estimate;                // of one optimizer step, per rank
+  double flops_per_token = 0;       // that the model needs for training
   double milliseconds = 0;
 };
 
@@ -57,11 +58,5 @@ Compiled compile_decode(const Config& config, const ModelSpec& spec, int64_t seq
 
 // Bytes that the plan may use: what the device spec says, or the memory of this machine.
 int64_t memory_limit(const Compiled& compiled);
-
-// FLOPs of one optimizer step that the model needs of one rank, recomputation not counted.
-double model_flops(const Plan& plan, int64_t micro_batches);
-
-// Share of the matmul rate of a rank's device that steps of so many seconds use for the model.
-double model_flops_utilization(const Config& config, const Compiled& compiled, double seconds);
 
 }  // namespace weft

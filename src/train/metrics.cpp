@@ -36,8 +36,8 @@ std::string to_line(const StepMetrics& m) {
   std::snprintf(lr, sizeof lr, "%.3g", m.lr);
   const std::string scale = m.loss_scale ? cat("  scale ", format_double(*m.loss_scale)) : "";
   return cat("step ", m.step, "/", m.steps, "  loss ", fixed(m.loss, 4), "  grad norm ",
-             fixed(m.grad_norm, 3), "  lr ", lr, "  ", human_count(m.tokens_per_second),
-             " tok/s  mfu ", fixed(m.mfu * 100, 1), " %  mem ",
+             fixed(m.grad_norm, 3), "  lr ", lr, "  ", human_count(m.tokens_per_second), " tok/s",
+             m.mfu ? cat("  mfu ", fixed(*m.mfu * 100, 1), " %") : "", "  mem ",
              human_bytes(static_cast<double>(m.memory_bytes)), "  eta ",
              human_duration(m.eta_seconds), scale, m.skipped ? "  skipped: not finite" : "");
 }
@@ -47,8 +47,8 @@ std::string to_json(const StepMetrics& m) {
              ",\"grad_norm\":", json_number(m.grad_norm), ",\"lr\":", json_number(m.lr),
              ",\"seconds\":", json_number(m.seconds),
              ",\"tokens_per_second\":", json_number(m.tokens_per_second),
-             ",\"mfu\":", json_number(m.mfu), ",\"memory_bytes\":", m.memory_bytes,
-             ",\"skipped\":", m.skipped ? "true" : "false",
+             ",\"mfu\":", m.mfu ? json_number(*m.mfu) : "null",
+             ",\"memory_bytes\":", m.memory_bytes, ",\"skipped\":", m.skipped ? "true" : "false",
              m.loss_scale ? cat(",\"loss_scale\":", json_number(*m.loss_scale)) : "", "}");
 }
 

@@ -15,10 +15,10 @@ struct StepMetrics {
   double loss = 0;
   double grad_norm = 0;
   double lr = 0;
-  double seconds = 0;            // of this step alone
-  double tokens_per_second = 0;  // smoothed, as is what follows from it
-  double mfu = 0;                // share of the device's matmul rate
-  int64_t memory_bytes = 0;      // in use, measured after the step
+  double seconds = 0;              // of this step alone
+  double tokens_per_second = 0;    // smoothed, as is what follows from it
+  std::optional<double> mfu = {};  // unset where the peak of the device is not known
+  int64_t memory_bytes = 0;        // in use, measured after the step
   double eta_seconds = 0;
   bool skipped = false;  // not finite: the update was left out
   std::optional<double> loss_scale = {};

@@ -18,6 +18,7 @@
 #include "train/agreement.h"
 #include "train/fit.h"
 #include "train/metrics.h"
+#include "train/mfu.h"
 #include "train/session.h"
 #include "train/training_data.h"
 #include "train/validate_run.h"
@@ -41,6 +42,7 @@ struct Run {
   MetricsLog* log;  // rank 0 only
   Communicator* comm;
   BatchesAhead* batches;
+  std::optional<double> peak_flops;  // of this rank's device, where it is known
 
   int64_t ranks() const { return comm == nullptr ? 1 : comm->ranks(); }
   int64_t rank() const { return comm == nullptr ? 0 : comm->rank(); }
@@ -107,16 +109,21 @@ class NonFiniteGuard {
 // The figures that need time: rates and what is left.
 StepMetrics measure(const Run& run, int64_t step, const StepResult& result, double seconds) {
   const Config& config = run.config;
-  const Compiled& compiled = run.session.compiled();
-  double tokens =
+  const double tokens =
       static_cast<double>(global_batch_size(config, run.ranks()) * config.training.seq_len);
+  const double own_rate = tokens / static_cast<double>(run.ranks()) / seconds;
+  std::optional<double> mfu;
+  if (run.peak_flops) {
+    mfu =
+        model_flops_utilization(run.session.compiled().flops_per_token, own_rate, *run.peak_flops);
+  }
   return {.step = step + 1,
           .steps = config.training.steps,
           .loss = result.loss,
           .grad_norm = result.grad_norm,
           .lr = learning_rate(config, step),
           .tokens_per_second = tokens / seconds,
-          .mfu = model_flops_utilization(config, compiled, seconds),
+          .mfu = mfu,
           .memory_bytes = run.session.device().used_bytes(),
           .eta_seconds = seconds * static_cast<double>(config.training.steps - step - 1),
           .loss_scale = result.loss_scale};
@@ -310,7 +317,9 @@ TrainResult train(const Config& config, const std::atomic<bool>& stop, Communica
   start.reset();
 
   BatchesAhead batches(data, session.first_samples());
-  Run run{config, session, data, log ? &*log : nullptr, comm, &batches};
+  std::optional<double> peak;
+  if (first) peak = peak_flops(config, session.compiled().device, session.device());
+  Run run{config, session, data, log ? &*log : nullptr, comm, &batches, peak};
   LoopResult result = run_loop(run, stop);
   bool worth_saving = result.failure.empty() || result.skipped < result.steps;
   if (config.checkpoint.enable && worth_saving) result.weights_folder = save(run);

@@ -78,6 +78,15 @@ TEST(Plan, SaysWhetherTheMachineHoldsIt) {
   EXPECT_EQ(brief.output.find("to fit"), std::string::npos) << brief.output;
 }
 
+TEST(Plan, SaysMfuWhereTheSpecHasAPeak) {
+  const Workspace work;
+  work.folder().write("plan.toml", "[model]\nflavor = \"124M\"\n[training]\nseq_len = 1024\n");
+  const std::string cpu = work.run_ok({"plan", "plan.toml"}).output;
+  EXPECT_EQ(cpu.find("mfu"), std::string::npos) << cpu;
+  const std::string gpu = work.run_ok({"plan", "plan.toml", "--device.spec=h100"}).output;
+  EXPECT_NE(gpu.find(" % of 67 TFLOP/s (h100)\n"), std::string::npos) << gpu;
+}
+
 TEST(Plan, SaysWhatARankCommunicates) {
   const Workspace work;
   work.folder().write("plan.toml",

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/machine.h"
+#include "runtime/cpu/peak.h"
 #include "runtime/cpu/spin.h"
 
 namespace weft {
@@ -190,6 +191,10 @@ std::unique_ptr<Stream> HostDevice::make_stream(std::string_view name) {
 
 std::unique_ptr<Event> HostDevice::make_event() {
   return std::make_unique<HostEvent>();
+}
+
+std::optional<double> HostDevice::peak_flops(DType dtype) const {
+  return static_cast<double>(std::min(threads_, usable_cores())) * core_peak_flops(dtype);
 }
 
 ThreadTeam& team(const Launch& launch) {

@@ -89,6 +89,8 @@ class HostDevice : public Device {
   void release(void* memory) override;
   std::unique_ptr<Stream> make_stream(std::string_view name) override;
   std::unique_ptr<Event> make_event() override;
+  // That of a core, for every core that its threads can use.
+  std::optional<double> peak_flops(DType dtype) const override;
 
  private:
   int64_t threads_;

@@ -45,6 +45,13 @@ TEST(MetricsLine, SaysWhenAnUpdateWasSkipped) {
   EXPECT_TRUE(line.ends_with("  skipped: not finite")) << line;
 }
 
+TEST(MetricsLine, LeavesOutMfuWhereThePeakIsNotKnown) {
+  StepMetrics metrics = sample();
+  metrics.mfu.reset();
+  EXPECT_NE(to_line(metrics).find("41.2 k tok/s  mem 1.5 GiB"), std::string::npos);
+  EXPECT_TRUE(nlohmann::json::parse(to_json(metrics)).at("mfu").is_null());
+}
+
 TEST(MetricsLine, SaysTheLossScale) {
   StepMetrics metrics = sample();
   metrics.loss_scale = 65536;

@@ -67,6 +67,23 @@ TEST(Train, ReportsTheMemoryThatTheProcessUses) {
   EXPECT_GE(beside, static_cast<int64_t>(more.size()));
 }
 
+// A step runs at least the FLOPs that are counted, and none of its matmuls exceeds the peak, which
+// is that of the same instructions without loads to wait for; so no step does.
+TEST(Train, UsesNoMoreThanThePeakOnAnyNumberOfThreads) {
+  for (const char* threads : {"1", "2", "16"}) {
+    for (const char* precision : {"float32", "bfloat16"}) {
+      const TempFolder folder;
+      train_quietly(small_run(
+          folder, {"--model.dim=128", "--training.seq_len=64", cat("--device.threads=", threads),
+                   cat("--training.mixed_precision_param=", precision)}));
+      for (const nlohmann::json& row : metrics_of(folder)) {
+        EXPECT_GT(row.at("mfu").get<double>(), 0) << row;
+        EXPECT_LT(row.at("mfu").get<double>(), 1) << row;
+      }
+    }
+  }
+}
+
 TEST(Train, SavesNothingWhenAskedNotTo) {
   const TempFolder folder;
   const TrainResult result =
@@ -143,7 +160,8 @@ TEST(Train, RefusesAPlanThatTheDeviceCannotHold) {
   const std::string spec = folder.write(
       "machine.toml",
       "name = \"small\"\nmatmul_flops_f32 = 1e11\n"
-      "matmul_flops_bf16 = 1e11\nvector_flops = 0\nmemory_bandwidth = 1e10\n"
+      "matmul_flops_bf16 = 1e11\npeak_flops_f32 = 0\npeak_flops_bf16 = 0\nvector_flops = "
+      "0\nmemory_bandwidth = 1e10\n"
       "launch_latency = 1e-6\nmemory_bytes = 1024\ncontext_bytes = 0\ncollectives_bytes = "
       "0\nmatmul_efficiency = "
       "0.7\nunaligned_share = 1\nkernels = []\n"
