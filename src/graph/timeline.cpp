@@ -1,46 +1,65 @@
-// Two walks over the order: one with a clock per stream, one with the lifetime of every buffer.
+// Two walks over the order: one with the clocks, one with the lifetime of every buffer.
 #include "graph/timeline.h"
 
 #include <algorithm>
 #include <iterator>
 #include <numeric>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "graph/comm_cost.h"
+#include "graph/micro_nodes.h"
 #include "graph/ops/ops.h"
 
 namespace weft {
 
 namespace {
 
-void run_clocks(const Graph& graph, std::span<Node* const> order, const DeviceSpec& device,
-                StepEstimate& estimate) {
-  double now = 0;
-  double gather_free = 0;
-  double reduce_free = 0;
-  std::unordered_map<const Node*, double> done;
-  for (const Node* node : order) {
+struct TimedNode {
+  const Node* node = nullptr;
+  double seconds = 0;
+};
+
+// The axis of a collective; empty for all other ops.
+std::string_view axis_of(const Node& node) {
+  if (!node.op->traits.collective) return {};
+  return std::get<std::string>(node.attr("axis"));
+}
+
+// A collective that is started begins when the computation before it is done, and all that this has
+// waited for.
+PlanTime program_time(std::span<const TimedNode> nodes) {
+  Clocks clocks;
+  double waited = 0;
+  std::unordered_map<const Node*, double> ends;  // by start
+  for (const auto& [node, seconds] : nodes) {
     if (node->op == &kWait) {
-      now = std::max(now, done.at(node->operands.at(0)->def));
+      for (const Value* future : node->operands) waited = std::max(waited, ends.at(future->def));
       continue;
     }
-    const double seconds = local_seconds(node->call(), graph.mesh(), device);
-    const bool gather = is_gather(*node->op);
-    if (!gather && !is_reduction(*node->op)) {
-      estimate.compute_seconds += seconds;
-      now += seconds;
-      continue;
-    }
-    estimate.collective_seconds += seconds;
-    double& free = gather ? gather_free : reduce_free;
-    free = std::max(free, now) + seconds;
-    if (is_start(*node->op)) {
-      done[node] = free;
-    } else {
-      now = free;
-    }
+    const int64_t stream = stream_of(*node->op);
+    const double end = clocks.run({.stream = stream,
+                                   .axis = axis_of(*node),
+                                   .ready = std::max(waited, clocks.end_of(kComputeStream)),
+                                   .seconds = seconds});
+    if (is_start(*node->op)) ends[node] = end;
   }
-  estimate.seconds = std::max({now, gather_free, reduce_free});
+  return clocks.time();
+}
+
+PlanTime time_of(const Graph& graph, std::span<Node* const> order, const DeviceSpec& device,
+                 int64_t micro_batches) {
+  std::vector<TimedNode> nodes;
+  for (const Node* node : order) {
+    if (node->op->traits.source) continue;
+    nodes.push_back({node, local_seconds(node->call(), graph.mesh(), device)});
+  }
+  const PlanTime last = program_time(nodes);
+  if (micro_batches == 1) return last;
+  const std::vector<Node*> kept = micro_nodes(graph, order);
+  const std::unordered_set<const Node*> in_micro(kept.begin(), kept.end());
+  std::erase_if(nodes, [&](const TimedNode& timed) { return !in_micro.contains(timed.node); });
+  return step_time(program_time(nodes), last, micro_batches);
 }
 
 // Lifetimes by position in the order.
@@ -129,9 +148,9 @@ MemoryCurve memory_curve(const Graph& graph, std::span<Node* const> order) {
 }
 
 StepEstimate estimate_step(const Graph& graph, std::span<Node* const> order,
-                           const DeviceSpec& device) {
+                           const DeviceSpec& device, int64_t micro_batches) {
   StepEstimate estimate;
-  run_clocks(graph, order, device, estimate);
+  estimate.time = time_of(graph, order, device, micro_batches);
   const MemoryCurve memory = memory_curve(graph, order);
   estimate.persistent_bytes = memory.persistent_bytes;
   estimate.peak_bytes = memory.peak_bytes();

@@ -1,6 +1,5 @@
-// What a step would take, read off an order of nodes: compute runs one node after the other,
-// started gathers and reductions run beside it on a stream each, a wait holds compute up. Memory is
-// the sum of what is live, before any reuse in place.
+// What a step would take, read off an order of nodes. Time is that of the plan which lowering would
+// make of it (clocks.h); memory is the sum of what is live, before any reuse in place.
 #pragma once
 
 #include <algorithm>
@@ -9,18 +8,15 @@
 #include <vector>
 
 #include "config/device_spec.h"
+#include "graph/clocks.h"
 #include "graph/graph.h"
 
 namespace weft {
 
 struct StepEstimate {
-  double seconds = 0;             // of the whole step
-  double compute_seconds = 0;     // of that, computing
-  double collective_seconds = 0;  // of all collectives, hidden or not
-  int64_t persistent_bytes = 0;   // sources, per rank
-  int64_t peak_bytes = 0;         // most bytes of other values live at once, per rank
-
-  double exposed_seconds() const { return seconds - compute_seconds; }
+  PlanTime time;
+  int64_t persistent_bytes = 0;  // sources, per rank
+  int64_t peak_bytes = 0;        // most bytes of other values live at once, per rank
 };
 
 // What one rank holds while the nodes run in this order.
@@ -33,7 +29,8 @@ struct MemoryCurve {
 
 MemoryCurve memory_curve(const Graph& graph, std::span<Node* const> order);
 
+// One optimizer step over so many micro-batches.
 StepEstimate estimate_step(const Graph& graph, std::span<Node* const> order,
-                           const DeviceSpec& device);
+                           const DeviceSpec& device, int64_t micro_batches);
 
 }  // namespace weft

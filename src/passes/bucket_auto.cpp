@@ -10,7 +10,6 @@
 #include "graph/comm_cost.h"
 #include "graph/ops/ops.h"
 #include "graph/text.h"
-#include "graph/timeline.h"
 #include "passes/bucket_merge.h"
 #include "passes/overlap_schedule.h"
 
@@ -87,8 +86,8 @@ struct Open {
 
 double headroom_of(const Graph& graph, const DeviceSpec& device) {
   if (device.memory_bytes == 0) return std::numeric_limits<double>::infinity();
-  const StepEstimate estimate = estimate_step(graph, graph.nodes(), device);
-  return static_cast<double>(device.memory_bytes - estimate.persistent_bytes - estimate.peak_bytes);
+  const MemoryCurve memory = memory_curve(graph, graph.nodes());
+  return static_cast<double>(device.memory_bytes - memory.persistent_bytes - memory.peak_bytes());
 }
 
 struct Candidate {
@@ -111,7 +110,7 @@ void evaluate(Candidate& candidate, const Graph& graph, const PassContext& conte
   } else {
     order = copy.nodes();
   }
-  candidate.estimate = estimate_step(copy, order, context.device);
+  candidate.estimate = estimate_order(copy, order, context);
   const int64_t bytes = candidate.estimate.persistent_bytes + candidate.estimate.peak_bytes;
   candidate.fits = context.device.memory_bytes == 0 || bytes <= context.device.memory_bytes;
 }
@@ -122,12 +121,12 @@ Candidate& best_of(std::vector<Candidate>& candidates) {
                                     [](const Candidate& candidate) { return candidate.fits; });
   double fastest = std::numeric_limits<double>::infinity();
   for (const Candidate& candidate : candidates) {
-    if (candidate.fits) fastest = std::min(fastest, candidate.estimate.seconds);
+    if (candidate.fits) fastest = std::min(fastest, candidate.estimate.time.seconds);
   }
   Candidate* best = nullptr;
   for (Candidate& candidate : candidates) {
     if (candidate.fits != any_fits) continue;
-    if (any_fits && candidate.estimate.seconds > kAsFast * fastest) continue;
+    if (any_fits && candidate.estimate.time.seconds > kAsFast * fastest) continue;
     if (best == nullptr || candidate.estimate.peak_bytes < best->estimate.peak_bytes) {
       best = &candidate;
     }
@@ -204,7 +203,7 @@ BucketPlan plan_automatically(const Graph& graph, const std::vector<Lane>& lanes
   Candidate& best = best_of(candidates);
   std::vector<std::string> times;
   for (const Candidate& candidate : candidates) {
-    times.push_back(cat(candidate.name, " ", milliseconds(candidate.estimate.seconds),
+    times.push_back(cat(candidate.name, " ", milliseconds(candidate.estimate.time.seconds),
                         candidate.fits ? "" : " (too large)"));
   }
   best.plan.note = cat(best.name, " is best of ", join(times, ", "));

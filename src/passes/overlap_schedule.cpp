@@ -13,7 +13,6 @@
 #include "config/derived.h"
 #include "graph/comm_cost.h"
 #include "graph/ops/ops.h"
-#include "graph/timeline.h"
 #include "passes/bucket_plan.h"
 
 namespace weft {
@@ -369,12 +368,12 @@ class Scheduler {
 // As deep as pays by the estimate, and as there is room for.
 Schedule schedule_by_time(const Graph& graph, const PassContext& context, Scheduler& scheduler) {
   Schedule best = scheduler.schedule(0);
-  double best_seconds = estimate_step(graph, best.order, context.device).seconds;
+  double best_seconds = estimate_order(graph, best.order, context).time.seconds;
   const int64_t most = std::clamp<int64_t>(scheduler.most(), 1, kMostAutomatic);
   for (int64_t prefetch = 1; prefetch <= most; ++prefetch) {
     Schedule next = scheduler.schedule(prefetch);
     if (next.prefetch < prefetch) break;
-    const double seconds = estimate_step(graph, next.order, context.device).seconds;
+    const double seconds = estimate_order(graph, next.order, context).time.seconds;
     if (seconds >= kWorthwhile * best_seconds) continue;
     best = std::move(next);
     best_seconds = seconds;
@@ -407,6 +406,13 @@ size_t split_collectives(Graph& graph) {
     ++count;
   }
   return count;
+}
+
+StepEstimate estimate_order(const Graph& graph, std::span<Node* const> order,
+                            const PassContext& context) {
+  const bool trains = context.goal == Goal::Train;
+  return estimate_step(graph, order, context.device,
+                       trains ? accumulation_steps(context.config, graph.mesh().ranks()) : 1);
 }
 
 Schedule choose_schedule(const Graph& graph, const PassContext& context) {

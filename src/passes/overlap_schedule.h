@@ -4,8 +4,10 @@
 // and so do its reductions.
 #pragma once
 
+#include <span>
 #include <vector>
 
+#include "graph/timeline.h"
 #include "passes/pass.h"
 
 namespace weft {
@@ -18,6 +20,10 @@ struct Schedule {
 
 // Turns every collective into its start and, right behind it, the wait; gives their number.
 size_t split_collectives(Graph& graph);
+
+// What one optimizer step takes with the nodes in this order.
+StepEstimate estimate_order(const Graph& graph, std::span<Node* const> order,
+                            const PassContext& context);
 
 // The order for compile.prefetch and compile.overlap_with within the memory of the device, or,
 // where that is too small for any order, within the peak that there is without overlap. Throws

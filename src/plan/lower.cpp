@@ -10,8 +10,10 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "graph/clocks.h"
 #include "graph/comm_cost.h"
 #include "graph/flat.h"
+#include "graph/micro_nodes.h"
 #include "graph/ops/ops.h"
 #include "plan/check.h"
 #include "plan/homes.h"
@@ -20,34 +22,16 @@
 namespace weft {
 namespace {
 
-using Nodes = std::vector<const Node*>;
-
-constexpr int64_t kComputeStream = 0;
-constexpr int64_t kGatherStream = 1;
-constexpr int64_t kReduceStream = 2;
+using Nodes = std::vector<Node*>;
 
 TensorType local_type(const Value& value, const Mesh& mesh) {
   return {value.type.dtype, local_shape(value.type, mesh), {}};
 }
 
-// The nodes of a program in order. Micro: without the optimizer and what only it needs.
+// The nodes of a program in order.
 Nodes kept_nodes(const ProgramSource& source) {
-  Nodes kept;
-  for (const auto& node : source.graph->order()) kept.push_back(node.get());
-  if (source.kind != ProgramKind::Micro) return kept;
-
-  std::unordered_set<const Node*> needed;
-  for (const Graph::Output& output : source.graph->outputs()) needed.insert(output.value->def);
-  Nodes live;
-  for (auto it = kept.rbegin(); it != kept.rend(); ++it) {
-    const Node* node = *it;
-    if (node->phase == Phase::Optimizer && !node->op->traits.source) continue;
-    if (!needed.count(node) && !node->op->traits.effect) continue;
-    for (const Value* operand : node->operands) needed.insert(operand->def);
-    live.push_back(node);
-  }
-  std::reverse(live.begin(), live.end());
-  return live;
+  const Nodes all = source.graph->nodes();
+  return source.kind == ProgramKind::Micro ? micro_nodes(*source.graph, all) : all;
 }
 
 // One graph on its way to a program.
@@ -288,7 +272,7 @@ class Emitter {
   // Puts the step on its stream, after everything that stands before it in the graph and matters: a
   // collective starts when the computation has come this far.
   void order(Step& step, const Node& node) {
-    if (is_start(*node.op)) step.stream = is_gather(*node.op) ? kGatherStream : kReduceStream;
+    step.stream = stream_of(*node.op);
     std::vector<int64_t>& pending = pending_[static_cast<size_t>(step.stream)];
     step.waits.swap(pending);
     if (step.stream == kComputeStream) {

@@ -8,11 +8,15 @@
 #include <filesystem>
 #include <fstream>
 
+#include "config/derived.h"
 #include "config/load.h"
 #include "config/validate.h"
+#include "graph/timeline.h"
 #include "plan/check.h"
+#include "plan/lower.h"
 #include "plan/summary.h"
 #include "plan/text.h"
+#include "runtime/device.h"
 #include "support/read_file.h"
 #include "train/compile.h"
 #include "train/open_sets.h"
@@ -66,6 +70,32 @@ TEST_P(PlanGolden, TheSameConfigGivesTheSamePlanBytes) {
   const Plan parsed = parse_plan(text);
   EXPECT_TRUE(text == print_plan(parsed));
   EXPECT_NO_THROW(check_plan(parsed));
+}
+
+// What passes minimise is what the plan reports: the same clocks, read off the graph and off the
+// steps that it is lowered to. They may add in another order, by which doubles differ in the last
+// places.
+TEST_P(PlanGolden, TheGraphTakesAsLongAsItsPlan) {
+  const Config config = load_config(GetParam(), {});
+  const int64_t ranks = ranks_of(GetParam());
+  const int64_t micro_batches = accumulation_steps(config, ranks);
+  const DeviceSpec device = device_of_rank(device_spec_of(config), ranks);
+  BuiltModel model = build_model(
+      resolve_model(config.model, 0),
+      {.batch = config.training.local_batch_size * ranks, .seq_len = config.training.seq_len});
+  run_passes(model.graph, pipeline(), config, device,
+             run_options(config, Goal::Train, data_parallel_mesh(config, ranks), "train"));
+  std::vector<ProgramSource> sources = {{ProgramKind::Last, &model.graph}};
+  if (micro_batches > 1) sources.push_back({ProgramKind::Micro, &model.graph});
+  const Backend& backend = find_backend(config.device.backend);
+  const Plan plan =
+      lower(sources, {.backend = backend.name, .kernels = backend.kernels(), .device = device});
+  const PlanTime graph =
+      estimate_step(model.graph, model.graph.nodes(), device, micro_batches).time;
+  const PlanTime steps = step_time(plan, micro_batches);
+  EXPECT_NEAR(graph.seconds / steps.seconds, 1, 1e-12);
+  EXPECT_NEAR(graph.compute_seconds / steps.compute_seconds, 1, 1e-12);
+  EXPECT_NEAR(graph.collective_seconds, steps.collective_seconds, 1e-12 * steps.seconds);
 }
 
 INSTANTIATE_TEST_SUITE_P(Plans, PlanGolden, testing::ValuesIn(config_files()),

@@ -114,7 +114,7 @@ TEST(Bucket, BucketsAndOverlapSaveTimeOnSlowLinks) {
   const DeviceSpec device = load_device_spec(config, "cpu");
   const auto seconds = [&] {
     const Graph graph = compile(setting, config);
-    return estimate_step(graph, graph.nodes(), device).seconds;
+    return estimate_step(graph, graph.nodes(), device, 1).time.seconds;
   };
   const double plain = seconds();
   config.compile.bucketing = BucketingMode::TransformerBlock;

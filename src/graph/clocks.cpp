@@ -1,0 +1,44 @@
+#include "graph/clocks.h"
+
+#include <algorithm>
+
+#include "graph/comm_cost.h"
+
+namespace weft {
+
+int64_t stream_of(const OpDef& op) {
+  if (!is_start(op)) return kComputeStream;
+  return is_gather(op) ? kGatherStream : kReduceStream;
+}
+
+PlanTime step_time(const PlanTime& micro, const PlanTime& last, int64_t micro_batches) {
+  const auto times = static_cast<double>(micro_batches - 1);
+  return {.seconds = last.seconds + times * micro.seconds,
+          .compute_seconds = last.compute_seconds + times * micro.compute_seconds,
+          .collective_seconds = last.collective_seconds + times * micro.collective_seconds};
+}
+
+double Clocks::run(const Work& work) {
+  const auto stream = static_cast<size_t>(work.stream);
+  if (stream >= streams_.size()) streams_.resize(stream + 1, 0.0);
+  double start = std::max(streams_[stream], work.ready);
+  if (work.axis.empty()) {
+    time_.compute_seconds += work.seconds;
+  } else {
+    auto link = links_.find(work.axis);
+    if (link == links_.end()) link = links_.emplace(work.axis, 0.0).first;
+    start = std::max(start, link->second);
+    link->second = start + work.seconds;
+    time_.collective_seconds += work.seconds;
+  }
+  streams_[stream] = start + work.seconds;
+  time_.seconds = std::max(time_.seconds, streams_[stream]);
+  return streams_[stream];
+}
+
+double Clocks::end_of(int64_t stream) const {
+  const auto index = static_cast<size_t>(stream);
+  return index < streams_.size() ? streams_[index] : 0;
+}
+
+}  // namespace weft
