@@ -1,10 +1,12 @@
 // The weft command: runs the subcommand that the command line names, and turns every failure into
 // one sentence on standard error and an exit code.
+#include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
+#include <tuple>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -22,6 +24,14 @@ namespace {
 int fail(const Failure& failure) {
   std::fprintf(stderr, "weft: %s\n", failure.message.c_str());
   return static_cast<int>(failure.code);
+}
+
+// On a closed descriptor 0 to 2 the next file or block of memory would be opened, and what is
+// printed would go into it. Ranks are forked later and inherit these.
+void open_closed_streams() {
+  for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; ++stream) {
+    if (::fcntl(stream, F_GETFD) < 0) std::ignore = ::open("/dev/null", O_RDWR);
+  }
 }
 
 // A file size limit and a closed pipe then show as a failed write, which has a sentence to say.
@@ -64,6 +74,7 @@ ExitCode run(int argc, char** argv) {
 }  // namespace weft
 
 int main(int argc, char** argv) {
+  weft::open_closed_streams();
   weft::ignore_write_signals();
   try {
     return static_cast<int>(weft::run(argc, argv));

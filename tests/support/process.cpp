@@ -48,6 +48,8 @@ std::string content(const File& file) {
 [[noreturn]] void become(const std::vector<char*>& arguments, const ProcessOptions& options,
                          const int (&streams)[3]) {
   for (int i = 0; i < 3; ++i) ::dup2(streams[i], i);
+  for (const int stream : options.closed) ::close(stream);
+  if (options.own_group) ::setpgid(0, 0);
   if (options.file_size_limit >= 0) {
     const auto bytes = static_cast<rlim_t>(options.file_size_limit);
     const rlimit limit{.rlim_cur = bytes, .rlim_max = bytes};

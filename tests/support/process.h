@@ -15,6 +15,8 @@ struct ProcessOptions {
   std::string input = {};        // its standard input
   double timeout_seconds = 60;   // then it is killed
   int64_t file_size_limit = -1;  // bytes that it may write to one file; -1: any
+  std::vector<int> closed = {};  // of its descriptors 0 to 2, those that are closed
+  bool own_group = false;        // it leads a process group, which can be signalled as one
   bool reader_gone = false;      // its standard output is a pipe that nobody reads
   std::string output_file = {};  // a file to be its standard output; empty: it is recorded
   // Called every few milliseconds while it runs, with what it has written so far.
