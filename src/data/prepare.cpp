@@ -177,6 +177,8 @@ PrepareResult prepare(const PrepareOptions& options) {
                        .written = {}};
   const TokenFileInfo info{.tokenizer = refer_to(text.tokenizer), .source = options.inputs};
   for (TokenWriter& writer : writers) writer.finish(info);
+  const bool retired = retire_validation(options.output_folder);
+  if (retired && writers.size() == 1) result.removed = options.output_folder + "/val.bin";
   for (TokenWriter& writer : writers) {
     writer.commit();
     result.written.push_back(writer.path());

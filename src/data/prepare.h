@@ -33,6 +33,7 @@ struct PrepareResult {
   int64_t train_tokens = 0;
   int64_t validation_tokens = 0;
   std::vector<std::string> written = {};  // paths of the token files
+  std::string removed = {};               // validation data of an earlier run, replaced by none
   bool resumed = false;                   // whether a killed run was gone on with
 };
 

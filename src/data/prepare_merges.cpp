@@ -262,6 +262,8 @@ class Preparation {
       infos.back().write(token_info_text(info));
       infos.back().finish();
     }
+    const bool retired = retire_validation(options_.output_folder);
+    if (retired && outputs_.size() == 1) result.removed = options_.output_folder + "/val.bin";
     tokenizer.commit();
     for (size_t i = 0; i < outputs_.size(); ++i) {
       writers_[i].commit();
@@ -296,6 +298,18 @@ void remove_leftovers(const std::string& folder) {
     remove_partial(cat(folder, "/", name));
   }
   remove_state(cat(folder, "/", kStateFile));
+}
+
+bool retire_validation(const std::string& folder) {
+  const std::string path = folder + "/val.bin";
+  std::error_code error;
+  const bool there = fs::remove(path, error);
+  if (!error) fs::remove(path + ".json", error);  // without it val.bin would be read otherwise
+  if (error) {
+    throw UserError(ExitCode::CannotWrite,
+                    cat(path, ": cannot remove what an earlier run left: ", error.message()));
+  }
+  return there;
 }
 
 PrepareResult prepare_merges(const PrepareOptions& options) {

@@ -9,6 +9,10 @@ namespace weft {
 // Removes what killed runs left in a folder, except what is being written.
 void remove_leftovers(const std::string& folder);
 
+// Removes validation data that an earlier run left, before new training data gets its name: at no
+// time do the two belong to different texts. Tells whether there was any.
+bool retire_validation(const std::string& folder);
+
 // Prepares data with options.merges, for prepare(), which has checked the fraction.
 PrepareResult prepare_merges(const PrepareOptions& options);
 

@@ -66,6 +66,9 @@ void run_prepare(const Command& command, PrepareArguments arguments) {
   log_line(
       cat(result.train_tokens, " tokens to train, ", result.validation_tokens, " to validate"));
   for (const auto& path : result.written) log_line(cat("wrote ", path));
+  if (!result.removed.empty()) {
+    log_line(cat("removed ", result.removed, ", which an earlier run left"));
+  }
 }
 
 struct TrainTokenizerArguments {

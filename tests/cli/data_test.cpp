@@ -126,6 +126,16 @@ TEST(Data, MergesFromTrainingToText) {
       << mixed.errors;
 }
 
+TEST(Data, SaysThatItRemovedOldValidationData) {
+  const Workspace work;
+  work.prepare_data();
+  const std::string said = work.run_ok({"data", "prepare", kFixtureText, "--output", "data",
+                                        "--validation-fraction", "0"})
+                               .output;
+  EXPECT_TRUE(contains(said, "removed data/val.bin, which an earlier run left\n")) << said;
+  EXPECT_FALSE(std::filesystem::exists(work.folder() / "data/val.bin"));
+}
+
 // A special token does not take what follows it.
 TEST(Data, SpecialTokensComeOneByOne) {
   const Workspace work;

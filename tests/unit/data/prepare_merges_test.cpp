@@ -78,6 +78,16 @@ class PrepareMerges : public testing::Test {
   std::FILE* progress_ = std::tmpfile();
 };
 
+TEST_F(PrepareMerges, ValidationDataOfAnEarlierRunIsRemoved) {
+  const std::string text = folder_.write("a.txt", long_text(2000));
+  prepare(options({text}, 0.1));
+  ASSERT_EQ(output_names(), kAllOutputs);
+  const PrepareResult result = prepare(options({text}));
+  EXPECT_EQ(result.removed, folder_ / "out/val.bin");
+  EXPECT_EQ(output_names(),
+            (std::vector<std::string>{"tokenizer.json", "train.bin", "train.bin.json"}));
+}
+
 TEST_F(PrepareMerges, DocumentsAreSeparatedByTheEndToken) {
   const auto result =
       prepare(options({folder_.write("a.txt", "abc ab"), folder_.write("b.txt", "bc")}));

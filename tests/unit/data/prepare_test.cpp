@@ -72,6 +72,19 @@ TEST_F(PrepareTest, BytesTakeAnyInput) {
   EXPECT_EQ(train.vocab_size(), 256);
 }
 
+// Otherwise a run would validate on text that it has trained on.
+TEST_F(PrepareTest, ValidationDataOfAnEarlierRunIsRemoved) {
+  PrepareOptions all = options({folder_.write("a.txt", "hello world, hello again")});
+  prepare(all);
+  ASSERT_TRUE(std::filesystem::exists(folder_ / "out/val.bin"));
+  all.validation_fraction = 0;
+  const PrepareResult result = prepare(all);
+  EXPECT_EQ(result.removed, folder_ / "out/val.bin");
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "out/val.bin"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "out/val.bin.json"));
+  EXPECT_EQ(prepare(all).removed, "");
+}
+
 TEST_F(PrepareTest, FoldersAreWalkedInOrderWithoutHiddenOrEmptyFiles) {
   std::filesystem::create_directories(folder_ / "in/b");
   std::filesystem::create_directories(folder_ / "in/.git");
