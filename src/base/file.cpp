@@ -86,6 +86,26 @@ MappedFile::~MappedFile() {
   if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
+InputFile InputFile::open(const std::string& path) {
+  OpenedFile file = open_regular(path);
+  return InputFile(path, std::move(file.descriptor), file.size);
+}
+
+InputFile::InputFile(std::string path, Descriptor descriptor, int64_t size)
+    : path_(std::move(path)), descriptor_(std::move(descriptor)), size_(size) {}
+
+void InputFile::read(int64_t offset, std::span<std::byte> bytes) const {
+  while (!bytes.empty()) {
+    const ssize_t got = ::pread(descriptor_.get(), bytes.data(), bytes.size(), offset);
+    if (got < 0 && errno == EINTR) continue;
+    INPUT_CHECK(got >= 0, path_, ": cannot read the file: ", std::strerror(errno));
+    INPUT_CHECK(got > 0, path_, ": file ends before byte ", offset, ", expected ", size_,
+                " bytes as when it was opened; put them back and start again");
+    bytes = bytes.subspan(static_cast<size_t>(got));
+    offset += got;
+  }
+}
+
 bool path_exists(const std::string& path) {
   struct stat status {};
   return ::stat(path.c_str(), &status) == 0;

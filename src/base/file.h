@@ -1,5 +1,6 @@
-// Files: read-only maps, small whole-file reads, and output that appears under its name complete or
-// not at all. Every failure is a UserError naming the path and the reason of the system.
+// Files: read-only maps, reads by position, small whole-file reads, and output that appears under
+// its name complete or not at all. Every failure is a UserError naming the path and the reason of
+// the system.
 #pragma once
 
 #include <cstddef>
@@ -42,6 +43,26 @@ class MappedFile {
 
   std::string path_;
   std::span<const std::byte> bytes_;
+};
+
+// A regular file that is read by position. One that becomes shorter under its reader is an error
+// here, where a map would end the process.
+class InputFile {
+ public:
+  static InputFile open(const std::string& path);
+
+  int64_t size() const { return size_; }
+  const std::string& path() const { return path_; }
+
+  // Fills `bytes` from byte `offset` on, all below size().
+  void read(int64_t offset, std::span<std::byte> bytes) const;
+
+ private:
+  InputFile(std::string path, Descriptor descriptor, int64_t size);
+
+  std::string path_;
+  Descriptor descriptor_;
+  int64_t size_;
 };
 
 // Whether anything exists under this path.

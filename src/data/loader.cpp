@@ -1,6 +1,7 @@
 // Where windows start, and the ids of the synthetic source, come straight from Philox.
 #include "data/loader.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -22,15 +23,6 @@ void fill_synthetic(PhiloxKey key, int64_t step, int64_t sample, int64_t seq_len
   for (int64_t i = 0; i < seq_len; ++i) {
     tokens[i] = i == 0 ? id(0) : targets[i - 1];
     targets[i] = id(i + 1);
-  }
-}
-
-// Window `begin` of a file and the one that is one token further.
-void copy_window(const TokenFile& file, int64_t begin, int64_t seq_len, int32_t* tokens,
-                 int32_t* targets) {
-  for (int64_t i = 0; i < seq_len; ++i) {
-    tokens[i] = static_cast<int32_t>(file.at(begin + i));
-    targets[i] = static_cast<int32_t>(file.at(begin + i + 1));
   }
 }
 
@@ -68,6 +60,21 @@ TokenSource TokenSource::mix(std::vector<WeightedFile> files, int64_t seq_len, i
     file.check_vocabulary(vocab_size);
   }
   return TokenSource(std::move(files), vocab_size);
+}
+
+// Window `begin` of a file and the one that is one token further. The ids were checked when the
+// file was opened, but somebody may have written over it since.
+void TokenSource::copy_window(const TokenFile& file, int64_t begin, int64_t seq_len,
+                              int32_t* tokens, int32_t* targets) const {
+  constexpr std::string_view kAdvice =
+      "the file has changed since the run began, put it back and start again";
+  const std::span<int32_t> window(tokens, static_cast<size_t>(seq_len));
+  file.read(begin, window);
+  file.check_ids(begin, window, vocab_size_, kAdvice);
+  std::copy(window.begin() + 1, window.end(), targets);
+  const std::span<int32_t> last(targets + seq_len - 1, 1);
+  file.read(begin + seq_len, last);
+  file.check_ids(begin + seq_len, last, vocab_size_, kAdvice);
 }
 
 size_t TokenSource::choose_file(const BatchSpec& spec, int64_t sample) const {

@@ -62,6 +62,8 @@ class TokenSource {
 
   // Which file a sample comes from.
   size_t choose_file(const BatchSpec& spec, int64_t sample) const;
+  void copy_window(const TokenFile& file, int64_t begin, int64_t seq_len, int32_t* tokens,
+                   int32_t* targets) const;
 
   std::vector<WeightedFile> files_;  // empty: synthetic
   int64_t vocab_size_;

@@ -1,6 +1,8 @@
 // Layouts are told apart by the magic number alone; a JSON beside the file says that it has none.
 #include "data/token_file.h"
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstring>
 #include <filesystem>
@@ -17,6 +19,7 @@ namespace {
 constexpr int64_t kHeaderBytes = 1024;
 constexpr int64_t kMaxInfoBytes = int64_t{64} << 20;
 constexpr const char* kInfoFormat = "weft-tokens";
+constexpr size_t kChunk = size_t{1} << 14;  // tokens read at a time
 
 struct HeaderKind {
   int32_t magic;
@@ -25,52 +28,30 @@ struct HeaderKind {
 };
 constexpr HeaderKind kHeaderKinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};
 
-int32_t header_field(std::span<const std::byte> file, int64_t index) {
-  int32_t value;
-  std::memcpy(&value, file.data() + index * 4, sizeof value);
+int32_t header_field(std::span<const std::byte> head, int64_t index) {
+  int32_t value = 0;  // where the file ends before it
+  const auto end = static_cast<size_t>((index + 1) * 4);
+  if (end <= head.size()) std::memcpy(&value, head.data() + end - 4, sizeof value);
   return value;
 }
 
-TokenLayout with_header(std::span<const std::byte> file, const HeaderKind& kind,
+TokenLayout with_header(std::span<const std::byte> head, int64_t size, const HeaderKind& kind,
                         std::string_view where) {
-  const auto size = static_cast<int64_t>(file.size());
   INPUT_CHECK(size >= kHeaderBytes, where, ": file has ", size,
               " bytes, too short for its header of ", kHeaderBytes);
-  const int32_t version = header_field(file, 1);
+  const int32_t version = header_field(head, 1);
   INPUT_CHECK(version == kind.version, where, ": header ", kind.magic, " has version ", version,
               ", expected ", kind.version);
-  const int64_t tokens = header_field(file, 2);
+  const int64_t tokens = header_field(head, 2);
   INPUT_CHECK(tokens >= 0 && size == kHeaderBytes + tokens * kind.bytes_per_token, where,
               ": header claims ", tokens, " tokens of ", kind.bytes_per_token,
               " bytes, the file holds ", size - kHeaderBytes, " bytes of them");
   return {.begin = kHeaderBytes, .bytes_per_token = kind.bytes_per_token, .tokens = tokens};
 }
 
-template <class T>
-int64_t load_token(const std::byte* data) {
-  T value;
-  std::memcpy(&value, data, sizeof value);
-  return value;
-}
-
-// The first token for which `wanted(token)` holds, size() when there is none. The type is settled
-// outside the loop: this runs over whole data sets.
-template <class T, class Wanted>
-int64_t find_token(const std::byte* data, int64_t count, Wanted wanted) {
-  for (int64_t i = 0; i < count; ++i) {
-    if (wanted(load_token<T>(data + i * int64_t{sizeof(T)}))) return i;
-  }
-  return count;
-}
-
-template <class T>
-TokenAt find_max(const std::byte* data, int64_t count) {
-  TokenAt best{.position = 0, .token = -1};
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t token = load_token<T>(data + i * int64_t{sizeof(T)});
-    if (token > best.token) best = {i, token};
-  }
-  return best;
+// An id as it stands in the file.
+int64_t full_id(int32_t id) {
+  return static_cast<uint32_t>(id);
 }
 
 // The hash as sixteen digits, as hex64 writes it.
@@ -102,18 +83,15 @@ TokenizerRef parse_tokenizer_ref(const nlohmann::json& json, int64_t vocab_size,
 
 }  // namespace
 
-TokenLayout parse_token_layout(std::span<const std::byte> file, std::string_view where) {
-  if (file.size() >= 4) {
-    for (const HeaderKind& kind : kHeaderKinds) {
-      if (header_field(file, 0) == kind.magic) return with_header(file, kind, where);
-    }
+TokenLayout parse_token_layout(std::span<const std::byte> head, int64_t size,
+                               std::string_view where) {
+  for (const HeaderKind& kind : kHeaderKinds) {
+    if (header_field(head, 0) == kind.magic) return with_header(head, size, kind, where);
   }
-  return plain_token_layout(file, 2, where);
+  return plain_token_layout(size, 2, where);
 }
 
-TokenLayout plain_token_layout(std::span<const std::byte> file, int64_t bytes_per_token,
-                               std::string_view where) {
-  const auto size = static_cast<int64_t>(file.size());
+TokenLayout plain_token_layout(int64_t size, int64_t bytes_per_token, std::string_view where) {
   INPUT_CHECK(size % bytes_per_token == 0, where, ": file has ", size,
               bytes_per_token == 2 ? " bytes, expected an even number for 16-bit tokens"
                                    : " bytes, expected a multiple of 4 for 32-bit tokens");
@@ -185,27 +163,51 @@ std::string token_info_text(const TokenFileInfo& info) {
 }
 
 TokenFile TokenFile::open(const std::string& path) {
-  MappedFile file = MappedFile::open(path);
+  InputFile file = InputFile::open(path);
+  INPUT_CHECK(file.size() > 0, path, ": file is empty");
   const std::string info_path = path + ".json";
   std::optional<TokenFileInfo> info;
   if (path_exists(info_path)) {
     info = parse_token_info(read_text_file(info_path, kMaxInfoBytes), info_path);
   }
-  const TokenLayout layout = info ? plain_token_layout(file.bytes(), info->bytes_per_token, path)
-                                  : parse_token_layout(file.bytes(), path);
+  std::vector<std::byte> head(static_cast<size_t>(std::min(file.size(), kTokenHeadBytes)));
+  file.read(0, head);
+  const TokenLayout layout = info ? plain_token_layout(file.size(), info->bytes_per_token, path)
+                                  : parse_token_layout(head, file.size(), path);
   INPUT_CHECK(!info || info->tokens == layout.tokens, info_path, ": \"tokens\" is ",
               info ? info->tokens : 0, ", the token file holds ", layout.tokens,
               "; prepare the data again");
   return TokenFile(std::move(file), layout, std::move(info));
 }
 
-TokenFile::TokenFile(MappedFile file, TokenLayout layout, std::optional<TokenFileInfo> info)
+TokenFile::TokenFile(InputFile file, TokenLayout layout, std::optional<TokenFileInfo> info)
     : file_(std::move(file)), layout_(layout), info_(std::move(info)) {}
 
 int64_t TokenFile::at(int64_t i) const {
-  CHECK(i >= 0 && i < size(), "token ", i, " of ", size());
-  const std::byte* data = file_.bytes().data() + layout_.begin + i * layout_.bytes_per_token;
-  return layout_.bytes_per_token == 2 ? load_token<uint16_t>(data) : load_token<uint32_t>(data);
+  int32_t id = 0;
+  read(i, std::span(&id, 1));
+  return full_id(id);
+}
+
+void TokenFile::read(int64_t first, std::span<int32_t> ids) const {
+  CHECK(first >= 0 && first + std::ssize(ids) <= size(), "token ", first, " of ", size());
+  const int64_t begin = layout_.begin + first * layout_.bytes_per_token;
+  if (layout_.bytes_per_token == 4) return file_.read(begin, std::as_writable_bytes(ids));
+  std::array<uint16_t, kChunk> narrow;
+  for (size_t done = 0; done < ids.size(); done += kChunk) {
+    const auto some = std::span(narrow).first(std::min(kChunk, ids.size() - done));
+    file_.read(begin + static_cast<int64_t>(done) * 2, std::as_writable_bytes(some));
+    std::copy(some.begin(), some.end(), ids.begin() + static_cast<int64_t>(done));
+  }
+}
+
+void TokenFile::visit(const std::function<void(int64_t, std::span<const int32_t>)>& visit) const {
+  std::vector<int32_t> ids(kChunk);
+  for (int64_t first = 0; first < size(); first += int64_t{kChunk}) {
+    ids.resize(static_cast<size_t>(std::min(int64_t{kChunk}, size() - first)));
+    read(first, ids);
+    visit(first, ids);
+  }
 }
 
 Tokenizer TokenFile::tokenizer() const {
@@ -226,21 +228,30 @@ std::optional<int64_t> TokenFile::vocab_size() const {
 }
 
 TokenAt TokenFile::max_token() const {
-  const std::byte* data = file_.bytes().data() + layout_.begin;
-  return layout_.bytes_per_token == 2 ? find_max<uint16_t>(data, size())
-                                      : find_max<uint32_t>(data, size());
+  TokenAt best{.position = 0, .token = -1};
+  visit([&](int64_t first, std::span<const int32_t> ids) {
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (full_id(ids[i]) <= best.token) continue;
+      best = {first + static_cast<int64_t>(i), full_id(ids[i])};
+    }
+  });
+  return best;
 }
 
 void TokenFile::check_vocabulary(int64_t model_vocab_size) const {
   if (layout_.bytes_per_token == 2 && model_vocab_size >= 65536) return;
-  const std::byte* data = file_.bytes().data() + layout_.begin;
-  const auto too_large = [=](int64_t token) { return token >= model_vocab_size; };
-  const int64_t found = layout_.bytes_per_token == 2
-                            ? find_token<uint16_t>(data, size(), too_large)
-                            : find_token<uint32_t>(data, size(), too_large);
-  INPUT_CHECK(found == size(), path(), ": token ", found, " has id ", at(found),
-              ", the model's vocabulary has ", model_vocab_size,
-              "; raise model.vocab_size or use other data");
+  visit([&](int64_t first, std::span<const int32_t> ids) {
+    check_ids(first, ids, model_vocab_size, "raise model.vocab_size or use other data");
+  });
+}
+
+void TokenFile::check_ids(int64_t first, std::span<const int32_t> ids, int64_t model_vocab_size,
+                          std::string_view advice) const {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    INPUT_CHECK(full_id(ids[i]) < model_vocab_size, path(), ": token ",
+                first + static_cast<int64_t>(i), " has id ", full_id(ids[i]),
+                ", the model's vocabulary has ", model_vocab_size, "; ", advice);
+  }
 }
 
 }  // namespace weft

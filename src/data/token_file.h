@@ -1,10 +1,11 @@
-// Token files, memory-mapped. Three layouts are read as they are: nanoGPT's headerless uint16, and
-// llm.c's 1024-byte header with uint16 (magic 20240520) or uint32 (20240801) tokens. `weft data
+// Token files, read by position. Three layouts are read as they are: nanoGPT's headerless uint16,
+// and llm.c's 1024-byte header with uint16 (magic 20240520) or uint32 (20240801) tokens. `weft data
 // prepare` writes the first, or uint32 where the vocabulary needs it, with a JSON of the same name
 // plus ".json" beside it that says what the ids mean. All integers are little-endian.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
@@ -47,13 +48,16 @@ struct TokenFileInfo {
   std::vector<std::string> source = {};   // the inputs as they were named
 };
 
-// Finds the tokens in the bytes of a whole file with a header or, without one, of 16-bit tokens;
-// `where` opens every error message.
-TokenLayout parse_token_layout(std::span<const std::byte> file, std::string_view where);
+// The bytes at the beginning of a token file that tell its layout.
+inline constexpr int64_t kTokenHeadBytes = 12;
+
+// Finds the tokens in a file of `size` bytes that begins with `head`: with a header or, without
+// one, of 16-bit tokens; `where` opens every error message.
+TokenLayout parse_token_layout(std::span<const std::byte> head, int64_t size,
+                               std::string_view where);
 
 // The same for a file without a header.
-TokenLayout plain_token_layout(std::span<const std::byte> file, int64_t bytes_per_token,
-                               std::string_view where);
+TokenLayout plain_token_layout(int64_t size, int64_t bytes_per_token, std::string_view where);
 
 // Reads and checks the JSON beside a token file.
 TokenFileInfo parse_token_info(std::string_view text, std::string_view where);
@@ -69,7 +73,7 @@ struct TokenAt {
 
 class TokenFile {
  public:
-  // Maps a token file, and reads `path`.json where there is one.
+  // Opens a token file, and reads `path`.json where there is one.
   static TokenFile open(const std::string& path);
 
   int64_t size() const { return layout_.tokens; }
@@ -81,6 +85,12 @@ class TokenFile {
 
   // Token `i`, below size().
   int64_t at(int64_t i) const;
+
+  // Tokens from `first` on, all below size(); one of 2^31 or more is negative here.
+  void read(int64_t first, std::span<int32_t> ids) const;
+
+  // Calls visit(position of the first, ids) for all tokens in order, some at a time.
+  void visit(const std::function<void(int64_t, std::span<const int32_t>)>& visit) const;
 
   // The tokenizer that made it; only where info() is there.
   Tokenizer tokenizer() const;
@@ -95,10 +105,14 @@ class TokenFile {
   // unless its type cannot hold such an id.
   void check_vocabulary(int64_t model_vocab_size) const;
 
- private:
-  TokenFile(MappedFile file, TokenLayout layout, std::optional<TokenFileInfo> info);
+  // The same for ids that were read from `first` on; `advice` ends the message.
+  void check_ids(int64_t first, std::span<const int32_t> ids, int64_t model_vocab_size,
+                 std::string_view advice) const;
 
-  MappedFile file_;
+ private:
+  TokenFile(InputFile file, TokenLayout layout, std::optional<TokenFileInfo> info);
+
+  InputFile file_;
   TokenLayout layout_;
   std::optional<TokenFileInfo> info_;
 };

@@ -102,12 +102,14 @@ void log_counts(const TokenFile& file) {
   std::vector<bool> seen(static_cast<size_t>(largest.token) + 1);
   const int64_t end = file.info() ? file.info()->end_token.value_or(-1) : -1;
   int64_t distinct = 0, ends = 0;
-  for (int64_t i = 0; i < file.size(); ++i) {
-    const auto id = static_cast<size_t>(file.at(i));
-    if (!seen[id]) ++distinct;
-    seen[id] = true;
-    if (file.at(i) == end) ++ends;
-  }
+  file.visit([&](int64_t, std::span<const int32_t> ids) {
+    for (const int32_t token : ids) {
+      const auto id = static_cast<uint32_t>(token);
+      if (!seen[id]) ++distinct;
+      seen[id] = true;
+      if (int64_t{id} == end) ++ends;
+    }
+  });
   log_line(cat("largest id ", largest.token, " at ", largest.position, ", ", distinct,
                " different ones"));
   if (end >= 0) log_line(cat(ends + 1, " documents, id ", end, " between them"));
@@ -130,10 +132,8 @@ void run_inspect(const InspectArguments& arguments) {
   for (int64_t sample = 0; sample < samples; ++sample) {
     // Evenly over the file, the first at its beginning.
     const int64_t begin = sample * (file.size() / samples);
-    std::vector<int32_t> ids;
-    for (int64_t i = begin; i < std::min(begin + arguments.tokens, file.size()); ++i) {
-      ids.push_back(static_cast<int32_t>(file.at(i)));
-    }
+    std::vector<int32_t> ids(static_cast<size_t>(std::min(arguments.tokens, file.size() - begin)));
+    file.read(begin, ids);
     std::string text;
     for (const int32_t id : ids) text += cat(text.empty() ? "" : " ", id);
     log_line(cat(begin == 0 ? "begins with" : cat("at ", begin), ":\n",

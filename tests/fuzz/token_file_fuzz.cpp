@@ -8,7 +8,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const int64_t end = layout.begin + layout.tokens * layout.bytes_per_token;
     weft::must_hold(layout.tokens >= 0 && end == static_cast<int64_t>(size));
   };
-  weft::only_user_errors([&] { check(weft::parse_token_layout(file, "input")); });
-  weft::only_user_errors([&] { check(weft::plain_token_layout(file, 4, "input")); });
+  weft::only_user_errors(
+      [&] { check(weft::parse_token_layout(file, static_cast<int64_t>(size), "input")); });
+  weft::only_user_errors(
+      [&] { check(weft::plain_token_layout(static_cast<int64_t>(size), 4, "input")); });
   return 0;
 }

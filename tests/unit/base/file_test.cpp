@@ -96,6 +96,28 @@ TEST(MappedFile, FileTooLargeToMap) {
   ASSERT_EQ(::setrlimit(RLIMIT_AS, &before), 0);
 }
 
+TEST(InputFile, ReadsByPosition) {
+  const TempFolder folder;
+  const InputFile file = InputFile::open(folder.write("a", "hello world"));
+  EXPECT_EQ(file.size(), 11);
+  std::string text(5, ' ');
+  file.read(6, std::as_writable_bytes(std::span(text)));
+  EXPECT_EQ(text, "world");
+}
+
+TEST(InputFile, AFileThatBecomesShorterIsAnError) {
+  const TempFolder folder;
+  const std::string path = folder.write("a", "hello world");
+  const InputFile file = InputFile::open(path);
+  std::filesystem::resize_file(path, 8);
+  std::string text(5, ' ');
+  expect_user_error(ExitCode::InputFile,
+                    path +
+                        ": file ends before byte 8, expected 11 bytes as when it was opened; put "
+                        "them back and start again",
+                    [&] { file.read(6, std::as_writable_bytes(std::span(text))); });
+}
+
 TEST(ReadTextFile, FailureWhileReading) {
   expect_user_error(ExitCode::InputFile, "/proc/self/mem: cannot read the file: Input/output error",
                     [] { read_text_file("/proc/self/mem", 10); });
