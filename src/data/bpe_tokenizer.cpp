@@ -18,7 +18,12 @@ namespace {
 
 constexpr size_t kCacheEntries = size_t{1} << 16;
 
-// Names of the token that ends a document, in tokenizers in use.
+// Names of the tokens that begin and end a document, in tokenizers in use; GPT-2 has one for both.
+constexpr std::string_view kDeepSeekBegin =
+    "<\xef\xbd\x9c"
+    "begin\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>";
+constexpr std::string_view kBeginNames[] = {"<|begin_of_text|>", kDeepSeekBegin, "<s>", "<bos>",
+                                            "<|endoftext|>"};
 constexpr std::string_view kDeepSeekEnd =
     "<\xef\xbd\x9c"
     "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>";
@@ -155,12 +160,20 @@ std::optional<int32_t> BpeTokenizer::find_added(std::string_view content) const 
   return std::nullopt;
 }
 
-std::optional<int32_t> BpeTokenizer::end_token() const {
-  for (const std::string_view name : kEndNames) {
+std::optional<int32_t> BpeTokenizer::find_first(std::span<const std::string_view> names) const {
+  for (const std::string_view name : names) {
     const auto id = find_added(name);
     if (id) return id;
   }
   return std::nullopt;
+}
+
+std::optional<int32_t> BpeTokenizer::begin_token() const {
+  return find_first(kBeginNames);
+}
+
+std::optional<int32_t> BpeTokenizer::end_token() const {
+  return find_first(kEndNames);
 }
 
 // Whether a token that is looked for in plain text begins, ends or goes on at this place.

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -61,7 +62,8 @@ class BpeTokenizer {
   // The id of an added token.
   std::optional<int32_t> find_added(std::string_view content) const;
 
-  // The added token that ends a document, by the names in use.
+  // The added tokens that begin and end a document, by the names in use.
+  std::optional<int32_t> begin_token() const;
   std::optional<int32_t> end_token() const;
 
   // The id of the token of one byte, -1 when there is none.
@@ -80,6 +82,7 @@ class BpeTokenizer {
   size_t cut(std::string_view text, size_t want) const;
 
  private:
+  std::optional<int32_t> find_first(std::span<const std::string_view> names) const;
   bool touches_added(std::string_view text, size_t at) const;
 
   BpeParts parts_;

@@ -247,7 +247,7 @@ class Preparation {
                          .validation_tokens = total - state_.tokens[0],
                          .written = {},
                          .resumed = resumed_};
-    OutputFile tokenizer(options_.output_folder + "/" + options_.merges->file_name());
+    OutputFile tokenizer(options_.output_folder + "/" + Tokenizer::kFileName);
     tokenizer.write(options_.merges->file_text());
     tokenizer.finish();
     std::vector<OutputFile> infos;

@@ -102,7 +102,7 @@ TokenizerRef refer_to(const Tokenizer& tokenizer) {
   TokenizerRef ref{
       .kind = tokenizer.kind(), .hash = tokenizer.hash(), .vocab_size = tokenizer.vocab_size()};
   if (tokenizer.kind() == TokenizerKind::Bpe) {
-    ref.file = tokenizer.file_name();
+    ref.file = Tokenizer::kFileName;
   } else {
     ref.whole = tokenizer;
   }

@@ -9,15 +9,25 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "data/tokenizer_json.h"
 #include "data/utf8.h"
 
 namespace weft {
 
 namespace {
 
-// Hugging Face has no such kinds, so the file has a name of its own.
+// A form of our own, which older runs have left beside their weights.
 constexpr const char* kOwnFile = "weft_tokenizer.json";
 constexpr int64_t kMaxOwnBytes = int64_t{16} << 20;
+
+// Bytes as merges that there are none of.
+BpeParts byte_parts() {
+  BpeParts parts;
+  for (int32_t byte = 0; byte < 256; ++byte) {
+    parts.tokens.emplace_back(byte, std::string(1, static_cast<char>(byte)));
+  }
+  return parts;
+}
 
 std::string code_point_name(char32_t code_point) {
   char name[16];
@@ -91,8 +101,23 @@ Tokenizer Tokenizer::bpe(LoadedBpe loaded) {
 
 Tokenizer Tokenizer::open(const std::string& folder) {
   const std::string own = folder + "/" + kOwnFile;
-  if (path_exists(own)) return from_json(read_json_file(own, kMaxOwnBytes), own);
-  return bpe(load_bpe(folder));
+  const std::string file = folder + "/" + kFileName;
+  if (!path_exists(file) && path_exists(own)) {
+    return from_json(read_json_file(own, kMaxOwnBytes), own);
+  }
+  if (!path_exists(file)) return bpe(load_bpe(folder));
+  return from_file_text(read_text_file(file, kMaxTokenizerBytes), file);
+}
+
+Tokenizer Tokenizer::from_file_text(std::string text, std::string_view where) {
+  const nlohmann::json root = parse_json(text, where);
+  if (std::optional<std::vector<char32_t>> vocabulary = parse_char_json(root, where)) {
+    return characters(std::move(*vocabulary));
+  }
+  auto merges = std::make_shared<const BpeTokenizer>(parse_bpe_json(root, where));
+  static const uint64_t bytes_hash = BpeTokenizer(byte_parts()).hash();
+  if (merges->hash() == bytes_hash) return bytes();
+  return bpe({std::move(merges), std::move(text)});
 }
 
 Tokenizer Tokenizer::from_json(const nlohmann::json& json, std::string_view where) {
@@ -120,17 +145,36 @@ nlohmann::json Tokenizer::to_json() const {
   return json;
 }
 
-const char* Tokenizer::file_name() const {
-  return kind_ == TokenizerKind::Bpe ? "tokenizer.json" : kOwnFile;
+std::string Tokenizer::file_text() const {
+  switch (kind_) {
+    case TokenizerKind::Char:
+      return char_json(vocabulary_).dump(2) + "\n";
+    case TokenizerKind::Byte:
+      return tokenizer_json_text(byte_parts());
+    case TokenizerKind::Bpe:
+      return bpe_.json;
+  }
+  CHECK(false, static_cast<int>(kind_));
 }
 
-std::string Tokenizer::file_text() const {
-  return kind_ == TokenizerKind::Bpe ? bpe_.json : to_json().dump(2);
+std::string Tokenizer::config_text(int64_t max_tokens) const {
+  nlohmann::ordered_json json;
+  if (const auto id = begin_token()) json["bos_token"] = decode(std::span(&*id, 1));
+  json["clean_up_tokenization_spaces"] = false;
+  if (const auto id = end_token()) json["eos_token"] = decode(std::span(&*id, 1));
+  json["model_max_length"] = max_tokens;
+  json["tokenizer_class"] = "PreTrainedTokenizerFast";
+  return json.dump(2) + "\n";
 }
 
 const LoadedBpe& Tokenizer::merges() const {
   CHECK(kind_ == TokenizerKind::Bpe, name_of(kind_));
   return bpe_;
+}
+
+std::optional<int32_t> Tokenizer::begin_token() const {
+  if (kind_ != TokenizerKind::Bpe) return std::nullopt;
+  return bpe_.tokenizer->begin_token();
 }
 
 std::optional<int32_t> Tokenizer::end_token() const {

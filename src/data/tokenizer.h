@@ -37,8 +37,11 @@ class Tokenizer {
   // Byte-pair merges.
   static Tokenizer bpe(LoadedBpe loaded);
 
-  // The tokenizer kept in a folder with weights: weft_tokenizer.json, or one of load_bpe.
+  // The tokenizer kept in a folder with weights: tokenizer.json, or one of load_bpe.
   static Tokenizer open(const std::string& folder);
+
+  // The tokenizer of the text of a tokenizer.json; `where` opens every error message.
+  static Tokenizer from_file_text(std::string text, std::string_view where);
 
   // Reads what to_json wrote and checks it against its hash; `where` opens every error message.
   static Tokenizer from_json(const nlohmann::json& json, std::string_view where);
@@ -46,9 +49,13 @@ class Tokenizer {
   // {"kind", "hash"} and, for characters, "vocab": all of them in one string. Not for merges.
   nlohmann::json to_json() const;
 
-  // The file to keep beside what the tokenizer made: Hugging Face's where it knows the kind.
-  const char* file_name() const;
+  // The file to keep beside what the tokenizer made, which Hugging Face opens.
+  static constexpr const char* kFileName = "tokenizer.json";
   std::string file_text() const;
+
+  // The tokenizer_config.json that makes transformers take that file as it stands; texts of a model
+  // have at most `max_tokens`.
+  std::string config_text(int64_t max_tokens) const;
 
   TokenizerKind kind() const { return kind_; }
   int64_t vocab_size() const;
@@ -62,7 +69,8 @@ class Tokenizer {
   // The merges and what belongs to them; for Bpe alone.
   const LoadedBpe& merges() const;
 
-  // What ends a document, where the tokenizer has a token for it.
+  // What begins and ends a document, where the tokenizer has tokens for it.
+  std::optional<int32_t> begin_token() const;
   std::optional<int32_t> end_token() const;
 
   // The ids of a text, special tokens included; a UserError names the byte of an invalid or unknown

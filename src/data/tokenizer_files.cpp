@@ -18,7 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kMaxFileBytes = int64_t{256} << 20;
 // Every way to cut a token is looked up, so its length is bounded; real ones have 128 at most.
 constexpr size_t kMaxTiktokenBytes = 256;
 constexpr size_t kMaxUnmade = 1024;  // special tokens of a vocabulary; real ones have a few dozen
@@ -79,8 +78,8 @@ LoadedBpe from_parts(BpeParts parts) {
 
 LoadedBpe load_pair(const std::string& encoder, const std::string& merges,
                     const LoadBpeOptions& options) {
-  BpeParts parts = parse_gpt2_files(read_text_file(encoder, kMaxFileBytes), encoder,
-                                    read_text_file(merges, kMaxFileBytes), merges);
+  BpeParts parts = parse_gpt2_files(read_text_file(encoder, kMaxTokenizerBytes), encoder,
+                                    read_text_file(merges, kMaxTokenizerBytes), merges);
   if (!options.pattern.empty()) parts.pattern = split_pattern(options.pattern);
   return from_parts(std::move(parts));
 }
@@ -91,7 +90,7 @@ LoadedBpe load_tiktoken(const std::string& path, const LoadBpeOptions& options) 
              "llama3");
   TiktokenOptions tiktoken{.pattern = split_pattern(options.pattern), .special = {}};
   for (const std::string& text : options.special) tiktoken.special.push_back(parse_special(text));
-  return from_parts(parse_tiktoken(read_text_file(path, kMaxFileBytes), path, tiktoken));
+  return from_parts(parse_tiktoken(read_text_file(path, kMaxTokenizerBytes), path, tiktoken));
 }
 
 // Whether a token is made of two others, as all are that merges make.
@@ -239,7 +238,7 @@ LoadedBpe load_bpe(const std::string& path, const LoadBpeOptions& options) {
   if (name == "vocab.json") return load_pair(file, (folder / "merges.txt").string(), options);
   USER_CHECK(options.pattern.empty(), file,
              ": a split pattern is given, which the file itself names; leave it out");
-  return bpe_from_json(read_text_file(file, kMaxFileBytes), file);
+  return bpe_from_json(read_text_file(file, kMaxTokenizerBytes), file);
 }
 
 }  // namespace weft

@@ -1,12 +1,14 @@
 // Reading and writing tokenizer.json.
 #include "data/tokenizer_json.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "data/byte_alphabet.h"
+#include "data/utf8.h"
 
 namespace weft {
 
@@ -261,7 +263,10 @@ void add_merge(const TextVocabulary& vocabulary, const std::string& left, const 
 }
 
 BpeParts parse_tokenizer_json(std::string_view text, std::string_view where) {
-  const json root = parse_json(text, where);
+  return parse_bpe_json(parse_json(text, where), where);
+}
+
+BpeParts parse_bpe_json(const json& root, std::string_view where) {
   const json& model = json_member(root, "model", where);
   INPUT_CHECK(model.is_object(), where, ": \"model\" is ", model.type_name(),
               ", expected an object");
@@ -280,6 +285,49 @@ BpeParts parse_tokenizer_json(std::string_view text, std::string_view where) {
   const json* added = optional_member(root, "added_tokens");
   if (added != nullptr) parts.added = parse_added(*added, vocabulary, where);
   return parts;
+}
+
+json char_json(std::span<const char32_t> vocabulary) {
+  json ids = json::object();
+  for (size_t i = 0; i < vocabulary.size(); ++i) {
+    std::string character;
+    append_utf8(character, vocabulary[i]);
+    ids[character] = i;
+  }
+  return {{"version", "1.0"},
+          {"truncation", nullptr},
+          {"padding", nullptr},
+          {"added_tokens", json::array()},
+          {"normalizer", nullptr},
+          {"pre_tokenizer",
+           {{"type", "Split"},
+            {"pattern", {{"Regex", "[\\s\\S]"}}},
+            {"behavior", "Isolated"},
+            {"invert", false}}},
+          {"post_processor", nullptr},
+          {"decoder", {{"type", "Fuse"}}},
+          // No character is unknown to the tokenizer: one without an id is an error.
+          {"model", {{"type", "WordLevel"}, {"vocab", ids}, {"unk_token", "<unk>"}}}};
+}
+
+std::optional<std::vector<char32_t>> parse_char_json(const json& root, std::string_view where) {
+  const json& model = json_member(root, "model", where);
+  if (!model.is_object() || optional_member(model, "type") == nullptr) return std::nullopt;
+  if (model["type"] != "WordLevel") return std::nullopt;
+  const TextVocabulary ids = parse_vocabulary(json_member(model, "vocab", where), where);
+  std::vector<char32_t> vocabulary;
+  for (const auto& [text, id] : ids) {
+    size_t end = 0;
+    const std::optional<char32_t> character = next_code_point(text, end);
+    INPUT_CHECK(character && end == text.size(), where, ": token ", in_quotes(text),
+                " of a model \"WordLevel\" is more than a character, expected one");
+    vocabulary.push_back(*character);
+  }
+  std::sort(vocabulary.begin(), vocabulary.end());
+  INPUT_CHECK(char_json(vocabulary) == root, where,
+              ": model \"WordLevel\" with other ids or parts than a tokenizer of characters has, "
+              "expected one as Weft writes it");
+  return vocabulary;
 }
 
 std::string tokenizer_json_text(const BpeParts& parts) {

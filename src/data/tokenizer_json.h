@@ -1,12 +1,16 @@
 // Hugging Face's tokenizer.json, for byte-level BPE models: added tokens, an NFC normalizer or
 // none, a known split pattern, merges as "a b" or ["a", "b"]. What changes ids and is not known is
-// refused; what does not (padding, truncation, templates, decoders) is left alone.
+// refused; what does not (padding, truncation, templates, decoders) is left alone. A vocabulary of
+// characters is a model of words there, of which each is one character.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "data/bpe_tokenizer.h"
 
@@ -15,8 +19,18 @@ namespace weft {
 // Ids are below this; it bounds the memory that a hostile file can claim.
 inline constexpr int64_t kMaxTokenId = int64_t{1} << 22;
 
+// No tokenizer file is larger than this.
+inline constexpr int64_t kMaxTokenizerBytes = int64_t{256} << 20;
+
 // Reads and checks a tokenizer.json; `where` opens every error message.
 BpeParts parse_tokenizer_json(std::string_view text, std::string_view where);
+BpeParts parse_bpe_json(const nlohmann::json& root, std::string_view where);
+
+// The tokenizer.json of a vocabulary of characters in order, and the vocabulary of such a file;
+// nothing for a file whose model is of another type.
+nlohmann::json char_json(std::span<const char32_t> vocabulary);
+std::optional<std::vector<char32_t>> parse_char_json(const nlohmann::json& root,
+                                                     std::string_view where);
 
 // The text of a tokenizer.json that Hugging Face opens.
 std::string tokenizer_json_text(const BpeParts& parts);

@@ -203,9 +203,9 @@ void to_hf(const ModelSpec& spec, HfWriter& hf) {
   hf.set("attn_pdrop", spec.dropout);
   // Not a field of transformers: without biases the file holds zeros for them.
   if (!spec.bias) hf.set("bias", false);
-  hf.set_null("bos_token_id");
+  hf.set_token_ids("bos_token_id", spec.bos_token_ids);
   hf.set("embd_pdrop", spec.dropout);
-  hf.set_null("eos_token_id");
+  hf.set_token_ids("eos_token_id", spec.eos_token_ids);
   hf.set("initializer_range", kInitStd);
   hf.set("layer_norm_epsilon", spec.norm_eps);
   hf.set("n_embd", spec.dim);

@@ -81,6 +81,22 @@ std::string HfReader::text_or(const std::string& key, const std::string& otherwi
   return value.get<std::string>();
 }
 
+std::vector<int64_t> HfReader::token_ids(const std::string& key, int64_t vocab_size) const {
+  std::vector<int64_t> ids;
+  if (!has(key)) return ids;
+  const json& value = object_[key];
+  for (const json& id : value.is_array() ? value : json::array({value})) {
+    if (!id.is_number_integer()) {
+      refuse(cat("\"", key, "\" is ", shown(value), ", expected a token id or a list of them"));
+    }
+    // Below 0 means none to some programs.
+    if (id.is_number_unsigned() && id.get<uint64_t>() < static_cast<uint64_t>(vocab_size)) {
+      ids.push_back(id.get<int64_t>());
+    }
+  }
+  return ids;
+}
+
 void HfReader::require_flag(const std::string& key, bool supported) const {
   if (flag_or(key, supported) != supported) {
     refuse(cat("\"", key, "\" is ", supported ? "false" : "true", ", which is not supported"));
@@ -144,6 +160,12 @@ void HfWriter::set_list(const std::string& key, const std::vector<std::string>& 
   (*object_)[key] = values;
 }
 
+void HfWriter::set_token_ids(const std::string& key, const std::vector<int64_t>& ids) {
+  if (ids.empty()) return set_null(key);
+  if (ids.size() == 1) return set(key, ids.front());
+  (*object_)[key] = ids;
+}
+
 void HfWriter::set_rope(const ModelSpec& spec) {
   const RopeScaling& scaling = spec.rope_scaling;
   set("rope_theta", spec.rope_theta);
@@ -166,8 +188,11 @@ ModelSpec parse_hf_config(std::string_view text, const std::string& where) {
   for (const ModelDef* def : all_models()) {
     known.emplace_back(def->hf_model_type);
     if (def->hf_model_type != type) continue;
-    ModelSpec spec = def->from_hf(HfReader(object, where));
+    const HfReader reader(object, where);
+    ModelSpec spec = def->from_hf(reader);
     spec.model = def->name;
+    spec.bos_token_ids = reader.token_ids("bos_token_id", spec.vocab_size);
+    spec.eos_token_ids = reader.token_ids("eos_token_id", spec.vocab_size);
     try {
       check_model(spec);
     } catch (const UserError& error) {
@@ -184,13 +209,22 @@ ModelSpec read_hf_config(const std::string& path) {
   return parse_hf_config(read_text_file(path, kMaxConfigBytes), path);
 }
 
-std::string hf_config_text(const ModelSpec& spec, const char* torch_dtype,
-                           std::optional<int32_t> end_token) {
+void read_token_ids(const std::string& path, ModelSpec& spec) {
+  const json object = parse_json(read_text_file(path, kMaxConfigBytes), path);
+  const HfReader reader(object, path);
+  if (reader.has("bos_token_id")) {
+    spec.bos_token_ids = reader.token_ids("bos_token_id", spec.vocab_size);
+  }
+  if (reader.has("eos_token_id")) {
+    spec.eos_token_ids = reader.token_ids("eos_token_id", spec.vocab_size);
+  }
+}
+
+std::string hf_config_text(const ModelSpec& spec, const char* torch_dtype) {
   const ModelDef& def = find_model(spec.model);
   HfWriter writer;
   writer.set("model_type", std::string(def.hf_model_type).c_str());
   def.to_hf(spec, writer);
-  if (end_token) writer.set("eos_token_id", int64_t{*end_token});
   writer.set("torch_dtype", torch_dtype);
   writer.set("use_cache", true);
   writer.set("vocab_size", spec.vocab_size);

@@ -6,7 +6,6 @@
 
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,6 +31,9 @@ class HfReader {
   double number_or(const std::string& key, double otherwise) const;
   bool flag_or(const std::string& key, bool otherwise) const;
   std::string text_or(const std::string& key, const std::string& otherwise) const;
+
+  // One id, several or none; without those that a vocabulary of this size lacks.
+  std::vector<int64_t> token_ids(const std::string& key, int64_t vocab_size) const;
 
   // Refuses a flag that asks for what the model here cannot do.
   void require_flag(const std::string& key, bool supported) const;
@@ -60,6 +62,8 @@ class HfWriter {
   void set(const std::string& key, const char* value);
   void set_null(const std::string& key);
   void set_list(const std::string& key, const std::vector<std::string>& values);
+  // One id as a number, several as a list, none as null.
+  void set_token_ids(const std::string& key, const std::vector<int64_t>& ids);
   void set_rope(const ModelSpec& spec);
 
   std::string text() const;
@@ -72,9 +76,11 @@ class HfWriter {
 ModelSpec parse_hf_config(std::string_view text, const std::string& where);
 ModelSpec read_hf_config(const std::string& path);
 
+// Takes over what a config.json says about the ids that begin and end a text, if it says anything.
+void read_token_ids(const std::string& path, ModelSpec& spec);
+
 // The config.json of a model, which transformers loads; `torch_dtype` is the type its weights are
-// stored in ("float32", "bfloat16"), `end_token` where generated text ends, if that is known.
-std::string hf_config_text(const ModelSpec& spec, const char* torch_dtype,
-                           std::optional<int32_t> end_token = {});
+// stored in ("float32", "bfloat16").
+std::string hf_config_text(const ModelSpec& spec, const char* torch_dtype);
 
 }  // namespace weft

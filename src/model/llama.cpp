@@ -194,8 +194,8 @@ void to_hf(const ModelSpec& spec, HfWriter& hf) {
   hf.set_list("architectures", {"LlamaForCausalLM"});
   hf.set("attention_bias", false);
   hf.set("attention_dropout", 0.0);
-  hf.set_null("bos_token_id");
-  hf.set_null("eos_token_id");
+  hf.set_token_ids("bos_token_id", spec.bos_token_ids);
+  hf.set_token_ids("eos_token_id", spec.eos_token_ids);
   hf.set("head_dim", spec.head_dim);
   hf.set("hidden_act", "silu");
   hf.set("hidden_size", spec.dim);

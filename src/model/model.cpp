@@ -88,6 +88,9 @@ ModelSpec resolve_model(const ModelConfig& config, int64_t data_vocab) {
 
   ModelSpec spec = preset;
   spec.vocab_size = resolve_vocab(config, preset, data_vocab);
+  for (std::vector<int64_t>* ids : {&spec.bos_token_ids, &spec.eos_token_ids}) {
+    std::erase_if(*ids, [&](int64_t id) { return id >= spec.vocab_size; });
+  }
   spec.dim = config.dim.value_or(preset.dim);
   spec.n_layers = config.n_layers.value_or(preset.n_layers);
   spec.n_heads = config.n_heads.value_or(preset.n_heads);

@@ -40,6 +40,9 @@ struct ModelSpec {
   bool tie_embeddings = true;
   double rope_theta = 10000;
   RopeScaling rope_scaling = {};
+  // What begins and ends a text, as a config.json says; empty where that is not known.
+  std::vector<int64_t> bos_token_ids = {};
+  std::vector<int64_t> eos_token_ids = {};
   bool operator==(const ModelSpec&) const = default;
 };
 

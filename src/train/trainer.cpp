@@ -13,6 +13,7 @@
 #include "config/derived.h"
 #include "config/load.h"
 #include "config/lr_schedule.h"
+#include "model/hf_config.h"
 #include "plan/summary.h"
 #include "runtime/comm/host_work.h"
 #include "train/agreement.h"
@@ -302,6 +303,8 @@ TrainResult train(const Config& config, const std::atomic<bool>& stop, Communica
   const std::string& load_path = config.checkpoint.initial_load_path;
   if (!load_path.empty()) {
     check_weights(load_path, find_model(compiled.spec.model), compiled.params);
+    const std::string described = load_path + "/config.json";
+    if (path_exists(described)) read_token_ids(described, compiled.spec);
   }
 
   if (first) check_output(config);

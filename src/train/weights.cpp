@@ -175,6 +175,16 @@ void write_params(SafetensorsWriter& writer, std::span<const ParamInfo> params, 
   }
 }
 
+// What begins and ends a text is the tokenizer's to say where no config.json has said it.
+ModelSpec with_token_ids(ModelSpec spec, const std::optional<Tokenizer>& tokenizer) {
+  if (!tokenizer) return spec;
+  const auto begin = tokenizer->begin_token();
+  const auto end = tokenizer->end_token();
+  if (begin && spec.bos_token_ids.empty()) spec.bos_token_ids = {*begin};
+  if (end && spec.eos_token_ids.empty()) spec.eos_token_ids = {*end};
+  return spec;
+}
+
 }  // namespace
 
 void check_weights(const std::string& path, const ModelDef& def,
@@ -202,22 +212,23 @@ void save_weights(const std::string& folder, const ModelSpec& spec,
                   const SaveOptions& options) {
   const bool full = options.dtype == Precision::Float32;
   make_directories(folder);
-  OutputFile config(folder + "/config.json");
-  const auto end_token = options.tokenizer ? options.tokenizer->end_token() : std::nullopt;
-  config.write(hf_config_text(spec, full ? "float32" : "bfloat16", end_token));
-  config.finish();
-  std::optional<OutputFile> tokenizer;
+  std::vector<OutputFile> texts;
+  const auto add = [&](const char* name, const std::string& text) {
+    texts.emplace_back(cat(folder, "/", name));
+    texts.back().write(text);
+    texts.back().finish();
+  };
+  add("config.json",
+      hf_config_text(with_token_ids(spec, options.tokenizer), full ? "float32" : "bfloat16"));
   if (options.tokenizer) {
-    tokenizer.emplace(folder + "/" + options.tokenizer->file_name());
-    tokenizer->write(options.tokenizer->file_text());
-    tokenizer->finish();
+    add(Tokenizer::kFileName, options.tokenizer->file_text());
+    add("tokenizer_config.json", options.tokenizer->config_text(spec.max_seq_len));
   }
   SafetensorsWriter weights(folder + "/model.safetensors",
                             tensor_specs(params, full ? "F32" : "BF16"));
   write_params(weights, params, get, options.dtype);
   weights.commit();
-  config.commit();
-  if (tokenizer) tokenizer->commit();
+  for (OutputFile& text : texts) text.commit();
 }
 
 }  // namespace weft

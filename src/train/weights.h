@@ -29,7 +29,7 @@ void check_weights(const std::string& path, const ModelDef& def, std::span<const
 
 struct SaveOptions {
   Precision dtype = Precision::Float32;
-  std::optional<Tokenizer> tokenizer = {};  // its file is written too
+  std::optional<Tokenizer> tokenizer = {};  // its files are written too
 };
 
 // Writes model.safetensors and config.json into a folder, which is made; tensors are in the order

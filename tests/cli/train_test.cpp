@@ -114,6 +114,24 @@ TEST(Train, AFolderGivesSizesAndWeights) {
   EXPECT_EQ(work.run(wider).exit_code, 65);  // the weights are narrower
 }
 
+// What a config.json says about the ends of a text stays true of weights that were trained on.
+TEST(Train, TokenIdsOfLoadedWeightsAreKept) {
+  const Workspace work;
+  work.prepare_data();
+  ASSERT_EQ(work.train({}).exit_code, 0);
+  auto config = nlohmann::json::parse(work.folder().read("out/weights/config.json"));
+  EXPECT_TRUE(config.at("bos_token_id").is_null());
+  config["bos_token_id"] = 3;
+  config["eos_token_id"] = {4, 5};
+  work.folder().write("out/weights/config.json", config.dump());
+  ASSERT_EQ(work.train({"--checkpoint.initial_load_path=out/weights", "--job.dump_folder=next"})
+                .exit_code,
+            0);
+  const auto next = nlohmann::json::parse(work.folder().read("next/weights/config.json"));
+  EXPECT_EQ(next.at("bos_token_id"), 3);
+  EXPECT_EQ(next.at("eos_token_id"), (std::vector<int>{4, 5}));
+}
+
 // float16 rounds to 11 bits: 60 steps at a rate at which the loss falls steadily, and no step is
 // further off than a few times that rounding allows for a loss.
 TEST(Train, Float16LearnsAsFloat32Does) {

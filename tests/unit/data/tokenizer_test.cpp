@@ -6,6 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
+#include "data/tokenizer_json.h"
+#include "support/temp_folder.h"
+#include "support/tiny_bpe.h"
 #include "support/user_error.h"
 
 namespace weft {
@@ -72,6 +75,48 @@ TEST(Tokenizer, JsonRoundTrips) {
     EXPECT_EQ(again.identity(), tokenizer.identity());
     EXPECT_EQ(again.encode("ab\n", "x"), tokenizer.encode("ab\n", "x"));
   }
+}
+
+// The file that Hugging Face opens is the one that is read back.
+TEST(Tokenizer, FilesRoundTrip) {
+  const Tokenizer merges =
+      Tokenizer::bpe(bpe_from_json(tokenizer_json_text(tiny_bpe_parts()), "t"));
+  for (const Tokenizer& tokenizer : {abc(), Tokenizer::bytes(), merges}) {
+    const Tokenizer again = Tokenizer::from_file_text(tokenizer.file_text(), "t");
+    EXPECT_EQ(again.kind(), tokenizer.kind());
+    EXPECT_EQ(again.identity(), tokenizer.identity());
+    EXPECT_EQ(again.file_text(), tokenizer.file_text());
+  }
+}
+
+TEST(Tokenizer, AFileBesideWeightsGoesBeforeThatOfAnOlderRun) {
+  const TempFolder folder;
+  folder.write("weft_tokenizer.json", Tokenizer::bytes().to_json().dump());
+  EXPECT_EQ(Tokenizer::open(folder.path()).identity(), Tokenizer::bytes().identity());
+  folder.write("tokenizer.json", abc().file_text());
+  EXPECT_EQ(Tokenizer::open(folder.path()).identity(), abc().identity());
+}
+
+TEST(Tokenizer, OtherModelsOfWordsAreRefused) {
+  const auto expect_refused = [](const std::string& message, const nlohmann::json& file) {
+    expect_user_error(ExitCode::InputFile, message,
+                      [&] { Tokenizer::from_file_text(file.dump(), "t"); });
+  };
+  const nlohmann::json file = nlohmann::json::parse(abc().file_text());
+  nlohmann::json words = file;
+  words["model"]["vocab"]["ab"] = 5;
+  expect_refused("t: token \"ab\" of a model \"WordLevel\" is more than a character, expected one",
+                 words);
+  const std::string other =
+      "t: model \"WordLevel\" with other ids or parts than a tokenizer of characters has, expected "
+      "one as Weft writes it";
+  nlohmann::json swapped = file;
+  swapped["model"]["vocab"]["a"] = 2;
+  swapped["model"]["vocab"]["b"] = 1;
+  expect_refused(other, swapped);
+  nlohmann::json lower = file;
+  lower["normalizer"] = {{"type", "Lowercase"}};
+  expect_refused(other, lower);
 }
 
 TEST(Tokenizer, BadJson) {

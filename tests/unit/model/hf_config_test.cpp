@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "support/temp_folder.h"
 #include "support/user_error.h"
 
 namespace weft {
@@ -77,13 +78,19 @@ TEST(HfConfig, WritesTheOlderSpelling) {
 )");
 }
 
-TEST(HfConfig, SaysWhereTextEnds) {
+TEST(HfConfig, SaysWhatBeginsAndEndsAText) {
   for (const ModelDef* def : all_models()) {
-    std::string text = hf_config_text(def->presets().front(), "float32");
-    const std::string unknown = "\"eos_token_id\": null";
-    ASSERT_NE(text.find(unknown), std::string::npos) << def->name;
-    text.replace(text.find(unknown), unknown.size(), "\"eos_token_id\": 17");
-    EXPECT_EQ(hf_config_text(def->presets().front(), "float32", 17), text);
+    ModelSpec spec = def->presets().front();
+    spec.flavor.clear();
+    const std::string unknown = hf_config_text(spec, "float32");
+    EXPECT_NE(unknown.find("\"bos_token_id\": null"), std::string::npos) << unknown;
+    EXPECT_NE(unknown.find("\"eos_token_id\": null"), std::string::npos) << unknown;
+    spec.bos_token_ids = {0};
+    spec.eos_token_ids = {17, 3};
+    const std::string text = hf_config_text(spec, "float32");
+    EXPECT_NE(text.find("\"bos_token_id\": 0,"), std::string::npos) << text;
+    EXPECT_NE(text.find("\"eos_token_id\": [\n    17,\n    3\n  ]"), std::string::npos) << text;
+    EXPECT_EQ(parse_hf_config(text, "config.json"), spec);
   }
 }
 
@@ -106,6 +113,21 @@ TEST(HfConfig, FieldsThatMayBeAbsent) {
   EXPECT_EQ(spec.norm_eps, 1e-6);
   EXPECT_EQ(spec.rope_theta, 10000);
   EXPECT_EQ(parse(llama_with(R"("head_dim": 32)")).head_dim, 32);
+}
+
+TEST(HfConfig, TokenIdsOutsideTheVocabularyAreNone) {
+  const ModelSpec spec = parse(llama_with(R"("bos_token_id": -1, "eos_token_id": [2, 256])"));
+  EXPECT_TRUE(spec.bos_token_ids.empty());
+  EXPECT_EQ(spec.eos_token_ids, (std::vector<int64_t>{2}));
+}
+
+// The model may be a preset that knows nothing of the folder its weights are from.
+TEST(HfConfig, TokenIdsOfAnotherConfigAreTakenOver) {
+  const TempFolder folder;
+  ModelSpec spec{.vocab_size = 100, .bos_token_ids = {5}, .eos_token_ids = {6}};
+  read_token_ids(folder.write("a.json", R"({"eos_token_id": [7, 8, 100]})"), spec);
+  EXPECT_EQ(spec.bos_token_ids, (std::vector<int64_t>{5}));
+  EXPECT_EQ(spec.eos_token_ids, (std::vector<int64_t>{7, 8}));
 }
 
 TEST(HfConfig, BothSpellingsOfRope) {
@@ -132,6 +154,8 @@ TEST(HfConfig, RefusesWhatIsNotSupported) {
                  R"({"model_type": "mamba"})");
   expect_refused(R"(c.json: "hidden_act" is "gelu", supported is "silu")",
                  llama_with(R"("hidden_act": "gelu")"));
+  expect_refused(R"(c.json: "eos_token_id" is "</s>", expected a token id or a list of them)",
+                 llama_with(R"("eos_token_id": "</s>")"));
   expect_refused(R"(c.json: "attention_bias" is true, which is not supported)",
                  llama_with(R"("attention_bias": true)"));
   expect_refused(

@@ -5,12 +5,15 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "base/half.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/safetensors_writer.h"
+#include "data/tokenizer_json.h"
 #include "model/hf_config.h"
 #include "support/temp_folder.h"
+#include "support/tiny_bpe.h"
 #include "support/user_error.h"
 #include "train/init.h"
 
@@ -190,8 +193,9 @@ TEST(Weights, WithoutBiasesAndInHalfPrecision) {
   const TempFolder folder;
   save(folder.path(), spec, arrays,
        {.dtype = Precision::Bfloat16, .tokenizer = Tokenizer::bytes()});
-  EXPECT_EQ(folder.names(),
-            (std::vector<std::string>{"config.json", "model.safetensors", "weft_tokenizer.json"}));
+  EXPECT_EQ(folder.names(), (std::vector<std::string>{"config.json", "model.safetensors",
+                                                      "tokenizer.json", "tokenizer_config.json"}));
+  EXPECT_EQ(Tokenizer::open(folder.path()).identity(), Tokenizer::bytes().identity());
   EXPECT_EQ(read_hf_config(folder / "config.json"), spec);
 
   const SafetensorsFile file = SafetensorsFile::open(folder / "model.safetensors");
@@ -206,6 +210,29 @@ TEST(Weights, WithoutBiasesAndInHalfPrecision) {
   // Transformers knows no GPT-2 without biases: there the zeros are biases.
   spec.bias = true;
   EXPECT_EQ(load(folder.path(), spec).size(), params_of(spec).size());
+}
+
+// What a config.json said goes before what the tokenizer says.
+TEST(Weights, SayWhatBeginsAndEndsAText) {
+  ModelSpec spec = tiny("gpt2");
+  const Arrays arrays = initial(spec);
+  const TempFolder folder;
+  const BpeParts parts = tiny_bpe_parts();
+  const int64_t end = BpeTokenizer(parts).end_token().value();
+  const SaveOptions options{.tokenizer =
+                                Tokenizer::bpe(bpe_from_json(tokenizer_json_text(parts), "tiny"))};
+  save(folder.path(), spec, arrays, options);
+  const auto saved = [&] { return nlohmann::json::parse(folder.read("config.json")); };
+  EXPECT_EQ(saved().at("bos_token_id"), end);
+  EXPECT_EQ(saved().at("eos_token_id"), end);
+  const auto tokenizer = nlohmann::json::parse(folder.read("tokenizer_config.json"));
+  EXPECT_EQ(tokenizer.at("eos_token"), "<|endoftext|>");
+  EXPECT_EQ(tokenizer.at("tokenizer_class"), "PreTrainedTokenizerFast");
+  EXPECT_EQ(tokenizer.at("model_max_length"), spec.max_seq_len);
+  spec.eos_token_ids = {4, 5};
+  save(folder.path(), spec, arrays, options);
+  EXPECT_EQ(saved().at("bos_token_id"), end);
+  EXPECT_EQ(saved().at("eos_token_id"), (std::vector<int64_t>{4, 5}));
 }
 
 TEST(Weights, AFailureLeavesNothingBehind) {
