@@ -19,10 +19,12 @@ enum class ExitCode : int {
   Internal = 70,     // our bug
   OutOfMemory = 71,  // the machine cannot give the memory that the plan needs
   CannotWrite = 73,  // output could not be written
-  Interrupted = 75,  // ended early on request
+  Preempted = 75,    // ended early by SIGTERM or SIGHUP
   PeerLost = 76,     // another rank died or failed
   NonFinite = 78,    // loss or gradient stayed non-finite
   Hang = 79,         // a rank fell silent while others waited for it
+
+  Interrupted = 130,  // ended early by SIGINT, numbered as shells do
 };
 
 // The user can mend this: the message is all that is shown.

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/partial_files.h"
 
 namespace weft {
 
@@ -169,6 +170,7 @@ void OutputFile::open_locked(const std::string& partial) {
     }
   } while (!names_file(partial, descriptor_));
   partial_ = partial;
+  place_ = remember_partial(partial_);
 }
 
 OutputFile::OutputFile(OutputFile&& other) noexcept
@@ -176,6 +178,7 @@ OutputFile::OutputFile(OutputFile&& other) noexcept
       partial_(std::exchange(other.partial_, {})),
       descriptor_(std::exchange(other.descriptor_, -1)),
       lock_(std::exchange(other.lock_, -1)),
+      place_(std::exchange(other.place_, -1)),
       size_(other.size_) {}
 
 OutputFile::~OutputFile() {
@@ -216,6 +219,7 @@ void OutputFile::commit() {
   if (descriptor_ >= 0) finish();
   if (::rename(partial_.c_str(), path_.c_str()) != 0) fail(errno);
   partial_.clear();
+  forget_partial(std::exchange(place_, -1));
   close_all();
   const Descriptor folder(::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   // Some file systems cannot sync a folder (EINVAL); the rename holds all the same.
@@ -236,6 +240,7 @@ void OutputFile::close_all() noexcept {
 void OutputFile::discard() noexcept {
   if (!partial_.empty()) ::unlink(partial_.c_str());
   partial_.clear();
+  forget_partial(std::exchange(place_, -1));
   close_all();
 }
 

@@ -113,6 +113,7 @@ class OutputFile {
   std::string partial_;  // empty once committed or discarded
   int descriptor_ = -1;  // -1 once finished
   int lock_ = -1;        // a duplicate, which holds the lock until the file has its name
+  int place_ = -1;       // of partial_ among the files that a signal handler removes
   int64_t size_ = 0;
 };
 

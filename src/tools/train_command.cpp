@@ -1,7 +1,6 @@
 // weft train CONFIG [--ranks N] [--section.key=value ...]
 #include <algorithm>
-#include <atomic>
-#include <csignal>
+#include <cstdio>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -21,44 +20,33 @@ namespace weft {
 
 namespace {
 
-// Signal handlers may only touch a lock-free atomic, and only a static one is in their reach.
-std::atomic<bool> g_stop{false};  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
-
-void request_stop(int) {
-  g_stop.store(true);
-}
-
 struct TrainArguments {
   std::string config;
   int64_t ranks = 1;
   std::string transport = "shm";
 };
 
-ExitCode report(const Config& config, const TrainResult& result) {
-  if (result.interrupted) {
-    log_line(cat("stopped after step ", result.steps, " as asked"));
+ExitCode code_of(const TrainResult& result) {
+  if (result.signal != 0) return stop_code(result.signal);
+  return result.missing.empty() ? ExitCode::Done : ExitCode::CannotWrite;
+}
+
+ExitCode report(const TrainResult& result) {
+  if (result.signal != 0) {
+    log_line(cat("interrupted by ", signal_name(result.signal), " after step ", result.steps));
   }
   if (result.skipped > 0) {
     log_line(cat(result.skipped, " of ", result.steps, " steps were skipped: not finite"));
   }
-  const std::string& metrics = config.metrics.file;
-  log_line(cat("wrote ", output_path(config, "config.toml"), ", ", output_path(config, "plan.txt"),
-               metrics.empty() ? "" : cat(", ", output_path(config, metrics)),
-               result.weights_folder.empty() ? "" : cat(", ", result.weights_folder, "/")));
-  return result.interrupted ? ExitCode::Interrupted : ExitCode::Done;
-}
-
-void catch_signals() {
-  std::signal(SIGINT, request_stop);
-  std::signal(SIGTERM, request_stop);
+  log_line(cat("wrote ", join(result.written, ", ")));
+  if (!result.missing.empty()) std::fprintf(stderr, "weft: %s\n", result.missing.c_str());
+  return code_of(result);
 }
 
 // One rank of several: trains, and speaks if it is the first.
 ExitCode train_rank(const Config& config, Communicator& comm) {
-  catch_signals();
-  TrainResult result = train(config, g_stop, &comm);
-  if (comm.rank() == 0) return report(config, result);
-  return result.interrupted ? ExitCode::Interrupted : ExitCode::Done;
+  const TrainResult result = train(config, stop_request(), &comm);
+  return comm.rank() == 0 ? report(result) : code_of(result);
 }
 
 // Whether the error only tells that another rank has failed.
@@ -97,8 +85,8 @@ ExitCode run_train(const TrainArguments& arguments, const std::vector<std::strin
   validate_run(config, arguments.ranks);
   const Mesh mesh = data_parallel_mesh(config, arguments.ranks);
   if (mesh.axes.empty()) {
-    catch_signals();
-    return report(config, train(config, g_stop));
+    catch_stop_signals();
+    return report(train(config, stop_request()));
   }
   const int64_t cores = usable_cores();
   if (config.device.threads == 0) {
@@ -116,8 +104,12 @@ ExitCode run_train(const TrainArguments& arguments, const std::vector<std::strin
             " ranks share GPU 0 and exchange data through sockets, each with an NCCL_HOSTID of "
             "its own; this is for tests"));
   }
-  if (arguments.transport == "threads") return train_threads(config, mesh, arguments.ranks);
-  int code = launch_ranks({.ranks = arguments.ranks, .report = {}}, [&](int64_t rank, ShmJob& job) {
+  if (arguments.transport == "threads") {
+    catch_stop_signals();
+    return train_threads(config, mesh, arguments.ranks);
+  }
+  const LaunchOptions options{.ranks = arguments.ranks, .ranks_finish_step = true, .report = {}};
+  const int code = launch_ranks(options, [&](int64_t rank, ShmJob& job) {
     const std::unique_ptr<Communicator> comm =
         join_devices(config, job.join({mesh, rank}, comm_options(config)));
     return static_cast<int>(train_rank(config, *comm));

@@ -2,6 +2,7 @@
 #include "train/metrics.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -67,7 +68,7 @@ MetricsLog::~MetricsLog() {
 }
 
 void MetricsLog::step(const StepMetrics& metrics) {
-  write(to_json(metrics));
+  write(metrics.step, to_json(metrics));
   bool shown = metrics.step == 1 || metrics.step % log_freq_ == 0 ||
                metrics.step == metrics.steps || metrics.skipped;
   if (shown) {
@@ -80,7 +81,7 @@ void MetricsLog::step(const StepMetrics& metrics) {
 }
 
 void MetricsLog::validation(int64_t step, double loss) {
-  write(cat("{\"step\":", step, ",\"validation_loss\":", json_number(loss), "}"));
+  write(step, cat("{\"step\":", step, ",\"validation_loss\":", json_number(loss), "}"));
   note(cat("step ", step, "  validation loss ", fixed(loss, 4)));
 }
 
@@ -90,8 +91,18 @@ void MetricsLog::note(const std::string& text) {
   log_line(text);
 }
 
-void MetricsLog::write(const std::string& line) {
-  if (file_ < 0) return;
+std::string MetricsLog::missing() const {
+  if (failed_at_ > 0) {
+    return cat(path_, ": incomplete, the figures from step ", failed_at_, " on are missing");
+  }
+  struct stat status {};
+  const bool removed = file_ >= 0 && ::fstat(file_, &status) == 0 && status.st_nlink == 0;
+  return removed ? cat(path_, ": removed during the run, its figures are lost") : "";
+}
+
+// Without its figures a run is still worth going on with.
+void MetricsLog::write(int64_t step, const std::string& line) {
+  if (file_ < 0 || failed_at_ > 0) return;
   const std::string text = line + "\n";
   for (size_t done = 0; done < text.size();) {
     const ssize_t wrote = ::write(file_, text.data() + done, text.size() - done);
@@ -100,7 +111,12 @@ void MetricsLog::write(const std::string& line) {
       const int error = wrote < 0 ? errno : ENOSPC;
       // A reader finds whole lines only; if this fails too, nothing better can be done.
       std::ignore = ::ftruncate(file_, size_);
-      throw UserError(ExitCode::CannotWrite, cat(path_, ": cannot write: ", std::strerror(error)));
+      failed_at_ = step;
+      if (line_open_) std::fputc('\n', stdout);
+      line_open_ = false;
+      std::fprintf(stderr, "weft: %s: cannot write: %s; training goes on without it\n",
+                   path_.c_str(), std::strerror(error));
+      return;
     }
     done += static_cast<size_t>(wrote);
   }

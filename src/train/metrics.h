@@ -40,11 +40,13 @@ class MetricsLog {
 
   void step(const StepMetrics& metrics);
   void validation(int64_t step, double loss);
+  // What the file lacks, as a sentence; empty when it has every line or there is to be none.
+  std::string missing() const;
   // Prints a line of its own between the steps.
   void note(const std::string& text);
 
  private:
-  void write(const std::string& line);
+  void write(int64_t step, const std::string& line);
 
   std::string path_;
   int file_ = -1;
@@ -52,6 +54,7 @@ class MetricsLog {
   int64_t log_freq_;
   bool live_;
   bool line_open_ = false;
+  int64_t failed_at_ = 0;  // the first step that could not be written; 0: all could
 };
 
 }  // namespace weft

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <optional>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -44,6 +45,10 @@ struct Run {
   Communicator* comm;
   BatchesAhead* batches;
   std::optional<double> peak_flops;  // of this rank's device, where it is known
+  const StopRequest& stop;
+  std::exception_ptr failure = {};  // why this rank's next batch could not be made
+  std::string nonfinite = {};       // how the run stayed non-finite, if it did
+  int ended_by = 0;                 // agreed: a signal or kDataFailure; 0: nothing yet
 
   int64_t ranks() const { return comm == nullptr ? 1 : comm->ranks(); }
   int64_t rank() const { return comm == nullptr ? 0 : comm->rank(); }
@@ -55,16 +60,39 @@ StepResult run_step(Run& run, int64_t step) {
   return run.session.train_step(scalars, [&](int64_t, Batch& batch) { run.batches->take(batch); });
 }
 
-double run_validation(Run& run) {
+constexpr int kDataFailure = 127;  // above every signal
+
+// A signal or a failure reaches the ranks at different times, so all of them end the loop once any
+// of them has seen one.
+bool agree_to_end(Run& run) {
+  run.ended_by = run.failure ? kDataFailure : run.stop.signal();
+  if (run.comm == nullptr) return run.ended_by != 0;
+  const char own = static_cast<char>(run.ended_by);
+  std::vector<char> all(static_cast<size_t>(run.ranks()));
+  run.comm->mark(kHostChannel, "the end of the step");
+  run.comm->exchange(std::span(&own, 1), all);
+  run.comm->mark(kHostChannel, "");
+  run.ended_by = static_cast<unsigned char>(*std::max_element(all.begin(), all.end()));
+  return run.ended_by != 0;
+}
+
+// The mean loss over the validation batches; nothing when the run is to end before all are done.
+std::optional<double> run_validation(Run& run) {
   const Config& config = run.config;
   const int64_t slots = validation_slots(config, run.ranks());
   std::vector<Batch> batches(static_cast<size_t>(slots));
   double sum = 0;
   for (int64_t i = 0; i < config.validation.steps * slots; ++i) {
     const int64_t place = i * run.ranks() + run.rank();
-    batches[static_cast<size_t>(i % slots)] =
-        run.data.validation_batch(place * config.training.local_batch_size);
-    if ((i + 1) % slots == 0) sum += run.session.evaluate(batches);
+    try {
+      batches[static_cast<size_t>(i % slots)] =
+          run.data.validation_batch(place * config.training.local_batch_size);
+    } catch (const UserError&) {
+      run.failure = std::current_exception();
+    }
+    if ((i + 1) % slots != 0) continue;
+    if (agree_to_end(run)) return std::nullopt;
+    sum += run.session.evaluate(batches);
   }
   return sum / static_cast<double>(config.validation.steps);
 }
@@ -130,25 +158,9 @@ StepMetrics measure(const Run& run, int64_t step, const StepResult& result, doub
           .loss_scale = result.loss_scale};
 }
 
-// How the loop ended: what train() returns, and why it had to stop.
-struct LoopResult : TrainResult {
-  std::string failure;  // empty unless the run stayed non-finite
-};
-
-// A signal reaches the ranks at different steps, so they stop once any of them has seen it.
-bool agree_to_stop(const Run& run, bool own) {
-  if (run.comm == nullptr) return own;
-  const char flag = own ? 1 : 0;
-  std::vector<char> all(static_cast<size_t>(run.ranks()));
-  run.comm->mark(kHostChannel, "the end of the step");
-  run.comm->exchange(std::span(&flag, 1), all);
-  run.comm->mark(kHostChannel, "");
-  return std::any_of(all.begin(), all.end(), [](char f) { return f != 0; });
-}
-
-LoopResult run_loop(Run& run, const std::atomic<bool>& stop) {
+TrainResult run_loop(Run& run) {
   const Config& config = run.config;
-  LoopResult outcome;
+  TrainResult outcome;
   NonFiniteGuard guard(config.training);
   double smoothed = 0;
   for (int64_t step = 0; step < config.training.steps; ++step) {
@@ -167,16 +179,20 @@ LoopResult run_loop(Run& run, const std::atomic<bool>& stop) {
     outcome.loss = result.loss;
     outcome.skipped = guard.total();
     if (guard.tripped()) {
-      outcome.failure = guard.message(step + 1, result);
+      run.nonfinite = guard.message(step + 1, result);
       return outcome;
     }
-    outcome.interrupted = agree_to_stop(run, stop.load()) && step + 1 < config.training.steps;
-    bool last = step + 1 == config.training.steps || outcome.interrupted;
-    if (run.data.has_validation() && (last || (step + 1) % config.validation.freq == 0)) {
-      outcome.validation_loss = run_validation(run);
-      if (run.log != nullptr) run.log->validation(step + 1, *outcome.validation_loss);
-    }
-    if (outcome.interrupted) break;
+    const bool last = step + 1 == config.training.steps;
+    const bool validates =
+        run.data.has_validation() && (last || (step + 1) % config.validation.freq == 0);
+    if (last && !validates) break;  // nothing is left to be left out
+    if (!last) run.failure = run.batches->failure();
+    if (agree_to_end(run)) break;
+    if (!validates) continue;
+    const std::optional<double> loss = run_validation(run);
+    if (!loss) break;
+    outcome.validation_loss = loss;
+    if (run.log != nullptr) run.log->validation(step + 1, *loss);
   }
   return outcome;
 }
@@ -252,16 +268,57 @@ void start_output(const Config& config, const Compiled& compiled) {
   write_text_file(folder + "/plan.txt", summarize(compiled.plan));
 }
 
+// Those of the run's files that are there.
+std::vector<std::string> written_files(const Config& config, const std::string& weights_folder) {
+  std::vector<std::string> written;
+  for (const std::string& name :
+       {std::string("config.toml"), std::string("plan.txt"), config.metrics.file}) {
+    const std::string path = output_path(config, name);
+    if (!name.empty() && path_exists(path)) written.push_back(path);
+  }
+  if (!weights_folder.empty()) written.push_back(weights_folder + "/");
+  return written;
+}
+
+// Saves the weights and tells what of the run is there. A folder that was removed during the run is
+// made again for it.
+void finish_output(const Run& run, TrainResult& result) {
+  const Config& config = run.config;
+  const std::string& folder = config.job.dump_folder;
+  const bool removed = run.log != nullptr && !path_exists(folder);
+  if (removed) run.log->note(cat(folder, ": the folder was removed during the run; made again"));
+  const bool worth_saving = run.nonfinite.empty() || result.skipped < result.steps;
+  if (config.checkpoint.enable && worth_saving) result.weights_folder = save(run);
+  if (removed) {
+    make_directories(folder);
+    start_output(config, run.session.compiled());
+  }
+  if (run.log == nullptr) return;
+  result.written = written_files(config, result.weights_folder);
+  result.missing = run.log->missing();
+}
+
+// Ends a run that could not read its data.
+[[noreturn]] void fail_data(const Run& run, const TrainResult& result) {
+  try {
+    std::rethrow_exception(run.failure);
+  } catch (const UserError& error) {
+    if (result.weights_folder.empty()) throw;
+    throw UserError(error.code(), cat(error.what(), "; the weights of step ", result.steps,
+                                      " are in ", result.weights_folder));
+  }
+}
+
 // Ends a run that stayed non-finite. The parameters are those of the last good update: skipped
 // steps leave them alone.
-[[noreturn]] void fail_nonfinite(const LoopResult& result) {
+[[noreturn]] void fail_nonfinite(const Run& run, const TrainResult& result) {
   std::string saved =
       result.weights_folder.empty()
           ? ""
           : cat("; the weights of the last good step are in ", result.weights_folder);
   throw UserError(
       ExitCode::NonFinite,
-      cat(result.failure, saved, "; lower optimizer.lr or look at the data of this step"));
+      cat(run.nonfinite, saved, "; lower optimizer.lr or look at the data of this step"));
 }
 
 // ", common 12 MiB once per host", or nothing.
@@ -288,7 +345,7 @@ std::string output_path(const Config& config, const std::string& name) {
   return std::filesystem::path(config.job.dump_folder) / name;
 }
 
-TrainResult train(const Config& config, const std::atomic<bool>& stop, Communicator* comm) {
+TrainResult train(const Config& config, const StopRequest& stop, Communicator* comm) {
   const int64_t ranks = comm == nullptr ? 1 : comm->ranks();
   const bool first = comm == nullptr || comm->rank() == 0;
   validate_run(config, ranks);
@@ -322,17 +379,17 @@ TrainResult train(const Config& config, const std::atomic<bool>& stop, Communica
   BatchesAhead batches(data, session.first_samples());
   std::optional<double> peak;
   if (first) peak = peak_flops(config, session.compiled().device, session.device());
-  Run run{config, session, data, log ? &*log : nullptr, comm, &batches, peak};
-  LoopResult result = run_loop(run, stop);
-  bool worth_saving = result.failure.empty() || result.skipped < result.steps;
-  if (config.checkpoint.enable && worth_saving) result.weights_folder = save(run);
-  if (!result.failure.empty()) fail_nonfinite(result);
-  return {.steps = result.steps,
-          .skipped = result.skipped,
-          .loss = result.loss,
-          .validation_loss = result.validation_loss,
-          .interrupted = result.interrupted,
-          .weights_folder = result.weights_folder};
+  Run run{config, session, data, log ? &*log : nullptr, comm, &batches, peak, stop};
+  TrainResult result = run_loop(run);
+  finish_output(run, result);
+  if (run.ended_by == kDataFailure) {
+    if (comm != nullptr) comm->barrier();  // a rank that fails ends the one that writes
+    if (run.failure) fail_data(run, result);
+  } else {
+    result.signal = run.ended_by;
+  }
+  if (!run.nonfinite.empty()) fail_nonfinite(run, result);
+  return result;
 }
 
 }  // namespace weft

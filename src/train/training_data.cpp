@@ -181,6 +181,15 @@ void BatchesAhead::work() {
   }
 }
 
+std::exception_ptr BatchesAhead::failure() {
+  const int64_t last = taken_ + static_cast<int64_t>(slots_.size());
+  for (int64_t made = made_; made < last; made = made_) made_.wait(made);
+  for (const Slot& slot : slots_) {
+    if (slot.failure) return slot.failure;
+  }
+  return nullptr;
+}
+
 void BatchesAhead::take(Batch& batch) {
   const int64_t next = taken_;
   for (int64_t made = made_; made <= next; made = made_) made_.wait(made);

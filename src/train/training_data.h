@@ -69,6 +69,9 @@ class BatchesAhead {
   BatchesAhead& operator=(const BatchesAhead&) = delete;
   ~BatchesAhead();
 
+  // Waits for all micro-batches of the next step; the error of one that could not be made.
+  std::exception_ptr failure();
+
   // The next micro-batch, in the order of steps and samples; what `batch` held is used again. An
   // error while it was made is thrown here.
   void take(Batch& batch);

@@ -1,6 +1,7 @@
 // Output that cannot be written: one sentence, exit code 73, nothing half-written. A limit on the
 // size of files stands in for a full disk; both show as a failed write.
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include "cli/workspace.h"
 
@@ -26,16 +27,66 @@ TEST(Output, NoRoomForTheConfig) {
   expect_no_partial_files(work);
 }
 
+// The run goes on without its figures and says so, at once and at its end.
 TEST(Output, NoRoomForTheMetrics) {
   const Workspace work;
   work.prepare_data();
   const ProcessResult result =
-      work.train({"--training.steps=100", "--validation.freq=100"}, {.file_size_limit = 8000});
-  expect_cannot_write(result, "out/metrics.jsonl");
+      work.train({"--training.steps=100", "--validation.freq=100", "--checkpoint.enable=false"},
+                 {.file_size_limit = 8000});
+  EXPECT_EQ(result.exit_code, 73);
+  const std::string step = std::to_string(work.metrics("out/metrics.jsonl").size() + 1);
+  EXPECT_EQ(result.errors,
+            "weft: out/metrics.jsonl: cannot write: File too large; training goes on without it\n"
+            "weft: out/metrics.jsonl: incomplete, the figures from step " +
+                step + " on are missing\n");
+  EXPECT_NE(result.output.find("step 100/100"), std::string::npos) << result.output;
   const auto lines = work.metrics("out/metrics.jsonl");  // whole lines only
   EXPECT_GT(lines.size(), 5U);
   EXPECT_LT(lines.size(), 100U);
   expect_no_partial_files(work);
+}
+
+TEST(Output, WeightsAreSavedWithoutMetrics) {
+  const Workspace work;
+  work.prepare_data();
+  ASSERT_EQ(work.train({"--job.dump_folder=good"}).exit_code, 0);
+  for (const char* ranks : {"--ranks=1", "--ranks=2"}) {
+    const ProcessResult result = work.train({ranks, "--metrics.file=/dev/full"});
+    EXPECT_EQ(result.exit_code, 73);
+    EXPECT_EQ(
+        result.errors,
+        "weft: /dev/full: cannot write: No space left on device; training goes on without it\n"
+        "weft: /dev/full: incomplete, the figures from step 1 on are missing\n");
+    EXPECT_TRUE(std::filesystem::exists(work.folder() / "out/weights/model.safetensors"));
+  }
+}
+
+// What the run still has is written again, and only what is there is said to be written.
+TEST(Output, ARunFolderThatIsRemovedIsMadeAgain) {
+  const Workspace work;
+  work.prepare_data();
+  bool removed = false;
+  ProcessOptions options;
+  options.watch = [&](pid_t child, const std::string& output, const std::string&) {
+    if (removed || output.find("step 5/") == std::string::npos) return;
+    removed = true;
+    std::filesystem::remove_all(work.folder() / "out");
+    ::kill(child, SIGTERM);
+  };
+  const std::vector<std::string> flags = {"--training.steps=1000000", "--validation.freq=1000000",
+                                          "--metrics.log_freq=1"};
+  const ProcessResult result = work.train(flags, options);
+  EXPECT_EQ(result.exit_code, 75);
+  EXPECT_EQ(result.errors,
+            "weft: out/metrics.jsonl: removed during the run, its figures are lost\n");
+  for (const char* line : {"\nout: the folder was removed during the run; made again\n",
+                           "\nwrote out/config.toml, out/plan.txt, out/weights/\n"}) {
+    EXPECT_NE(result.output.find(line), std::string::npos) << result.output;
+  }
+  for (const char* name : {"config.toml", "plan.txt", "weights/model.safetensors"}) {
+    EXPECT_TRUE(std::filesystem::exists(work.folder() / ("out/" + std::string(name)))) << name;
+  }
 }
 
 TEST(Output, NoRoomForTheWeights) {

@@ -257,23 +257,5 @@ TEST(TrainRanks, ProcessesHaveTheBitsOfThreadsInEveryCombination) {
   }
 }
 
-TEST(TrainRanks, AnInterruptEndsAllRanksCleanly) {
-  const Workspace work;
-  work.prepare_data();
-  bool sent = false;
-  ProcessOptions options{.folder = work.folder().path()};
-  options.watch = [&](pid_t launcher, const std::string& output, const std::string&) {
-    if (sent || output.find("step 10/") == std::string::npos) return;
-    sent = true;
-    ::kill(launcher, SIGINT);
-  };
-  const ProcessResult result = work.train({"--ranks", "2", "--training.steps=100000",
-                                           "--metrics.log_freq=1", "--validation.freq=1000000"},
-                                          options);
-  EXPECT_EQ(result.exit_code, 75) << result.errors;
-  EXPECT_NE(result.output.find("as asked"), std::string::npos) << result.output;
-  EXPECT_TRUE(std::filesystem::exists(work.folder() / "out/weights/model.safetensors"));
-}
-
 }  // namespace
 }  // namespace weft

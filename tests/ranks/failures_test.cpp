@@ -242,6 +242,24 @@ Outcome launch(int64_t ranks, const std::function<int(Communicator&)>& body,
   return outcome;
 }
 
+// Unless the ranks are to finish a step first, a signal to the launcher is the end of all.
+TEST(Launcher, AStopSignalEndsTheRanksAtOnce) {
+  const auto before = std::signal(SIGHUP, SIG_DFL);  // the test may run under nohup
+  for (const auto& [signal, code] : {std::pair(SIGINT, 130), {SIGTERM, 75}, {SIGHUP, 75}}) {
+    const auto start = std::chrono::steady_clock::now();
+    const Outcome outcome = launch(3, [signal = signal](Communicator& comm) {
+      comm.barrier();
+      if (comm.rank() == 1) ::kill(::getppid(), signal);
+      ::sleep(60);
+      return 0;
+    });
+    EXPECT_EQ(outcome.code, code);
+    EXPECT_TRUE(outcome.messages.empty()) << outcome.messages[0];
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+  }
+  std::signal(SIGHUP, before);
+}
+
 TEST(Launcher, NamesAKilledRankAndWhatItDid) {
   const Outcome outcome = launch(4, [](Communicator& comm) {
     comm.start_step(12);

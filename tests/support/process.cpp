@@ -50,6 +50,7 @@ std::string content(const File& file) {
   for (int i = 0; i < 3; ++i) ::dup2(streams[i], i);
   for (const int stream : options.closed) ::close(stream);
   if (options.own_group) ::setpgid(0, 0);
+  ::signal(SIGHUP, SIG_DFL);  // the test may run under nohup
   if (options.file_size_limit >= 0) {
     const auto bytes = static_cast<rlim_t>(options.file_size_limit);
     const rlimit limit{.rlim_cur = bytes, .rlim_max = bytes};

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/stop.h"
 
 namespace weft {
 namespace {
@@ -26,7 +27,11 @@ class SignalMask {
  public:
   SignalMask() {
     sigemptyset(&watched_);
-    for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&watched_, signal);
+    for (const int signal : {SIGCHLD, SIGINT, SIGTERM}) sigaddset(&watched_, signal);
+    // Where HUP is ignored, as under nohup, a signal file would see it all the same.
+    struct sigaction hangup {};
+    ::sigaction(SIGHUP, nullptr, &hangup);
+    if (hangup.sa_handler != SIG_IGN) sigaddset(&watched_, SIGHUP);
     sigprocmask(SIG_BLOCK, &watched_, &before_);
   }
   ~SignalMask() { restore(); }
@@ -54,13 +59,20 @@ int run_body(int64_t rank, ShmJob& job, const Body& body) {
   }
 }
 
-[[noreturn]] void rank_main(int64_t rank, ShmJob& job, const Body& body, const SignalMask& mask) {
+struct RankStart {
+  int64_t rank;
+  bool finishes_step;
+};
+
+[[noreturn]] void rank_main(const RankStart& start, ShmJob& job, const Body& body,
+                            const SignalMask& mask) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   job.become_rank();
   // The launcher may have died before it was to take the rank along.
   if (!job.launcher_alive()) ::_exit(static_cast<int>(ExitCode::PeerLost));
+  if (start.finishes_step) catch_stop_signals_as_rank();
   mask.restore();
-  const int code = run_body(rank, job, body);
+  const int code = run_body(start.rank, job, body);
   std::fflush(nullptr);
   ::_exit(code);
 }
@@ -103,6 +115,8 @@ class Supervisor {
     return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.ended; });
   }
   void read_signals();
+  void tell_ranks(int signal) const;
+  void force_ranks();
   void reap();
   void note_end(int64_t index);
   void enforce();
@@ -120,11 +134,14 @@ class Supervisor {
   std::string loss_;  // how the first rank was lost, if one was
   bool cause_named_ = false;
   int64_t abort_seen_ = 0;  // when the launcher saw the abort; 0: not yet
+  StopRequest stop_;
+  int end_signal_ = 0;    // what made the launcher end the ranks at once; 0: nothing did
+  int64_t end_seen_ = 0;  // when it did
 };
 
 void Supervisor::start(int64_t rank, const Body& body) {
   const pid_t pid = ::fork();
-  if (pid == 0) rank_main(rank, job_, body, mask_);
+  if (pid == 0) rank_main({rank, options_.ranks_finish_step}, job_, body, mask_);
   if (pid < 0)
     throw DeviceError(cat("launcher: cannot fork rank ", rank, ": ", std::strerror(errno)));
   ranks_.push_back({.pid = pid});
@@ -145,11 +162,24 @@ int Supervisor::supervise() {
 void Supervisor::read_signals() {
   signalfd_siginfo info;
   while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
-    // What the terminal sends has reached the ranks already.
-    if (info.ssi_signo == SIGCHLD || info.ssi_code == SI_KERNEL) continue;
-    for (const Rank& rank : ranks_) {
-      if (!rank.ended) ::kill(rank.pid, static_cast<int>(info.ssi_signo));
+    if (info.ssi_signo == SIGCHLD) continue;
+    const auto signal = static_cast<int>(info.ssi_signo);
+    const StopAction action = stop_.take(signal);
+    if (action == StopAction::None) continue;
+    if (action == StopAction::Stop && options_.ranks_finish_step) {
+      announce_stop(signal);
+      tell_ranks(signal);  // those that have it from the terminal do not mind
+      continue;
     }
+    if (end_seen_ == 0) end_seen_ = monotonic_ns();
+    end_signal_ = signal;
+    tell_ranks(kEndNowSignal);
+  }
+}
+
+void Supervisor::tell_ranks(int signal) const {
+  for (const Rank& rank : ranks_) {
+    if (!rank.ended) ::kill(rank.pid, signal);
   }
 }
 
@@ -158,19 +188,20 @@ void Supervisor::reap() {
     Rank& rank = ranks_[i];
     if (rank.ended || ::waitpid(rank.pid, &rank.status, WNOHANG) != rank.pid) continue;
     rank.ended = true;
+    read_signals();  // a signal to the whole group has reached the launcher by now
     note_end(static_cast<int64_t>(i));
   }
 }
 
 void Supervisor::note_end(int64_t index) {
+  if (end_signal_ != 0) return;
   const Rank& rank = ranks_[static_cast<size_t>(index)];
   const Control& control = job_.control();
   const RankState state = control.state(index);
   std::string how;
   if (WIFSIGNALED(rank.status) && !rank.forced) {
     const int signal = WTERMSIG(rank.status);
-    const char* name = ::sigabbrev_np(signal);
-    how = cat("was killed by signal ", signal, name == nullptr ? "" : cat(" (SIG", name, ")"));
+    how = cat("was killed by signal ", signal, " (", signal_name(signal), ")");
   } else if (WIFEXITED(rank.status) && state != RankState::Done && state != RankState::Failed) {
     how = cat("left with exit code ", WEXITSTATUS(rank.status));
   }
@@ -183,7 +214,12 @@ void Supervisor::note_end(int64_t index) {
 }
 
 void Supervisor::enforce() {
+  constexpr double kEndNowSeconds = 1;
   const Control& control = job_.control();
+  if (end_signal_ != 0) {
+    if (static_cast<double>(monotonic_ns() - end_seen_) * 1e-9 > kEndNowSeconds) force_ranks();
+    return;
+  }
   // A rank that dies while it aborts the job leaves it half aborted, and nobody else can do it.
   if (!control.aborted() && loss_.empty()) return;
   const int64_t now = monotonic_ns();
@@ -193,6 +229,10 @@ void Supervisor::enforce() {
     name_cause(control.abort_reason());
   }
   if (static_cast<double>(now - abort_seen_) * 1e-9 < options_.grace_seconds) return;
+  force_ranks();
+}
+
+void Supervisor::force_ranks() {
   for (Rank& rank : ranks_) {
     if (rank.ended || rank.forced) continue;
     rank.forced = true;
@@ -216,6 +256,7 @@ std::vector<int64_t> Supervisor::failures() const {
 }
 
 int Supervisor::verdict() {
+  if (end_signal_ != 0) return static_cast<int>(stop_code(end_signal_));
   const Control& control = job_.control();
   if (!loss_.empty()) return blame(loss_, 1, ExitCode::PeerLost);
   if (const std::vector<int64_t> failed = failures(); !failed.empty()) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -110,9 +112,28 @@ TEST(MetricsLog, SaysWhyItCannotWrite) {
   const std::string path = folder / "missing/m.jsonl";
   expect_user_error(ExitCode::CannotWrite, path + ": cannot write: No such file or directory",
                     [&] { MetricsLog log(path, 1); });
-  MetricsLog full("/dev/full", 1);
-  expect_user_error(ExitCode::CannotWrite, "/dev/full: cannot write: No space left on device",
-                    [&] { full.validation(1, 1.0); });
+}
+
+TEST(MetricsLog, AFailedWriteIsToldOnceAndAtTheEnd) {
+  MetricsLog full("/dev/full", 1000);
+  testing::internal::CaptureStderr();
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(full.missing(), "");
+  full.validation(7, 1.0);
+  full.validation(8, 1.0);
+  testing::internal::GetCapturedStdout();
+  EXPECT_EQ(
+      testing::internal::GetCapturedStderr(),
+      "weft: /dev/full: cannot write: No space left on device; training goes on without it\n");
+  EXPECT_EQ(full.missing(), "/dev/full: incomplete, the figures from step 7 on are missing");
+}
+
+TEST(MetricsLog, KnowsThatItsFileIsGone) {
+  const TempFolder folder;
+  const MetricsLog log(folder / "m.jsonl", 1);
+  EXPECT_EQ(log.missing(), "");
+  std::filesystem::remove(folder / "m.jsonl");
+  EXPECT_EQ(log.missing(), folder / "m.jsonl" + ": removed during the run, its figures are lost");
 }
 
 TEST(MetricsLog, PrintsEveryLogFreqthStepAndSkippedOnes) {

@@ -24,7 +24,8 @@ Config small_run(const TempFolder& folder, std::vector<std::string> overrides = 
 
 TrainResult train_quietly(const Config& config, bool stop = false) {
   testing::internal::CaptureStdout();
-  const std::atomic<bool> asked{stop};
+  StopRequest asked;
+  if (stop) asked.take(SIGTERM);
   try {
     const TrainResult result = train(config, asked);
     testing::internal::GetCapturedStdout();
@@ -41,7 +42,7 @@ TEST(Train, RunsEveryStepAndSavesWeights) {
   EXPECT_EQ(result.steps, 5);
   EXPECT_GT(result.loss, 0);
   EXPECT_FALSE(result.validation_loss);
-  EXPECT_FALSE(result.interrupted);
+  EXPECT_EQ(result.signal, 0);
   EXPECT_EQ(result.weights_folder, folder / "run/weights");
   EXPECT_TRUE(std::filesystem::exists(folder / "run/weights/model.safetensors"));
 }
@@ -97,14 +98,14 @@ TEST(Train, StopsAfterTheStepWhenAsked) {
   const TempFolder folder;
   const TrainResult result = train_quietly(small_run(folder), true);
   EXPECT_EQ(result.steps, 1);
-  EXPECT_TRUE(result.interrupted);
+  EXPECT_EQ(result.signal, SIGTERM);
   EXPECT_TRUE(std::filesystem::exists(folder / "run/weights/model.safetensors"));
 }
 
 TEST(Train, AStopDuringTheLastStepIsNoInterruption) {
   const TempFolder folder;
   const TrainResult result = train_quietly(small_run(folder, {"--training.steps=1"}), true);
-  EXPECT_FALSE(result.interrupted);
+  EXPECT_EQ(result.signal, 0);
 }
 
 TEST(Train, StopsAtTheFirstStepThatIsNotFinite) {

@@ -1,0 +1,105 @@
+// A handler may only touch lock-free atomics and make calls that are safe in it.
+#include "base/stop.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <initializer_list>
+#include <string_view>
+#include <tuple>
+
+#include "base/partial_files.h"
+
+namespace weft {
+
+namespace {
+
+constexpr int64_t kSameRequestNs = 50'000'000;
+
+StopRequest g_request;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
+
+int64_t now_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+void end_now(int) {
+  remove_partial_files();
+  ::_exit(static_cast<int>(ExitCode::Interrupted));
+}
+
+void on_signal(int signal) {
+  const int error = errno;
+  const StopAction action = g_request.take(signal);
+  if (action == StopAction::EndNow) end_now(signal);
+  if (action == StopAction::Stop) announce_stop(signal);
+  errno = error;
+}
+
+void on_signal_as_rank(int signal) {
+  g_request.take(signal);
+}
+
+void handle(int signal, void (*handler)(int)) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART;
+  ::sigaction(signal, &action, nullptr);
+}
+
+void catch_all(void (*handler)(int)) {
+  struct sigaction hangup {};
+  ::sigaction(SIGHUP, nullptr, &hangup);
+  for (const int signal : {SIGINT, SIGTERM}) handle(signal, handler);
+  if (hangup.sa_handler != SIG_IGN) handle(SIGHUP, handler);
+}
+
+}  // namespace
+
+StopAction StopRequest::take(int signal) {
+  const int64_t now = now_ns();
+  int none = 0;
+  if (signal_.compare_exchange_strong(none, signal)) {
+    since_ = now;
+    return StopAction::Stop;
+  }
+  const bool again = now - since_ > kSameRequestNs;
+  return signal == SIGINT && again ? StopAction::EndNow : StopAction::None;
+}
+
+const StopRequest& stop_request() {
+  return g_request;
+}
+
+void catch_stop_signals() {
+  catch_all(on_signal);
+}
+
+void catch_stop_signals_as_rank() {
+  catch_all(on_signal_as_rank);
+  handle(kEndNowSignal, end_now);
+}
+
+void announce_stop(int signal) {
+  constexpr std::string_view kInterrupt =
+      "\nstopping after this step; Ctrl-C again ends at once, without saving\n";
+  constexpr std::string_view kOther = "\nstopping after this step\n";
+  std::string_view text = signal == SIGINT ? kInterrupt : kOther;
+  // A terminal shows a progress line without an end; elsewhere every line is complete.
+  if (::isatty(STDOUT_FILENO) == 0) text.remove_prefix(1);
+  std::ignore = ::write(STDOUT_FILENO, text.data(), text.size());
+}
+
+ExitCode stop_code(int signal) {
+  return signal == SIGINT ? ExitCode::Interrupted : ExitCode::Preempted;
+}
+
+std::string signal_name(int signal) {
+  const char* name = ::sigabbrev_np(signal);
+  return name == nullptr ? cat("signal ", signal) : cat("SIG", name);
+}
+
+}  // namespace weft

@@ -1,0 +1,52 @@
+// Requests to stop. The first INT, TERM or HUP asks a command to end at its next good place; an INT
+// after it ends the process at once. Several signals within a moment are one request, because
+// wrappers such as timeout send theirs to a process and to its group.
+#pragma once
+
+#include <atomic>
+#include <csignal>
+#include <cstdint>
+#include <string>
+
+#include "base/error.h"
+
+namespace weft {
+
+// What a signal asks for, after those that came before it.
+enum class StopAction { None, Stop, EndNow };
+
+class StopRequest {
+ public:
+  // Counts a signal; safe in a signal handler.
+  StopAction take(int signal);
+
+  // The signal that asked first; 0: none has.
+  int signal() const { return signal_.load(); }
+
+ private:
+  std::atomic<int> signal_{0};
+  std::atomic<int64_t> since_{INT64_MAX};  // monotonic nanoseconds
+};
+
+// What the signals of this process have asked for, once they are caught.
+const StopRequest& stop_request();
+
+// From now on the first stop signal is announced and remembered, and a later INT ends the process:
+// exit code 130, no partial output left. HUP stays ignored where it was, as under nohup.
+void catch_stop_signals();
+
+// The same for a process that a launcher has started: the launcher announces, and tells it by
+// kEndNowSignal to end at once.
+void catch_stop_signals_as_rank();
+inline constexpr int kEndNowSignal = SIGUSR1;
+
+// Says that the run stops after this step; safe in a signal handler.
+void announce_stop(int signal);
+
+// 130 for INT, as shells have it; 75 for TERM and HUP, after which a scheduler may start it again.
+ExitCode stop_code(int signal);
+
+// "SIGINT".
+std::string signal_name(int signal);
+
+}  // namespace weft
