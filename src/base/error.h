@@ -17,7 +17,7 @@ enum class ExitCode : int {
   Config = 64,       // bad config or command line
   InputFile = 65,    // bad input file: unreadable, malformed, too short, out of range
   Internal = 70,     // our bug
-  OutOfMemory = 71,  // the machine cannot give the memory that the plan needs
+  OutOfMemory = 71,  // the machine cannot give the memory or the files that the plan needs
   CannotWrite = 73,  // output could not be written
   Preempted = 75,    // ended early by SIGTERM or SIGHUP
   PeerLost = 76,     // another rank died or failed

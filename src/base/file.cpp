@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -25,13 +26,21 @@ struct OpenedFile {
   int64_t size;
 };
 
+// A path that no call takes is not repeated in full by its message.
+void check_length(const std::string& path, ExitCode code) {
+  if (path.size() <= kLongestPath) return;
+  throw UserError(code, cat(shortened(path), ": the path has ", path.size(),
+                            " characters, expected at most ", kLongestPath));
+}
+
 // Opens a regular file for reading. O_NONBLOCK keeps a named pipe from blocking here.
 OpenedFile open_regular(const std::string& path) {
+  check_length(path, ExitCode::InputFile);
   Descriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  INPUT_CHECK(descriptor.get() >= 0, path, ": cannot open the file: ", std::strerror(errno));
+  INPUT_CHECK(descriptor.get() >= 0, path, ": cannot open the file: ", reason_of(errno));
   struct stat status {};
   INPUT_CHECK(::fstat(descriptor.get(), &status) == 0, path,
-              ": cannot read the file: ", std::strerror(errno));
+              ": cannot read the file: ", reason_of(errno));
   INPUT_CHECK(!S_ISDIR(status.st_mode), path, ": is a folder, expected a file");
   INPUT_CHECK(S_ISREG(status.st_mode), path, ": is not a regular file");
   return {std::move(descriptor), static_cast<int64_t>(status.st_size)};
@@ -52,6 +61,15 @@ bool names_file(const std::string& path, int descriptor) {
 
 }  // namespace
 
+std::string reason_of(int error) {
+  std::string text = std::strerror(error);
+  if (error == ENFILE) return text + "; raise the machine's limit, fs.file-max";
+  if (error != EMFILE) return text;
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  return cat(text, ", the limit of a process is ", limit.rlim_cur, "; raise it with ulimit -n");
+}
+
 Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
   std::swap(value_, other.value_);
   return *this;
@@ -67,7 +85,7 @@ MappedFile MappedFile::open(const std::string& path) {
   INPUT_CHECK(file.size > 0, path, ": file is empty");
   const auto size = static_cast<size_t>(file.size);
   void* data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.descriptor.get(), 0);
-  INPUT_CHECK(data != MAP_FAILED, path, ": cannot map the file: ", std::strerror(errno));
+  INPUT_CHECK(data != MAP_FAILED, path, ": cannot map the file: ", reason_of(errno));
   return MappedFile(path, {static_cast<const std::byte*>(data), size});
 }
 
@@ -122,7 +140,7 @@ std::string read_text_file(const std::string& path, int64_t max_bytes) {
   for (;;) {
     const ssize_t got = ::read(file.descriptor.get(), buffer, sizeof buffer);
     if (got < 0 && errno == EINTR) continue;
-    INPUT_CHECK(got >= 0, path, ": cannot read the file: ", std::strerror(errno));
+    INPUT_CHECK(got >= 0, path, ": cannot read the file: ", reason_of(errno));
     if (got == 0) return text;
     text.append(buffer, static_cast<size_t>(got));
     INPUT_CHECK(static_cast<int64_t>(text.size()) <= max_bytes, path, ": file has more than ",
@@ -137,6 +155,7 @@ OutputFile OutputFile::resume(std::string path, int64_t keep) {
 }
 
 OutputFile::OutputFile(std::string path, int64_t keep) : path_(std::move(path)) {
+  check_length(path_, ExitCode::CannotWrite);
   // Found here rather than at the rename, before the work whose result would be lost.
   struct stat status {};
   if (::stat(path_.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) fail(EISDIR);
@@ -228,7 +247,7 @@ void OutputFile::commit() {
 
 void OutputFile::fail(int error) {
   discard();
-  throw UserError(ExitCode::CannotWrite, cat(path_, ": cannot write: ", std::strerror(error)));
+  throw UserError(ExitCode::CannotWrite, cat(path_, ": cannot write: ", reason_of(error)));
 }
 
 void OutputFile::close_all() noexcept {
@@ -260,11 +279,12 @@ void write_text_file(const std::string& path, std::string_view text) {
 }
 
 void make_directories(const std::string& path) {
+  check_length(path, ExitCode::CannotWrite);
   std::error_code error;
   std::filesystem::create_directories(path, error);
   if (error) {
     throw UserError(ExitCode::CannotWrite,
-                    cat(path, ": cannot make the folder: ", std::strerror(error.value())));
+                    cat(path, ": cannot make the folder: ", reason_of(error.value())));
   }
 }
 

@@ -11,6 +11,12 @@
 
 namespace weft {
 
+// The longest path that a system call takes.
+constexpr size_t kLongestPath = 4095;
+
+// What the system says of an error number and, where a limit was reached, which one.
+std::string reason_of(int error);
+
 // A file descriptor that closes itself.
 class Descriptor {
  public:

@@ -136,17 +136,28 @@ std::string hex64(uint64_t value) {
   return buffer;
 }
 
-std::string in_quotes(std::string_view text) {
-  constexpr size_t kMost = 60;
-  std::string shown(text.substr(0, kMost));
+std::string shortened(std::string_view text, size_t most) {
+  size_t kept = std::min(text.size(), most);
+  const auto is_inside_character = [&](size_t at) {
+    return at < text.size() && (text[at] & 0xc0) == 0x80;
+  };
+  while (kept > 0 && kept + 3 > most && is_inside_character(kept)) --kept;
+  std::string shown(text.substr(0, kept));
   for (char& c : shown) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
   }
-  return cat('"', shown, text.size() > kMost ? "..." : "", '"');
+  return kept < text.size() ? shown + "..." : shown;
+}
+
+std::string in_quotes(std::string_view text) {
+  return cat('"', shortened(text), '"');
 }
 
 std::optional<std::string> nearest(std::string_view name,
                                    const std::vector<std::string>& candidates) {
+  // The search takes time in proportion to the length; nobody types names so long.
+  constexpr size_t kLongestName = 100;
+  if (name.size() > kLongestName) return std::nullopt;
   const std::string* best = nullptr;
   size_t best_distance = std::max<size_t>(1, name.size() / 3) + 1;
   for (const std::string& candidate : candidates) {

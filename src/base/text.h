@@ -65,7 +65,11 @@ std::string human_duration(double seconds);
 // Sixteen lower-case hexadecimal digits.
 std::string hex64(uint64_t value);
 
-// The text in double quotes for a message: control characters become '?', 60 characters at most.
+// A text that a user wrote, for a message: control characters become '?', and a text of more than
+// `most` bytes ends in "..." after the last character that fits.
+std::string shortened(std::string_view text, size_t most = 60);
+
+// The same in double quotes.
 std::string in_quotes(std::string_view text);
 
 // The candidate with the smallest edit distance to `name`, if it is near enough to be a typing

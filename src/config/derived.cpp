@@ -67,8 +67,8 @@ std::vector<TrainingFile> training_files(const Config& config) {
         equals == std::string::npos ? std::nullopt
                                     : parse_double(std::string_view(entry).substr(equals + 1));
     USER_CHECK(weight && equals > 0 && *weight > 0 && std::isfinite(*weight),
-               describe_key(config, "training.dataset_mix"), ": \"", entry,
-               "\" is not of the form \"path=weight\" with a weight above 0");
+               describe_key(config, "training.dataset_mix"), ": ", in_quotes(entry),
+               " is not of the form \"path=weight\" with a weight above 0");
     files.push_back({entry.substr(0, equals), *weight});
   }
   return files;

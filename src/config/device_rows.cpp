@@ -20,17 +20,17 @@ struct Fields {
   bool set(std::string_view word, std::string_view name, std::string_view value) {
     if (const auto at = numbers.find(name); at != numbers.end()) {
       const std::optional<double> found = parse_double(value);
-      USER_CHECK(found && *found >= 0 && (*found > 0 || name.ends_with("latency")), "\"", word,
-                 "\" is not a number that can be");
+      USER_CHECK(found && *found >= 0 && (*found > 0 || name.ends_with("latency")), in_quotes(word),
+                 " is not a valid number");
       *at->second = *found;
       numbers.erase(at);
     } else if (const auto count = counts.find(name); count != counts.end()) {
       const std::optional<int64_t> found = parse_int(value);
-      USER_CHECK(found && *found >= 1, "\"", word, "\" is not a whole number from 1");
+      USER_CHECK(found && *found >= 1, in_quotes(word), " is not a whole number from 1");
       *count->second = *found;
       counts.erase(count);
     } else if (const auto text = words.find(name); text != words.end()) {
-      USER_CHECK(!value.empty(), "\"", word, "\" names nothing");
+      USER_CHECK(!value.empty(), in_quotes(word), " names nothing");
       *text->second = value;
       words.erase(text);
     } else {
@@ -46,10 +46,11 @@ void read_row(std::string_view text, Fields fields, const std::string& example) 
     const std::string_view name = std::string_view(word).substr(0, equals);
     const std::string_view value =
         equals < word.size() ? std::string_view(word).substr(equals + 1) : std::string_view();
-    USER_CHECK(fields.set(word, name, value), "\"", word,
-               "\" is unknown or there twice, expected a row such as \"", example, "\"");
+    USER_CHECK(fields.set(word, name, value), in_quotes(word),
+               " is unknown or there twice, expected a row such as \"", example, "\"");
   }
-  USER_CHECK(fields.empty(), "row \"", text, "\" is not complete, expected \"", example, "\"");
+  USER_CHECK(fields.empty(), "row ", in_quotes(text), " is not complete, expected \"", example,
+             "\"");
 }
 
 }  // namespace

@@ -13,17 +13,49 @@ void apply(const Entry& entry, Config& config) {
   config.set_by_user[entry.key] = entry.subject;
 }
 
+// A list in brackets is TOML, as a config file has it.
+ConfigValue bracketed_list(const Entry& entry, const std::string& text) {
+  ConfigValue value;
+  try {
+    value = read_toml(cat("list = ", text), "command line").at(0).value;
+  } catch (const UserError&) {
+    // The advice below serves malformed text too.
+  }
+  USER_CHECK(std::holds_alternative<std::vector<std::string>>(value), entry.subject,
+             " is not a list of texts in TOML; put each text in double quotes and the argument in "
+             "single ones, or write --",
+             entry.shown, "=a,b");
+  return value;
+}
+
 Entry read_override(const std::string& argument) {
-  USER_CHECK(looks_like_override(argument), "command line: ", argument,
+  USER_CHECK(looks_like_override(argument), "command line: ", shortened(argument),
              " is not an option, expected --section.key=value");
-  const std::string name = argument.substr(2, argument.find('=') - 2);
+  const size_t equals = argument.find('=');
+  const std::string name = argument.substr(2, equals - 2);
   const Key<Config>* key = find_config_key(name);
-  USER_CHECK(key == nullptr || argument.find('=') != std::string::npos, "command line: ", argument,
+  USER_CHECK(key == nullptr || equals != std::string::npos, "command line: ", argument,
              " has no value; write ", argument, "=VALUE");
-  return command_line_entry(argument, key == nullptr ? ValueType::Text : key->rule.type);
+  const ValueType type = key == nullptr ? ValueType::Text : key->rule.type;
+  Entry entry = command_line_entry(argument, type);
+  if (type == ValueType::TextList && argument.compare(equals + 1, 1, "[") == 0) {
+    entry.value = bracketed_list(entry, argument.substr(equals + 1));
+  }
+  return entry;
 }
 
 }  // namespace
+
+void check_override_words(std::span<const char* const> words) {
+  for (size_t i = 0; i + 1 < words.size(); ++i) {
+    const std::string_view word = words[i];
+    const std::string_view next = words[i + 1];
+    const bool is_bare = looks_like_override(word) && word.find('=') == std::string_view::npos;
+    USER_CHECK(!is_bare || next.starts_with("--"), "command line: ", shortened(word), " ",
+               shortened(next), " has a space, expected \"=\"; write ", shortened(word), "=",
+               shortened(next));
+  }
+}
 
 bool looks_like_override(std::string_view argument) {
   const std::string_view name = argument.substr(0, argument.find('='));

@@ -2,6 +2,7 @@
 // the schema; a message names the file and line or the command-line argument.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,9 @@ Config load_config(const std::string& path, const std::vector<std::string>& over
 // The same for text at hand; `file_name` appears in messages.
 Config parse_config(std::string_view toml, const std::string& file_name,
                     const std::vector<std::string>& overrides);
+
+// Throws UserError(Config) for a key whose value stands in the next word: "--section.key value".
+void check_override_words(std::span<const char* const> words);
 
 // True when an argument has the form of an override: "--section.key" with or without a value.
 bool looks_like_override(std::string_view argument);

@@ -7,9 +7,6 @@
 namespace weft {
 namespace {
 
-// The search for the nearest name takes time in proportion to a name's length.
-constexpr size_t kLongestGuess = 100;
-
 using Keys = std::vector<Key<Config>>;
 
 const Range kPositive{.at_least = 1};
@@ -252,10 +249,14 @@ void add_optimizer(Keys& keys) {
   s.add("lr", &C::lr, {.doc = "Peak learning rate.", .range = kNotNegative});
   s.add("beta1", &C::beta1, {.doc = "Decay of the first moment.", .range = beta});
   s.add("beta2", &C::beta2, {.doc = "Decay of the second moment.", .range = beta});
-  s.add("eps", &C::eps, {.doc = "Added to the root of the second moment.", .range = {.above = 0}});
-  s.add(
-      "weight_decay", &C::weight_decay,
-      {.doc = "Decoupled decay of parameters with two or more dimensions.", .range = kNotNegative});
+  s.add("eps", &C::eps,
+        {.doc = "Added to the root of the second moment.",
+         // Below, float32 rounds it to 0; above, it hides any gradient.
+         .range = {.at_least = 1e-30, .at_most = 1}});
+  s.add("weight_decay", &C::weight_decay,
+        {.doc = "Decoupled decay of parameters with two or more dimensions; a step takes lr x "
+                "weight_decay of a parameter, at most all of it.",
+         .range = kNotNegative});
 }
 
 void add_lr_scheduler(Keys& keys) {
@@ -567,26 +568,6 @@ std::string needs_phrase(const Key<Config>& key, const OpenSets& sets) {
     }
   }
   return join(needs, " and ");
-}
-
-void throw_unknown_key(const Entry& entry, const std::vector<std::string>& known) {
-  USER_CHECK(!is_config_section(entry.key), entry.subject, " is ", entry.found,
-             ", expected a section; write [", entry.key, "] above its keys");
-  // A key written under the wrong section, or under none, is nearer to its name than to its path.
-  const std::string last = entry.key.substr(entry.key.rfind('.') + 1);
-  std::optional<std::string> guess;
-  for (const std::string& name : known) {
-    if (name.substr(name.rfind('.') + 1) == last) {
-      guess = name;
-      break;
-    }
-  }
-  if (!guess && entry.key.size() <= kLongestGuess) {
-    guess = nearest(entry.key, known);
-  }
-  const std::string hint =
-      guess ? cat("; did you mean \"", *guess, "\"?") : "; docs/config.md lists every key";
-  throw UserError(ExitCode::Config, cat(entry.where, ": unknown key \"", entry.shown, "\"", hint));
 }
 
 }  // namespace weft

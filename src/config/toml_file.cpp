@@ -1,6 +1,7 @@
 #include "config/toml_file.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 
@@ -35,12 +36,11 @@ constexpr void require(bool condition) {
 #include <toml++/toml.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/text.h"
 
 namespace weft {
 namespace {
-
-constexpr size_t kLongestQuote = 60;
 
 // One line of printable ASCII, for text that comes from a file into a message.
 std::string printable(std::string_view text) {
@@ -49,14 +49,6 @@ std::string printable(std::string_view text) {
     out += c >= ' ' && c <= '~' ? c : '?';
   }
   return out;
-}
-
-std::string shortened(std::string text) {
-  if (text.size() > kLongestQuote) {
-    text.resize(kLongestQuote - 3);
-    text += "...";
-  }
-  return printable(text);
 }
 
 // Walks over TOML text before the library does and skips what strings and comments hold, to refuse
@@ -222,7 +214,7 @@ class Flattener {
   void add_value(const std::string& key, const toml::node& node) {
     const int64_t line = node.source().begin.line;
     const std::string where = cat(file_name_, ":", line);
-    const std::string shown = shortened(key);
+    const std::string shown = printable(shortened(key));
     const bool section = node.is_table() || node.is_array_of_tables();
     const std::string written = section ? shown : cat(shown, " = ", written_form(node));
     found_.push_back({line,
@@ -241,7 +233,7 @@ class Flattener {
     const size_t begin = byte_of_column(line, at.begin.column);
     const bool one_line = at.begin.line == at.end.line && at.end.column > at.begin.column;
     const size_t end = one_line ? byte_of_column(line, at.end.column) : line.size();
-    return shortened(std::string(trim(std::string_view(line).substr(begin, end - begin))));
+    return printable(shortened(trim(std::string_view(line).substr(begin, end - begin))));
   }
 
   std::vector<std::string> lines_;
@@ -268,16 +260,18 @@ std::vector<Entry> read_toml(std::string_view text, const std::string& file_name
 }
 
 std::string read_config_file(const std::string& path) {
+  USER_CHECK(path.size() <= kLongestPath, shortened(path), ": the path has ", path.size(),
+             " characters, expected at most ", kLongestPath);
   std::error_code error;
   USER_CHECK(std::filesystem::exists(path, error), path,
              ": no such config file; give the path of a TOML file");
   USER_CHECK(!std::filesystem::is_directory(path, error), path,
              ": is a folder, expected a TOML file");
   std::ifstream in(path, std::ios::binary);
+  USER_CHECK(in.is_open(), path, ": cannot open the file: ", reason_of(errno));
   std::string text(kLargestTomlBytes + 1, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  USER_CHECK(in.gcount() > 0 || in.eof(), path,
-             ": the config file cannot be read; check its permissions");
+  USER_CHECK(in.gcount() > 0 || in.eof(), path, ": cannot read the file: ", reason_of(errno));
   USER_CHECK(in.gcount() <= kLargestTomlBytes, path, ": the file has more than ", kLargestTomlBytes,
              " bytes, expected a config of at most that size");
   text.resize(static_cast<size_t>(in.gcount()));

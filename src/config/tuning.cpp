@@ -29,8 +29,8 @@ Key<Tuning> choices_key(const std::string& file_name) {
                ": choices: none, expected one at least; make the file with weft bench tune");
     for (const std::string& text : texts) {
       const size_t at = text.find(kSeparator);
-      USER_CHECK(at != std::string::npos && at > 0, file_name, ": choices: \"", text,
-                 "\" is not \"call: algorithm\"; make the file with weft bench tune");
+      USER_CHECK(at != std::string::npos && at > 0, file_name, ": choices: ", in_quotes(text),
+                 " is not \"call: algorithm\"; make the file with weft bench tune");
       tuning.choices[text.substr(0, at)] = text.substr(at + kSeparator.size());
     }
   };

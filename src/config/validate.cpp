@@ -13,6 +13,8 @@
 namespace weft {
 namespace {
 
+constexpr double kMostSteps = 1e9;
+
 std::string rank_count(int64_t ranks) {
   return cat(ranks, ranks == 1 ? " rank" : " ranks");
 }
@@ -129,6 +131,44 @@ void check_loss_chunks(const Config& config) {
              "; use a divisor of it");
 }
 
+// A step takes lr x weight_decay of a weight; more than all of it would make weights grow.
+void check_optimizer(const Config& config) {
+  const double lr = config.optimizer.lr;
+  const double decay = config.optimizer.weight_decay;
+  const std::string found = lr > 1 ? cat(describe_key(config, "optimizer.lr"),
+                                         " x optimizer.weight_decay = ", format_double(decay))
+                                   : cat(describe_key(config, "optimizer.weight_decay"),
+                                         " x optimizer.lr = ", format_double(lr));
+  USER_CHECK(lr * decay <= 1, found, " is above 1, so that weights would grow; use a ",
+             lr > 1 ? cat("learning rate of at most ", format_double(1 / decay))
+                    : cat("weight decay of at most ", format_double(std::floor(1 / lr))));
+}
+
+// What would let warm-up and decay fit into the steps, each change alone.
+std::string fitting_schedule(const Config& config) {
+  const LrSchedulerConfig& schedule = config.lr_scheduler;
+  const int64_t total = lr_total_steps(config);
+  std::vector<std::string> choices;
+  const double share = 1 - static_cast<double>(schedule.warmup_steps) / static_cast<double>(total);
+  const double thousandths = std::floor(share * 1000) / 1000;
+  if (thousandths > 0) {
+    choices.push_back(cat("lr_scheduler.decay_ratio = ", format_double(thousandths)));
+  }
+  choices.push_back(cat("lr_scheduler.warmup_steps = ", total - lr_decay_steps(config)));
+  const double steps = static_cast<double>(schedule.warmup_steps) / (1 - *schedule.decay_ratio);
+  if (steps < kMostSteps) {
+    Config longer = config;
+    longer.lr_scheduler.total_steps = static_cast<int64_t>(steps);
+    // The decay is rounded to whole steps.
+    while (schedule.warmup_steps + lr_decay_steps(longer) > lr_total_steps(longer)) {
+      ++*longer.lr_scheduler.total_steps;
+    }
+    const char* key = schedule.total_steps ? "lr_scheduler.total_steps" : "training.steps";
+    choices.push_back(cat(key, " = ", lr_total_steps(longer)));
+  }
+  return one_of(choices);
+}
+
 void check_schedule(const Config& config) {
   const LrSchedulerConfig& schedule = config.lr_scheduler;
   if (!schedule.decay_ratio) {
@@ -138,9 +178,8 @@ void check_schedule(const Config& config) {
   const int64_t total = lr_total_steps(config);
   USER_CHECK(schedule.warmup_steps + decay <= total,
              describe_key(config, "lr_scheduler.decay_ratio"), " decays over ", decay,
-             " steps, expected at most the ", std::max(total - schedule.warmup_steps, int64_t{0}),
-             " of ", total, " that lr_scheduler.warmup_steps = ", schedule.warmup_steps,
-             " leaves; lower one of them");
+             " steps after lr_scheduler.warmup_steps = ", schedule.warmup_steps,
+             ", expected at most ", total, " steps together; use ", fitting_schedule(config));
 }
 
 void check_data(const Config& config) {
@@ -151,7 +190,7 @@ void check_data(const Config& config) {
              " needs training.dataset_path; name a token file, which weft data prepare makes");
   USER_CHECK(!file || !mix || config.training.dataset_path.empty(),
              describe_key(config, "training.dataset_mix"),
-             " stands beside training.dataset_path; use one of them");
+             " conflicts with training.dataset_path; use one of them");
   training_files(config);
   USER_CHECK(!config.validation.enable || !file || !config.validation.dataset_path.empty(),
              describe_key(config, "validation.enable"),
@@ -175,8 +214,8 @@ void check_compile(const Config& config) {
   for (const std::string& entry : config.compile.overlap_with) {
     const size_t equals = entry.find('=');
     USER_CHECK(equals != std::string::npos && equals > 0 && equals + 1 < entry.size(),
-               describe_key(config, "compile.overlap_with"), ": \"", entry,
-               "\" is not of the form \"bucket=module\"");
+               describe_key(config, "compile.overlap_with"), ": ", in_quotes(entry),
+               " is not of the form \"bucket=module\"");
   }
 }
 
@@ -191,6 +230,7 @@ void validate(const Config& config, int64_t ranks, const OpenSets& sets) {
   check_batch(config, ranks);
   check_scaler(config);
   check_loss_chunks(config);
+  check_optimizer(config);
   check_schedule(config);
   check_data(config);
   check_folders(config);

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/one_of.h"
 #include "base/text.h"
 
@@ -68,10 +69,12 @@ void check_number(const Entry& entry, double number, const ValueRule& rule) {
              " is out of range, expected at most ", number_text(kLargestInt));
 }
 
-// Paths and names end at a NUL in the calls that receive them.
-void check_no_nul(const Entry& entry, const std::string& text) {
+// Paths and names end at a NUL in the calls that receive them, and none is longer than a path.
+void check_text(const Entry& entry, const std::string& text) {
   USER_CHECK(text.find('\0') == std::string::npos, entry.subject,
              " has a NUL character, expected plain text");
+  USER_CHECK(text.size() <= kLongestPath, entry.subject, " has ", text.size(),
+             " characters, expected at most ", kLongestPath);
 }
 
 void check_choice(const Entry& entry, const std::string& text, const ValueRule& rule) {
@@ -144,11 +147,11 @@ ConfigValue check_value(const Entry& entry, const ValueRule& rule) {
   } else if (const auto* number = std::get_if<double>(&value)) {
     check_number(entry, *number, rule);
   } else if (const auto* text = std::get_if<std::string>(&value)) {
-    check_no_nul(entry, *text);
+    check_text(entry, *text);
     check_choice(entry, *text, rule);
   } else if (const auto* list = std::get_if<std::vector<std::string>>(&value)) {
     for (const std::string& item : *list) {
-      check_no_nul(entry, item);
+      check_text(entry, item);
     }
   }
   return value;
@@ -183,13 +186,17 @@ Entry command_line_entry(std::string_view argument, ValueType type) {
   const std::string text(argument.substr(equals + 1));
   const std::string key(argument.substr(2, equals - 2));
   Entry entry{.key = key,
-              .shown = key,
+              .shown = shortened(key),
               .value = text,
               .found = "text",
               .where = "command line",
-              .subject = cat("command line: ", argument)};
+              .subject = cat("command line: --", shortened(key), "=", shortened(text))};
   if (type == ValueType::TextList) {
-    entry.value = text.empty() ? std::vector<std::string>{} : split(text, ',');
+    std::vector<std::string> items;
+    if (!text.empty()) {
+      for (const std::string& item : split(text, ',')) items.emplace_back(trim(item));
+    }
+    entry.value = items;
     return entry;
   }
   if (type == ValueType::Text) {

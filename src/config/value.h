@@ -23,7 +23,7 @@ constexpr std::string_view kTableFound = "a table";
 // A key as it was given.
 struct Entry {
   std::string key = {};      // "training.steps"
-  std::string shown = {};    // the key cut and cleaned for a message
+  std::string shown = {};    // the key as messages show it
   ConfigValue value = {};    // monostate when it is a table or a type that no option has
   std::string found = {};    // "text", "a whole number", "a table" ...
   std::string where = {};    // "a.toml:3" or "command line"
@@ -62,7 +62,8 @@ ConfigValue check_value(const Entry& entry, const ValueRule& rule);
 // The value in TOML syntax; floats read back exactly.
 std::string value_to_toml(const ConfigValue& value);
 
-// The entry for "--section.key=value", its text read as `type` where it can be.
+// The entry for "--section.key=value", its text read as `type` where it can be; a list of texts
+// is separated by commas.
 Entry command_line_entry(std::string_view argument, ValueType type);
 
 }  // namespace weft

@@ -35,18 +35,19 @@ Attrs parse_call_attrs(const OpDef& op, std::string_view text) {
   std::vector<bool> given(specs.size(), false);
   for (std::string_view piece : split_top_level(text, ',')) {
     const size_t equals = piece.find('=');
-    USER_CHECK(equals != std::string_view::npos, "attribute \"", piece, "\" is not name=value");
+    USER_CHECK(equals != std::string_view::npos, "attribute ", in_quotes(piece),
+               " is not name=value");
     const std::string_view name = trim(piece.substr(0, equals));
     size_t index = 0;
     while (index < specs.size() && specs[index].name != name) ++index;
-    USER_CHECK(index < specs.size(), op.name(), " has no attribute \"", name, "\"; it is ",
+    USER_CHECK(index < specs.size(), op.name(), " has no attribute ", in_quotes(name), "; it is ",
                op.signature);
     attrs[index] = parse_attr(trim(piece.substr(equals + 1)), specs[index].default_value);
     given[index] = true;
   }
   for (size_t i = 0; i < specs.size(); ++i) {
-    USER_CHECK(given[i] || !specs[i].required, op.name(), " needs the attribute \"", specs[i].name,
-               "\"; it is ", op.signature);
+    USER_CHECK(given[i] || !specs[i].required, op.name(), " needs the attribute ",
+               in_quotes(specs[i].name), "; it is ", op.signature);
   }
   return attrs;
 }

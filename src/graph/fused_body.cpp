@@ -9,35 +9,36 @@ namespace {
 FusedArg parse_arg(std::string_view text, const FusedBody& earlier) {
   if (text.starts_with('$')) {
     const auto index = parse_int(text.substr(1));
-    USER_CHECK(index && *index >= 0, "\"", text, "\" is not an operand such as $0");
+    USER_CHECK(index && *index >= 0, in_quotes(text), " is not an operand such as $0");
     return {true, static_cast<size_t>(*index)};
   }
   for (size_t i = 0; i < earlier.size(); ++i) {
     if (earlier[i].name == text) return {false, i};
   }
-  throw UserError(ExitCode::Config, cat("\"", text, "\" is not the name of an earlier statement"));
+  throw UserError(ExitCode::Config,
+                  cat(in_quotes(text), " is not the name of an earlier statement"));
 }
 
 FusedStatement parse_statement(std::string_view text, const FusedBody& earlier) {
   const size_t colon = text.find(':');
   const size_t equals = text.find('=');
   const size_t open = text.find('(');
-  USER_CHECK(colon < equals && equals < open && open < text.size() && text.ends_with(')'), "\"",
-             text, "\" is not name:dtype = op(args; attrs)");
+  USER_CHECK(colon < equals && equals < open && open < text.size() && text.ends_with(')'),
+             in_quotes(text), " is not name:dtype = op(args; attrs)");
   FusedStatement statement;
   statement.name = std::string(trim(text.substr(0, colon)));
   statement.dtype = parse_dtype(trim(text.substr(colon + 1, equals - colon - 1)));
   const std::string_view op = trim(text.substr(equals + 1, open - equals - 1));
   statement.op = find_op(op);
-  USER_CHECK(statement.op != nullptr && statement.op->traits.elementwise, "\"", op,
-             "\" is not an elementwise op");
+  USER_CHECK(statement.op != nullptr && statement.op->traits.elementwise, in_quotes(op),
+             " is not an elementwise op");
   const auto parts = split_top_level(text.substr(open + 1, text.size() - open - 2), ';');
-  USER_CHECK(parts.size() == 1 || parts.size() == 2, "\"", text, "\" has no arguments");
+  USER_CHECK(parts.size() == 1 || parts.size() == 2, in_quotes(text), " has no arguments");
   for (std::string_view arg : split_top_level(parts[0], ',')) {
     statement.args.push_back(parse_arg(arg, earlier));
   }
-  USER_CHECK(statement.args.size() == statement.op->parsed().operands.size(), "\"", text, "\" has ",
-             statement.args.size(), " arguments, expected ", statement.op->signature);
+  USER_CHECK(statement.args.size() == statement.op->parsed().operands.size(), in_quotes(text),
+             " has ", statement.args.size(), " arguments, expected ", statement.op->signature);
   statement.attrs = parse_call_attrs(*statement.op, parts.size() == 2 ? parts[1] : "");
   return statement;
 }
@@ -50,7 +51,7 @@ FusedBody parse_fused_body(std::string_view text) {
     for (std::string_view piece : split_top_level(text, ';')) {
       FusedStatement statement = parse_statement(piece, body);
       for (const FusedStatement& earlier : body) {
-        USER_CHECK(earlier.name != statement.name, "\"", statement.name, "\" is defined twice");
+        USER_CHECK(earlier.name != statement.name, in_quotes(statement.name), " is defined twice");
       }
       body.push_back(std::move(statement));
     }

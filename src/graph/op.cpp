@@ -126,7 +126,7 @@ std::vector<T> parse_list(std::string_view text, Parse parse) {
 
 int64_t int_literal(std::string_view text) {
   auto value = parse_int(text);
-  USER_CHECK(value, "\"", text, "\" is not a whole number");
+  USER_CHECK(value, in_quotes(text), " is not a whole number");
   return *value;
 }
 
@@ -155,11 +155,11 @@ Attr parse_attr(std::string_view text, const Attr& kind) {
     Attr operator()(int64_t) const { return int_literal(text); }
     Attr operator()(double) const {
       auto value = parse_double(text);
-      USER_CHECK(value, "\"", text, "\" is not a number");
+      USER_CHECK(value, in_quotes(text), " is not a number");
       return *value;
     }
     Attr operator()(bool) const {
-      USER_CHECK(text == "true" || text == "false", "\"", text, "\" is not true or false");
+      USER_CHECK(text == "true" || text == "false", in_quotes(text), " is not true or false");
       return text == "true";
     }
     Attr operator()(const std::string&) const { return unquoted(text); }
@@ -201,6 +201,15 @@ const OpDef* find_op(std::string_view name) {
     if (op->name() == name) return op;
   }
   return nullptr;
+}
+
+std::string unknown_op(std::string_view name) {
+  std::vector<std::string> names;
+  for (const OpDef* op : all_ops()) names.emplace_back(op->name());
+  const std::optional<std::string> near = nearest(name, names);
+  return cat(
+      "unknown op ", in_quotes(name),
+      near ? cat("; did you mean \"", *near, "\"?") : "; weft opt --list-ops lists them all");
 }
 
 const Attr& Call::attr(std::string_view name) const {

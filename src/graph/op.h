@@ -149,6 +149,9 @@ std::span<const OpDef* const> all_ops();
 // The op of that name, or nullptr.
 const OpDef* find_op(std::string_view name);
 
+// What a message says of a name that find_op does not know, with the nearest one.
+std::string unknown_op(std::string_view name);
+
 // Cost with bytes filled in.
 Cost cost_of(const Call& call);
 

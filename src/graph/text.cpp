@@ -38,9 +38,9 @@ size_t find_outside_text(std::string_view text, char wanted) {
 
 std::string_view value_name(std::string_view text) {
   text = trim(text);
-  USER_CHECK(text.size() > 1 && text[0] == '%', "\"", text, "\" is not a value such as %x");
+  USER_CHECK(text.size() > 1 && text[0] == '%', in_quotes(text), " is not a value such as %x");
   for (char c : text.substr(1)) {
-    USER_CHECK(is_name_char(c), "value name \"", text, "\" has the character '", c, "'");
+    USER_CHECK(is_name_char(c), "value name ", in_quotes(text), " has the character '", c, "'");
   }
   return text.substr(1);
 }
@@ -78,7 +78,7 @@ class Parser {
     }
     ++line_;
     skip_blank();
-    USER_CHECK(current() == "}", "\"", current(), "\" found where \"}\" closes the graph");
+    USER_CHECK(current() == "}", in_quotes(current()), " found where \"}\" closes the graph");
     for (++line_; line_ < lines_.size(); ++line_) {
       USER_CHECK(trim(lines_[line_]).empty(), "text after the end of the graph");
     }
@@ -95,15 +95,15 @@ class Parser {
   }
 
   static Graph parse_header(std::string_view line) {
-    USER_CHECK(line.starts_with("graph ") && line.ends_with("{"), "\"", line,
-               "\" found where a graph starts with \"graph NAME {\"");
+    USER_CHECK(line.starts_with("graph ") && line.ends_with("{"), in_quotes(line),
+               " found where a graph starts with \"graph NAME {\"");
     std::string_view head = trim(line.substr(6, line.size() - 7));
     Mesh mesh;
     size_t open = head.find('(');
     if (open != std::string_view::npos) {
       std::string_view inside = head.substr(open + 1);
-      USER_CHECK(inside.starts_with("mesh ") && inside.ends_with(")"), "\"", head,
-                 "\" is not of the form NAME(mesh axis=size)");
+      USER_CHECK(inside.starts_with("mesh ") && inside.ends_with(")"), in_quotes(head),
+                 " is not of the form NAME(mesh axis=size)");
       for (std::string_view piece : split_top_level(inside.substr(5, inside.size() - 6), ',')) {
         mesh.axes.push_back(parse_axis(piece));
       }
@@ -117,7 +117,7 @@ class Parser {
     size_t equals = text.find('=');
     auto size =
         equals == std::string_view::npos ? std::nullopt : parse_int(text.substr(equals + 1));
-    USER_CHECK(size && *size >= 1, "mesh axis \"", text, "\" is not of the form axis=size");
+    USER_CHECK(size && *size >= 1, "mesh axis ", in_quotes(text), " is not of the form axis=size");
     return {std::string(text.substr(0, equals)), *size};
   }
 
@@ -155,26 +155,18 @@ class Parser {
       line = trim(line.substr(0, hash_mark));
     }
     size_t equals = find_outside_text(line, '=');
-    USER_CHECK(equals != std::string_view::npos, "\"", line,
-               "\" is not \"%name = op(...) : type\"");
+    USER_CHECK(equals != std::string_view::npos, in_quotes(line),
+               " is not \"%name = op(...) : type\"");
     std::vector<std::string_view> names = split_top_level(line.substr(0, equals), ',');
     std::string_view rest = trim(line.substr(equals + 1));
     size_t op_end = 0;
     while (op_end < rest.size() && is_name_char(rest[op_end])) ++op_end;
     const OpDef* op = find_op(rest.substr(0, op_end));
-    USER_CHECK(op != nullptr, "unknown op \"", rest.substr(0, op_end), "\"",
-               suggestion(rest.substr(0, op_end)));
+    USER_CHECK(op != nullptr, unknown_op(rest.substr(0, op_end)));
     rest = trim(rest.substr(op_end));
     Node* node = op->traits.source ? parse_source(graph, *op, names, rest, tail)
                                    : parse_call(graph, *op, names, rest, tail);
     node->recomputed = tail.recomputed;
-  }
-
-  static std::string suggestion(std::string_view name) {
-    std::vector<std::string> names;
-    for (const OpDef* op : all_ops()) names.emplace_back(op->name());
-    auto near = nearest(name, names);
-    return near ? cat("; did you mean \"", *near, "\"?") : "; weft opt --list-ops names them all";
   }
 
   static void check_new(const Graph& graph, std::string_view name) {
@@ -204,7 +196,7 @@ class Parser {
     for (std::string_view piece : split_top_level(inside.substr(0, semicolon), ',')) {
       std::string_view name = value_name(piece);
       Value* value = graph.find_value(name);
-      USER_CHECK(value != nullptr, "%", name, " is not defined");
+      USER_CHECK(value != nullptr, "%", shortened(name), " is not defined");
       operands.push_back(value);
     }
     check_operands(op, operands.size());
@@ -232,8 +224,8 @@ class Parser {
   }
 
   static size_t closing(std::string_view rest) {
-    USER_CHECK(!rest.empty() && rest[0] == '(', "operands in parentheses are expected, found \"",
-               rest, "\"");
+    USER_CHECK(!rest.empty() && rest[0] == '(', "operands in parentheses are expected, found ",
+               in_quotes(rest));
     size_t close = find_outside_text(rest, ')');
     USER_CHECK(close != std::string_view::npos, "the parenthesis is not closed");
     return close;
@@ -253,8 +245,8 @@ class Parser {
   // The text gives names and types of all results; types must be what the op infers.
   void check_results(Node& node, const std::vector<std::string_view>& names,
                      std::string_view types) {
-    USER_CHECK(!types.empty() && types[0] == ':', "result types are expected after \":\", found \"",
-               types, "\"");
+    USER_CHECK(!types.empty() && types[0] == ':', "result types are expected after \":\", found ",
+               in_quotes(types));
     std::vector<std::string_view> pieces = split_top_level(types.substr(1), ',');
     USER_CHECK(pieces.size() == node.results.size(), node.op->name(), " gives ",
                node.results.size(), " results, found ", pieces.size(), " types");
@@ -270,12 +262,13 @@ class Parser {
   static void parse_return(Graph& graph, std::string_view text) {
     for (std::string_view piece : split_top_level(trim(text), ',')) {
       size_t equals = piece.find('=');
-      USER_CHECK(equals != std::string_view::npos, "output \"", piece, "\" is not name=%value");
+      USER_CHECK(equals != std::string_view::npos, "output ", in_quotes(piece),
+                 " is not name=%value");
       Value* value = graph.find_value(value_name(piece.substr(equals + 1)));
-      USER_CHECK(value != nullptr, piece.substr(equals + 1), " is not defined");
+      USER_CHECK(value != nullptr, shortened(piece.substr(equals + 1)), " is not defined");
       std::string name(trim(piece.substr(0, equals)));
       for (const auto& output : graph.outputs()) {
-        USER_CHECK(output.name != name, "output \"", name, "\" is returned twice");
+        USER_CHECK(output.name != name, "output ", in_quotes(name), " is returned twice");
       }
       graph.add_output(std::move(name), value);
     }

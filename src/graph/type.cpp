@@ -62,8 +62,8 @@ Shape parse_shape(std::string_view text) {
   if (text.empty()) return shape;
   for (const auto& piece : split(text, ',')) {
     auto size = parse_int(trim(piece));
-    USER_CHECK(size && *size >= 0, "shape [", text, "] has \"", piece,
-               "\" where a size is expected");
+    USER_CHECK(size && *size >= 0, "shape [", shortened(text), "] has ", in_quotes(piece),
+               " where a size is expected");
     shape.push_back(*size);
   }
   count(shape);
@@ -84,8 +84,8 @@ DType parse_dtype(std::string_view name) {
   for (const auto& entry : kDTypes) {
     if (entry.name == name) return entry.dtype;
   }
-  throw UserError(ExitCode::Config,
-                  cat("unknown element type \"", name, "\"; use f64, f32, bf16, f16, i32 or i64"));
+  throw UserError(ExitCode::Config, cat("unknown element type ", in_quotes(name),
+                                        "; use f64, f32, bf16, f16, i32 or i64"));
 }
 
 bool is_floating(DType dtype) {
@@ -118,7 +118,7 @@ int64_t Mesh::axis_size(std::string_view name) const {
   for (const auto& axis : axes) {
     if (axis.name == name) return axis.size;
   }
-  throw UserError(ExitCode::Config, cat("the mesh has no axis \"", name, "\""));
+  throw UserError(ExitCode::Config, cat("the mesh has no axis ", in_quotes(name)));
 }
 
 const AxisPlacement* placement_over(const TensorType& type, std::string_view axis) {
@@ -166,22 +166,24 @@ TensorType parse_type(std::string_view text) {
   text = trim(text);
   if (text.starts_with("future<") && text.ends_with(">")) {
     TensorType type = parse_type(text.substr(7, text.size() - 8));
-    USER_CHECK(!type.future, "type \"", text, "\" is a future of a future");
+    USER_CHECK(!type.future, "type ", in_quotes(text), " is a future of a future");
     type.future = true;
     return type;
   }
   size_t open = text.find('[');
   size_t close = text.find(']');
   USER_CHECK(open != std::string_view::npos && close != std::string_view::npos && open < close,
-             "type \"", text, "\" is not of the form f32[2,3]");
+             "type ", in_quotes(text), " is not of the form f32[2,3]");
   TensorType type;
   type.dtype = parse_dtype(text.substr(0, open));
   type.shape = parse_shape(text.substr(open + 1, close - open - 1));
   std::string_view rest = trim(text.substr(close + 1));
   while (!rest.empty()) {
-    USER_CHECK(rest[0] == '@', "type \"", text, "\" has \"", rest, "\" after its shape");
+    USER_CHECK(rest[0] == '@', "type ", in_quotes(text), " has ", in_quotes(rest),
+               " after its shape");
     size_t end = rest.find(')');
-    USER_CHECK(end != std::string_view::npos, "type \"", text, "\" has an unclosed placement");
+    USER_CHECK(end != std::string_view::npos, "type ", in_quotes(text),
+               " has an unclosed placement");
     type.placement.push_back(parse_placement(rest.substr(1, end)));
     rest = trim(rest.substr(end + 1));
   }

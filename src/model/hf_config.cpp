@@ -18,9 +18,7 @@ constexpr int64_t kMaxConfigBytes = 1 << 20;
 
 // A short form of a value for an error message.
 std::string shown(const json& value) {
-  std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
-  if (text.size() > 40) text = text.substr(0, 37) + "...";
-  return text;
+  return shortened(value.dump(-1, ' ', true, json::error_handler_t::replace));
 }
 
 }  // namespace

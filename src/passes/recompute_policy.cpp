@@ -55,15 +55,8 @@ NodeSet select(const Graph& graph, const std::function<bool(const Node&)>& chose
 NodeSet select_by_op(const Graph& graph, const Config& config) {
   const auto& saved = config.activation_checkpoint.save_ops;
   for (const auto& name : saved) {
-    if (find_op(name) != nullptr) continue;
-    std::vector<std::string> names;
-    for (const OpDef* op : all_ops()) names.emplace_back(op->name());
-    auto near = nearest(name, names);
-    throw UserError(
-        ExitCode::Config,
-        cat(describe_key(config, "activation_checkpoint.save_ops"), ": no op \"", name, "\"; ",
-            near ? cat("did you mean \"", *near, "\"?")
-                 : std::string("weft opt --list-ops names them all")));
+    USER_CHECK(find_op(name) != nullptr, describe_key(config, "activation_checkpoint.save_ops"),
+               ": ", unknown_op(name));
   }
   return select(graph, [&](const Node& node) {
     return std::find(saved.begin(), saved.end(), node.op->name()) == saved.end();

@@ -115,8 +115,8 @@ class Parser {
   void parse_line(std::string_view line) {
     Scanner scan(line);
     const std::string key = scan.word();
-    INPUT_CHECK(!plan_.name.empty() || key == "plan", "\"", key,
-                "\" found where a plan starts with \"plan NAME\"");
+    INPUT_CHECK(!plan_.name.empty() || key == "plan", in_quotes(key),
+                " found where a plan starts with \"plan NAME\"");
     if (key == "plan") {
       plan_.name = scan.rest();
       return;
@@ -174,7 +174,7 @@ class Parser {
                  : key == "param" ? plan_.params
                  : key == "state" ? plan_.states
                                   : plan_.outputs;
-    INPUT_CHECK(&list != &plan_.outputs || key == "output", "unknown line \"", key, "\"");
+    INPUT_CHECK(&list != &plan_.outputs || key == "output", "unknown line ", in_quotes(key));
     Binding binding;
     binding.name = scan.quoted();
     binding.tensor = parse_ref(scan);
@@ -193,7 +193,7 @@ class Parser {
     for (int i = 0; i < kPrograms; ++i) {
       if (program_name(static_cast<ProgramKind>(i)) == name) return static_cast<ProgramKind>(i);
     }
-    throw UserError(ExitCode::InputFile, cat("\"", name, "\" is not micro, last or eval"));
+    throw UserError(ExitCode::InputFile, cat(in_quotes(name), " is not micro, last or eval"));
   }
 
   static BufferKind parse_kind(Scanner& scan) {
@@ -201,7 +201,7 @@ class Parser {
     for (int i = 0; i < kBufferKinds; ++i) {
       if (buffer_kind_name(static_cast<BufferKind>(i)) == name) return static_cast<BufferKind>(i);
     }
-    throw UserError(ExitCode::InputFile, cat("unknown kind of buffer \"", name, "\""));
+    throw UserError(ExitCode::InputFile, cat("unknown kind of buffer ", in_quotes(name)));
   }
 
   static TensorRef parse_ref(Scanner& scan) {
@@ -218,8 +218,8 @@ class Parser {
   int64_t find_common(const std::string& axis) const {
     const auto found = std::find_if(plan_.common.begin(), plan_.common.end(),
                                     [&](const CommonSpace& space) { return space.axis == axis; });
-    INPUT_CHECK(found != plan_.common.end(), "a buffer lies in common over \"", axis,
-                "\", which has no line \"common\"");
+    INPUT_CHECK(found != plan_.common.end(), "a buffer lies in common over ", in_quotes(axis),
+                ", which has no line \"common\"");
     return found - plan_.common.begin();
   }
 
@@ -252,11 +252,11 @@ class Parser {
     Step step;
     const std::string stream = scan.word();
     const auto found = std::find(plan_.streams.begin(), plan_.streams.end(), stream);
-    INPUT_CHECK(found != plan_.streams.end(), "unknown stream \"", stream, "\"");
+    INPUT_CHECK(found != plan_.streams.end(), "unknown stream ", in_quotes(stream));
     step.stream = found - plan_.streams.begin();
     const std::string name = scan.word();
     const size_t dot = name.find('.');
-    INPUT_CHECK(dot != std::string::npos, "\"", name, "\" is not op.kernel");
+    INPUT_CHECK(dot != std::string::npos, in_quotes(name), " is not op.kernel");
     step.op = name.substr(0, dot);
     step.kernel = name.substr(dot + 1);
     scan.expect("(");
@@ -279,7 +279,7 @@ class Parser {
   // Given by name in any order; those that are not there have their defaults.
   static Attrs parse_attrs(const std::string& op_name, Scanner& scan) {
     const OpDef* op = find_op(op_name);
-    INPUT_CHECK(op != nullptr, "unknown op \"", op_name, "\"");
+    INPUT_CHECK(op != nullptr, "unknown op ", in_quotes(op_name));
     const auto& specs = op->parsed().attrs;
     Attrs attrs;
     for (const AttrSpec& spec : specs) attrs.push_back(spec.default_value);
@@ -289,7 +289,7 @@ class Parser {
         const std::string name = scan.word();
         const auto spec = std::find_if(specs.begin(), specs.end(),
                                        [&](const AttrSpec& s) { return s.name == name; });
-        INPUT_CHECK(spec != specs.end(), op_name, " has no attribute \"", name, "\"");
+        INPUT_CHECK(spec != specs.end(), op_name, " has no attribute ", in_quotes(name));
         scan.expect("=");
         const size_t at = spec - specs.begin();
         attrs[at] = parse_attr(scan.literal(), spec->default_value);
@@ -297,8 +297,8 @@ class Parser {
       } while (scan.accept(","));
     }
     for (size_t i = 0; i < specs.size(); ++i) {
-      INPUT_CHECK(given[i] || !specs[i].required, op_name, " needs the attribute \"", specs[i].name,
-                  "\"");
+      INPUT_CHECK(given[i] || !specs[i].required, op_name, " needs the attribute ",
+                  in_quotes(specs[i].name));
     }
     return attrs;
   }
@@ -317,7 +317,7 @@ class Parser {
       } else if (key == "seconds") {
         step.seconds = scan.number();
       } else {
-        INPUT_CHECK(key == "recomputed", "unknown part \"", key, "\" of a step");
+        INPUT_CHECK(key == "recomputed", "unknown part ", in_quotes(key), " of a step");
         step.recomputed = true;
       }
     }
@@ -327,7 +327,7 @@ class Parser {
     const std::string name = space == std::string::npos ? where : where.substr(space + 1);
     const auto phase = std::find_if(kPhases.begin(), kPhases.end(),
                                     [&](Phase p) { return phase_name(p) == name; });
-    INPUT_CHECK(phase != kPhases.end(), "\"", name, "\" is not fwd, bwd or opt");
+    INPUT_CHECK(phase != kPhases.end(), in_quotes(name), " is not fwd, bwd or opt");
     step.phase = *phase;
   }
 

@@ -13,6 +13,9 @@ namespace weft {
 
 namespace {
 
+// Of the parser, which repeats values in full.
+constexpr size_t kLongestMessage = 200;
+
 // Names a word that should be a command and is none; the parser would only say that one is missing.
 void check_commands(CLI::App* app, int argc, char** argv) {
   for (int i = 1; i < argc && app->get_require_subcommand_min() > 0; ++i) {
@@ -29,7 +32,7 @@ void check_commands(CLI::App* app, int argc, char** argv) {
 
 // What the parser says, as our messages are written, with the help that fits.
 std::string parse_message(const CLI::App& app, const CLI::ParseError& error) {
-  std::string text = error.what();
+  std::string text = shortened(error.what(), kLongestMessage);
   bool word = text.size() > 1 && std::isupper(static_cast<unsigned char>(text[1])) == 0;
   if (word) text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
   std::string command = app.get_name();
@@ -37,7 +40,7 @@ std::string parse_message(const CLI::App& app, const CLI::ParseError& error) {
     at = at->get_subcommands().front();
     command += " " + at->get_name();
   }
-  return cat("command line: ", text, "; ", command, " --help explains");
+  return cat("command line: ", text, "; see ", command, " --help");
 }
 
 }  // namespace
@@ -116,8 +119,8 @@ void Command::allow_overrides() {
 std::vector<std::string> Command::overrides() const {
   std::vector<std::string> overrides = app_->remaining();
   for (const auto& argument : overrides) {
-    USER_CHECK(looks_like_override(argument), "command line: unexpected argument \"", argument,
-               "\"; options of the run are written --section.key=value");
+    USER_CHECK(looks_like_override(argument), "command line: unexpected argument ",
+               in_quotes(argument), "; options of the run are written --section.key=value");
   }
   return overrides;
 }
@@ -141,6 +144,7 @@ void run_command_line(int argc, char** argv, const std::function<void(Command pr
   app.set_version_flag("--version", WEFT_VERSION);
   add(Command(&app));
   check_commands(&app, argc, argv);
+  check_override_words(std::span(argv, static_cast<size_t>(argc)));
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {

@@ -81,6 +81,19 @@ void add_choices(const Config& config, Compiled& compiled) {
   compiled.plan.tuning = std::to_string(hash_text(tuning_to_toml(compiled.tuning)));
 }
 
+// A row that names no op or no type would never be used.
+void check_kernels(const DeviceSpec& spec, const std::string& file) {
+  for (const KernelShare& kernel : spec.kernels) {
+    const std::string where = cat(file, ": kernels: ", in_quotes(to_string(kernel)), ": ");
+    USER_CHECK(find_op(kernel.op) != nullptr, where, unknown_op(kernel.op));
+    try {
+      parse_dtype(kernel.dtype);
+    } catch (const UserError& error) {
+      throw UserError(ExitCode::Config, where + error.what());
+    }
+  }
+}
+
 }  // namespace
 
 RunOptions run_options(const Config& config, Goal goal, const Mesh& mesh,
@@ -104,7 +117,9 @@ RunOptions run_options(const Config& config, Goal goal, const Mesh& mesh,
 }
 
 DeviceSpec device_spec_of(const Config& config) {
-  return load_device_spec(config, find_backend(config.device.backend).spec);
+  DeviceSpec spec = load_device_spec(config, find_backend(config.device.backend).spec);
+  check_kernels(spec, config.device.spec);
+  return spec;
 }
 
 Mesh data_parallel_mesh(const Config& config, int64_t ranks) {

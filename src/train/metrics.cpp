@@ -8,10 +8,10 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <tuple>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
 
@@ -58,7 +58,7 @@ MetricsLog::MetricsLog(const std::string& path, int64_t log_freq)
   if (path_.empty()) return;
   file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (file_ < 0) {
-    throw UserError(ExitCode::CannotWrite, cat(path_, ": cannot write: ", std::strerror(errno)));
+    throw UserError(ExitCode::CannotWrite, cat(path_, ": cannot write: ", reason_of(errno)));
   }
 }
 
@@ -115,7 +115,7 @@ void MetricsLog::write(int64_t step, const std::string& line) {
       if (line_open_) std::fputc('\n', stdout);
       line_open_ = false;
       std::fprintf(stderr, "weft: %s: cannot write: %s; training goes on without it\n",
-                   path_.c_str(), std::strerror(error));
+                   path_.c_str(), reason_of(error).c_str());
       return;
     }
     done += static_cast<size_t>(wrote);

@@ -12,8 +12,8 @@
 namespace weft {
 namespace {
 
-const std::vector<std::string> kExplode = {"--optimizer.lr=1e30", "--lr_scheduler.warmup_steps=0",
-                                           "--training.steps=20"};
+const std::vector<std::string> kExplode = {"--optimizer.lr=1e30", "--optimizer.weight_decay=0",
+                                           "--lr_scheduler.warmup_steps=0", "--training.steps=20"};
 
 std::vector<std::string> with(std::vector<std::string> overrides) {
   overrides.insert(overrides.begin(), kExplode.begin(), kExplode.end());
@@ -108,8 +108,8 @@ TEST(NonFinite, ALossThatIsNotFiniteCountsInFloat16Too) {
 TEST(NonFinite, WeightsThatAreNotFiniteAreNeverSaved) {
   const Workspace work;
   work.prepare_data();
-  const ProcessResult result =
-      work.train({"--optimizer.lr=1e38", "--lr_scheduler.warmup_steps=0", "--training.steps=1"});
+  const ProcessResult result = work.train({"--optimizer.lr=1e38", "--optimizer.weight_decay=0",
+                                           "--lr_scheduler.warmup_steps=0", "--training.steps=1"});
   EXPECT_EQ(result.exit_code, 78);
   EXPECT_EQ(result.errors,
             "weft: parameter \"tok_embeddings.weight\" is not finite after the last step, so no "

@@ -50,6 +50,19 @@ TEST(TrainRanks, ElasticRunsAreTheSameOnAnyNumberOfProcesses) {
   EXPECT_TRUE(run_elastic(work, {"--ranks=4", "--parallelism.zero_stage=1"}) == one);
 }
 
+// Memory is not what is short.
+TEST(TrainRanks, TooManyOpenFilesNamesTheLimit) {
+  const Workspace work;
+  work.prepare_data();
+  const ProcessResult result = work.train({"--ranks=64"}, {.open_file_limit = 40});
+  EXPECT_EQ(result.exit_code, 71);
+  const std::regex expected(
+      "weft: shared memory: cannot make the arena of rank \\d+: Too many open files, the limit of "
+      "a "
+      "process is 40; raise it with ulimit -n\n");
+  EXPECT_TRUE(std::regex_match(result.errors, expected)) << result.errors;
+}
+
 bool alive(pid_t pid) {
   return std::filesystem::exists("/proc/" + std::to_string(pid));
 }

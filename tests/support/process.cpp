@@ -44,6 +44,12 @@ std::string content(const File& file) {
   }
 }
 
+void set_limit(__rlimit_resource resource, int64_t most) {
+  if (most < 0) return;
+  const rlimit limit{.rlim_cur = static_cast<rlim_t>(most), .rlim_max = static_cast<rlim_t>(most)};
+  ::setrlimit(resource, &limit);
+}
+
 // Only calls that are safe between fork and exec.
 [[noreturn]] void become(const std::vector<char*>& arguments, const ProcessOptions& options,
                          const int (&streams)[3]) {
@@ -51,11 +57,8 @@ std::string content(const File& file) {
   for (const int stream : options.closed) ::close(stream);
   if (options.own_group) ::setpgid(0, 0);
   ::signal(SIGHUP, SIG_DFL);  // the test may run under nohup
-  if (options.file_size_limit >= 0) {
-    const auto bytes = static_cast<rlim_t>(options.file_size_limit);
-    const rlimit limit{.rlim_cur = bytes, .rlim_max = bytes};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
+  set_limit(RLIMIT_FSIZE, options.file_size_limit);
+  set_limit(RLIMIT_NOFILE, options.open_file_limit);
   if (options.folder.empty() || ::chdir(options.folder.c_str()) == 0) {
     ::execv(arguments[0], arguments.data());
   }

@@ -17,6 +17,7 @@ struct ProcessOptions {
   int64_t file_size_limit = -1;  // bytes that it may write to one file; -1: any
   std::vector<int> closed = {};  // of its descriptors 0 to 2, those that are closed
   bool own_group = false;        // it leads a process group, which can be signalled as one
+  int64_t open_file_limit = -1;  // descriptors that it may have open; -1: any
   bool reader_gone = false;      // its standard output is a pipe that nobody reads
   std::string output_file = {};  // a file to be its standard output; empty: it is recorded
   // Called every few milliseconds while it runs, with what it has written so far.

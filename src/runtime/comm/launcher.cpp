@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/stop.h"
 
 namespace weft {
@@ -107,7 +108,7 @@ class Supervisor {
 
   Descriptor make_signal_file() {
     Descriptor file(::signalfd(-1, &mask_.watched(), SFD_CLOEXEC | SFD_NONBLOCK));
-    if (file.get() < 0) throw DeviceError(cat("launcher: signalfd: ", std::strerror(errno)));
+    if (file.get() < 0) throw DeviceError(cat("launcher: signalfd: ", reason_of(errno)));
     return file;
   }
   void start(int64_t rank, const Body& body);
@@ -142,8 +143,7 @@ class Supervisor {
 void Supervisor::start(int64_t rank, const Body& body) {
   const pid_t pid = ::fork();
   if (pid == 0) rank_main({rank, options_.ranks_finish_step}, job_, body, mask_);
-  if (pid < 0)
-    throw DeviceError(cat("launcher: cannot fork rank ", rank, ": ", std::strerror(errno)));
+  if (pid < 0) throw DeviceError(cat("launcher: cannot fork rank ", rank, ": ", reason_of(errno)));
   ranks_.push_back({.pid = pid});
 }
 

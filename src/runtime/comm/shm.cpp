@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 #include "base/error.h"
 #include "runtime/comm/peer_memory.h"
@@ -20,13 +19,19 @@ constexpr int64_t kPage = 4096;
 DeviceError no_memory(std::string_view what, int64_t bytes) {
   return DeviceError(
       cat("shared memory: cannot ", what, " ", human_bytes(static_cast<double>(bytes)), ": ",
-          std::strerror(errno), "; free memory or make the plan smaller"),
+          reason_of(errno), "; free memory or make the plan smaller"),
       ExitCode::OutOfMemory);
 }
 
+// Each rank takes a descriptor, and these run out long before the memory does.
+DeviceError no_descriptor(std::string_view what) {
+  return DeviceError(cat("shared memory: cannot make ", what, ": ", reason_of(errno)),
+                     ExitCode::OutOfMemory);
+}
+
 Descriptor anonymous_file(const std::string& name) {
-  Descriptor file(::memfd_create(name.c_str(), MFD_CLOEXEC));
-  if (file.get() < 0) throw no_memory("make a file of", 0);
+  Descriptor file(::memfd_create(("weft: " + name).c_str(), MFD_CLOEXEC));
+  if (file.get() < 0) throw no_descriptor(name);
   return file;
 }
 
@@ -110,17 +115,15 @@ class ShmRank : public PeerMemory {
 
 ShmJob::ShmJob(int64_t ranks) {
   bytes_ = (Control::bytes(ranks) + kPage - 1) / kPage * kPage;
-  const Descriptor file = anonymous_file("weft-control");
+  const Descriptor file = anonymous_file("the control block");
   if (::ftruncate(file.get(), static_cast<off_t>(bytes_)) != 0) throw no_memory("allocate", bytes_);
   memory_ = map_shared(file.get(), 0, bytes_);
   control_ = Control::start(memory_, ranks);
   for (int64_t rank = 0; rank < ranks; ++rank) {
-    arenas_.push_back(anonymous_file(cat("weft-arena-", rank)));
+    arenas_.push_back(anonymous_file(cat("the arena of rank ", rank)));
   }
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) {
-    throw DeviceError(cat("cannot make a pipe: ", std::strerror(errno)));
-  }
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw no_descriptor("a pipe");
   life_read_ = Descriptor(ends[0]);
   life_write_ = Descriptor(ends[1]);
 }

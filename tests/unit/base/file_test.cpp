@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 
 #include "support/temp_folder.h"
@@ -36,6 +37,27 @@ class FileSizeLimit {
   rlimit before_{};
   sighandler_t before_handler_;
 };
+
+// The limits that stop a run without any lack of memory.
+TEST(File, AReasonNamesTheLimit) {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  EXPECT_EQ(reason_of(ENOENT), "No such file or directory");
+  EXPECT_EQ(reason_of(EMFILE), cat("Too many open files, the limit of a process is ",
+                                   limit.rlim_cur, "; raise it with ulimit -n"));
+  EXPECT_EQ(reason_of(ENFILE),
+            "Too many open files in system; raise the machine's limit, fs.file-max");
+}
+
+TEST(File, APathThatNoCallTakesIsShortened) {
+  const std::string path(60000, 'p');
+  const std::string message =
+      path.substr(0, 60) + "...: the path has 60000 characters, expected at most 4095";
+  expect_user_error(ExitCode::InputFile, message, [&] { read_text_file(path, 10); });
+  expect_user_error(ExitCode::InputFile, message, [&] { MappedFile::open(path); });
+  expect_user_error(ExitCode::CannotWrite, message, [&] { OutputFile file(path); });
+  expect_user_error(ExitCode::CannotWrite, message, [&] { make_directories(path); });
+}
 
 std::string text_of(std::span<const std::byte> bytes) {
   return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());

@@ -94,6 +94,15 @@ TEST(Text, InQuotesIsShortAndPrintable) {
   EXPECT_EQ(in_quotes(std::string(61, 'k')), cat('"', std::string(60, 'k'), "...\""));
 }
 
+TEST(Text, ShortenedKeepsCharactersWhole) {
+  EXPECT_EQ(shortened(std::string(60, 'k')), std::string(60, 'k'));
+  EXPECT_EQ(shortened(std::string(60000, 'k')), cat(std::string(60, 'k'), "..."));
+  EXPECT_EQ(shortened("abcdef", 4), "abcd...");
+  EXPECT_EQ(shortened("ab\u00f6\u00f6", 3), "ab...");
+  EXPECT_EQ(shortened("ab\u00f6\u00f6", 4), "ab\u00f6...");
+  EXPECT_EQ(shortened(std::string(9, '\x80'), 6), cat(std::string(3, '\x80'), "..."));
+}
+
 TEST(Text, NearestFindsTypingSlipsOnly) {
   const Pieces names = {"n_layers", "n_heads", "dropout"};
   EXPECT_EQ(nearest("n_layer", names), "n_layers");

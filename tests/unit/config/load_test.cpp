@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/text.h"
 #include "config/derived.h"
 #include "config/schema.h"
 #include "config/validate.h"
@@ -56,6 +57,49 @@ TEST(Load, OverridesWinInOrder) {
   EXPECT_EQ(config.job.description, "a = b");
   EXPECT_EQ(config.compile.disable_passes, (std::vector<std::string>{"a", "b"}));
   EXPECT_TRUE(config.activation_checkpoint.save_ops.empty());
+}
+
+// As a config file has it, or with commas alone.
+TEST(Load, ListsOnTheCommandLineHaveTwoForms) {
+  const auto buckets = [](const std::string& text) {
+    return parse("", {"--compile.buckets=" + text}).compile.buckets;
+  };
+  const std::vector<std::string> two = {"layers.[0-5]", "norm+output"};
+  EXPECT_EQ(buckets(R"(["layers.[0-5]", "norm+output"])"), two);
+  EXPECT_EQ(buckets("layers.[0-5],norm+output"), two);
+  EXPECT_EQ(buckets("layers.[0-5], norm+output"), two);
+  EXPECT_EQ(buckets("['a,b']"), std::vector<std::string>{"a,b"});
+  EXPECT_TRUE(buckets("[]").empty());
+  EXPECT_TRUE(buckets("").empty());
+}
+
+TEST(Load, MessagesShortenWhatTheUserWrote) {
+  const std::string letters(60000, 'k');
+  const std::string most = letters.substr(0, 60) + "...";
+  expect_user_error(ExitCode::Config,
+                    cat("run.toml:1: unknown key \"", most, "\"; docs/config.md lists every key"),
+                    [&] { parse(letters + " = 1\n"); });
+  expect_user_error(ExitCode::Config,
+                    cat("command line: unknown key \"training.", letters.substr(0, 51),
+                        "...\"; docs/config.md lists every key"),
+                    [&] { parse("", {"--training." + letters + "=1"}); });
+  expect_user_error(
+      ExitCode::Config,
+      cat("command line: --training.steps=", most, " is text, expected a whole number"),
+      [&] { parse("", {"--training.steps=" + letters}); });
+  expect_user_error(
+      ExitCode::Config,
+      cat("command line: --job.dump_folder=", most, " has 60000 characters, expected at most 4095"),
+      [&] { parse("", {"--job.dump_folder=" + letters}); });
+  expect_user_error(ExitCode::Config,
+                    cat(most, ": the path has 60000 characters, expected at most 4095"),
+                    [&] { load_config(letters, {}); });
+  const std::string entry(4000, 'k');
+  const Config mix = parse("", {"--training.dataset=file", "--training.dataset_mix=" + entry});
+  expect_user_error(ExitCode::Config,
+                    cat("command line: --training.dataset_mix=", most, ": \"", most,
+                        "\" is not of the form \"path=weight\" with a weight above 0"),
+                    [&] { validate(mix, 1, {}); });
 }
 
 TEST(Load, TextOverridesAreNotReadAsNumbers) {

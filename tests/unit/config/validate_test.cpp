@@ -5,6 +5,7 @@
 
 #include <array>
 
+#include "base/text.h"
 #include "config/derived.h"
 #include "config/load.h"
 #include "support/user_error.h"
@@ -25,6 +26,41 @@ TEST(Validate, AcceptsTheDefaultsOnAnyNumberOfRanks) {
 TEST(Validate, AKeyAtItsDefaultNeedsNoCondition) {
   EXPECT_NO_THROW(validate(parse({"--parallelism.fsdp_reshard_after_forward=default"}), 1, {}));
   EXPECT_NO_THROW(validate(parse({"--parallelism.fsdp_reshard_after_forward=never"}), 2, {}));
+}
+
+// Whatever the message about a schedule names is accepted.
+TEST(Validate, EveryScheduleThatAMessageNamesFits) {
+  const std::vector<std::string> key = {"lr_scheduler.decay_ratio", "lr_scheduler.warmup_steps",
+                                        "training.steps"};
+  for (const int64_t steps : {3, 10, 97, 1000}) {
+    for (const int64_t warmup : {2, 9, 96, 250}) {
+      for (const double ratio : {0.1, 0.3, 1.0 / 3, 0.75, 0.999, 1.0}) {
+        const std::vector<std::string> run = {
+            cat("--training.steps=", steps), cat("--lr_scheduler.warmup_steps=", warmup),
+            cat("--lr_scheduler.decay_ratio=", format_double(ratio))};
+        std::string error;
+        try {
+          validate(parse(run), 1, {});
+          continue;
+        } catch (const UserError& refused) {
+          error = refused.what();
+        }
+        const std::string advice = error.substr(error.find("; use ") + 6);
+        int named = 0;
+        for (const std::string& name : key) {
+          const size_t at = advice.find(name + " = ");
+          if (at == std::string::npos) continue;
+          std::string value = advice.substr(at + name.size() + 3);
+          value = value.substr(0, value.find_first_of(", "));
+          std::vector<std::string> changed = run;
+          changed.push_back(cat("--", name, "=", value));
+          EXPECT_NO_THROW(validate(parse(changed), 1, {})) << error << ": " << changed.back();
+          ++named;
+        }
+        EXPECT_GE(named, 1) << error;
+      }
+    }
+  }
 }
 
 // What another folder adds to its list is all that there is to a new member: it is a value of the

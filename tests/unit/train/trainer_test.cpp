@@ -110,7 +110,8 @@ TEST(Train, AStopDuringTheLastStepIsNoInterruption) {
 
 TEST(Train, StopsAtTheFirstStepThatIsNotFinite) {
   const TempFolder folder;
-  const Config config = small_run(folder, {"--optimizer.lr=1e30", "--training.nonfinite=stop"});
+  const Config config = small_run(
+      folder, {"--optimizer.lr=1e30", "--optimizer.weight_decay=0", "--training.nonfinite=stop"});
   expect_user_error(ExitCode::NonFinite,
                     "step 2: loss nan and gradient norm nan are not both finite; the weights of "
                     "the last good step are in " +
@@ -121,8 +122,9 @@ TEST(Train, StopsAtTheFirstStepThatIsNotFinite) {
 
 TEST(Train, SkipsUpToTheLimit) {
   const TempFolder folder;
-  const Config config = small_run(
-      folder, {"--optimizer.lr=1e30", "--training.nonfinite_limit=1", "--checkpoint.enable=false"});
+  const Config config =
+      small_run(folder, {"--optimizer.lr=1e30", "--optimizer.weight_decay=0",
+                         "--training.nonfinite_limit=1", "--checkpoint.enable=false"});
   expect_user_error(ExitCode::NonFinite,
                     "step 3: loss nan and gradient norm nan are not both finite, 2 steps in a row "
                     "without an update; lower optimizer.lr or look at the data of this step",
@@ -132,7 +134,8 @@ TEST(Train, SkipsUpToTheLimit) {
 TEST(Train, ARunThatEndsWithinTheLimitKeepsItsLastGoodWeights) {
   const TempFolder folder;
   const TrainResult result =
-      train_quietly(small_run(folder, {"--optimizer.lr=1e30", "--training.nonfinite_limit=10"}));
+      train_quietly(small_run(folder, {"--optimizer.lr=1e30", "--optimizer.weight_decay=0",
+                                       "--training.nonfinite_limit=10"}));
   EXPECT_EQ(result.steps, 5);
   EXPECT_TRUE(std::filesystem::exists(folder / "run/weights/model.safetensors"));
 }

@@ -1,0 +1,75 @@
+// What to say about a key that does not exist: that its feature is planned, the nearest key, or
+// where the keys are listed.
+#include "config/schema.h"
+
+namespace weft {
+namespace {
+
+// Keys as torchtitan names them, by how they start: whole, or after the section where there is no
+// dot. Other keys would be near in spelling and not in meaning.
+struct Planned {
+  std::string_view start;
+  std::string_view feature;
+};
+constexpr Planned kPlanned[] = {
+    {"tensor_parallel", "tensor parallelism"},
+    {"enable_async_tensor_parallel", "tensor parallelism"},
+    {"disable_loss_parallel", "tensor parallelism"},
+    {"context_parallel", "context parallelism"},
+    {"pipeline_parallel", "pipeline parallelism"},
+    {"module_fqns_per_model_part", "pipeline parallelism"},
+    {"expert_parallel", "expert parallelism"},
+    {"expert_tensor_parallel", "expert parallelism"},
+    {"enable_cpu_offload", "offloading to host memory"},
+    {"cpu_offload", "offloading to host memory"},
+    {"activation_offload", "offloading to host memory"},
+    {"checkpoint.interval", "resumable checkpoints"},
+    {"checkpoint.keep_latest_k", "resumable checkpoints"},
+    {"checkpoint.async_mode", "resumable checkpoints"},
+    {"checkpoint.load_step", "resumable checkpoints"},
+    {"checkpoint.enable_first_step_checkpoint", "resumable checkpoints"},
+    {"checkpoint.create_seed_checkpoint", "resumable checkpoints"},
+    {"checkpoint.exclude_from_loading", "resumable checkpoints"},
+    {"checkpoint.last_save_model_only", "resumable checkpoints"},
+    {"checkpoint.initial_load_model_only", "resumable checkpoints"},
+    {"float8", "float8"},
+    {"quantize.", "float8"},
+    {"mx.", "float8"},
+    {"model.converters", "float8"},
+    {"profiling", "a recorded timeline"},
+};
+
+std::optional<std::string_view> planned_feature(std::string_view key, std::string_view last) {
+  for (const Planned& planned : kPlanned) {
+    const bool whole = planned.start.find('.') != std::string_view::npos;
+    if (key.starts_with(planned.start) || (!whole && last.starts_with(planned.start))) {
+      return planned.feature;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void throw_unknown_key(const Entry& entry, const std::vector<std::string>& known) {
+  USER_CHECK(!is_config_section(entry.key), entry.subject, " is ", entry.found,
+             ", expected a section; write [", entry.key, "] above its keys");
+  const std::string last = entry.key.substr(entry.key.rfind('.') + 1);
+  const std::optional<std::string_view> planned = planned_feature(entry.key, last);
+  USER_CHECK(!planned, entry.subject, " needs ", *planned,
+             ", which Weft does not have yet; remove the key");
+  // A key written under the wrong section, or under none, is nearer to its name than to its path.
+  std::optional<std::string> guess;
+  for (const std::string& name : known) {
+    if (name.substr(name.rfind('.') + 1) == last) {
+      guess = name;
+      break;
+    }
+  }
+  if (!guess) guess = nearest(entry.key, known);
+  const std::string hint =
+      guess ? cat("; did you mean \"", *guess, "\"?") : "; docs/config.md lists every key";
+  throw UserError(ExitCode::Config, cat(entry.where, ": unknown key \"", entry.shown, "\"", hint));
+}
+
+}  // namespace weft
