@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "base/file.h"
 #include "data/tokenizer.h"
 #include "model/hf_config.h"
 #include "tools/commands.h"
@@ -16,15 +17,35 @@ namespace {
 
 struct GenerateArguments {
   std::string folder;
-  std::string prompt = "\n";
+  std::string prompt;
   int64_t tokens = 200;
   std::string backend = "cpu";
   SamplerOptions sampler;
 };
 
+// The folder of weights that the user means: the one named, or the one inside a run's folder.
+std::string find_weights(const std::string& folder) {
+  for (const std::string& candidate : {folder, folder + "/weights"}) {
+    if (path_exists(candidate + "/config.json")) return candidate;
+  }
+  INPUT_CHECK(path_exists(folder), folder,
+              ": no such folder; give the folder of a run or of its weights");
+  throw UserError(ExitCode::InputFile, cat(folder, ": has no config.json, and neither has ", folder,
+                                           "/weights; give the folder of a run or of its weights"));
+}
+
+// What stands before a text of its own: the end of another, or of a line.
+std::vector<int32_t> start_of_text(const Tokenizer& tokenizer) {
+  if (const std::optional<int32_t> end = tokenizer.end_token()) return {*end};
+  USER_CHECK(tokenizer.kind() != TokenizerKind::Char || tokenizer.id_of(U'\n') >= 0,
+             "command line: --prompt is empty, and the vocabulary has neither an end token nor a "
+             "newline to start from; give a text");
+  return tokenizer.encode("\n", "newline");
+}
+
 // The prompt is part of the command line, so what is wrong with it is too.
 std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, const std::string& prompt) {
-  USER_CHECK(!prompt.empty(), "command line: --prompt is empty; give at least one character");
+  if (prompt.empty()) return start_of_text(tokenizer);
   try {
     return tokenizer.encode(prompt, "command line: --prompt");
   } catch (const UserError& error) {
@@ -46,17 +67,18 @@ ExitCode run_generate(const GenerateArguments& arguments) {
   check_backend_option(arguments.backend);
   Config config;
   config.device.backend = arguments.backend;
-  ModelSpec spec = read_hf_config(arguments.folder + "/config.json");
-  Tokenizer tokenizer = Tokenizer::open(arguments.folder);
-  INPUT_CHECK(tokenizer.vocab_size() <= spec.vocab_size, arguments.folder, ": the tokenizer has ",
+  const std::string folder = find_weights(arguments.folder);
+  ModelSpec spec = read_hf_config(folder + "/config.json");
+  Tokenizer tokenizer = Tokenizer::open(folder);
+  INPUT_CHECK(tokenizer.vocab_size() <= spec.vocab_size, folder, ": the tokenizer has ",
               tokenizer.vocab_size(), " ids, the model ", spec.vocab_size);
   std::vector<int32_t> ids = encode_prompt(tokenizer, arguments.prompt);
 
   int64_t window = std::min(spec.max_seq_len, static_cast<int64_t>(ids.size()) + arguments.tokens);
   Compiled compiled = compile_decode(config, spec, window);
-  check_weights(arguments.folder, find_model(spec.model), compiled.params);
+  check_weights(folder, find_model(spec.model), compiled.params);
   Session session(config, std::move(compiled));
-  load_weights(arguments.folder, find_model(spec.model), session.compiled().params,
+  load_weights(folder, find_model(spec.model), session.compiled().params,
                [&](size_t i, std::span<const float> values) { session.write_param(i, values); });
 
   std::fputs(arguments.prompt.c_str(), stdout);
@@ -86,9 +108,11 @@ ExitCode run_generate(const GenerateArguments& arguments) {
 void add_generate_command(Command app, const Finish& finish) {
   auto arguments = std::make_shared<GenerateArguments>();
   Command command = app.add_command("generate", "continue a text with trained weights");
-  command.add_option("DIR", arguments->folder, "folder with config.json, weights and tokenizer")
+  command
+      .add_option("DIR", arguments->folder,
+                  "folder of a run, or one with config.json, weights and tokenizer")
       .required();
-  command.add_option("--prompt", arguments->prompt, "text to continue");
+  command.add_option("--prompt", arguments->prompt, "text to continue; empty starts a new one");
   command.add_option("--tokens", arguments->tokens, "how many to add")
       .range(1, 1 << 30)
       .show_default();

@@ -45,6 +45,25 @@ TEST_F(Generate, GreedyNeedsNoSeed) {
   EXPECT_EQ(greedy, text({"--top-p", "1e-9", "--seed", "7"}));
 }
 
+TEST_F(Generate, TheFolderOfARunHasItsWeights) {
+  const std::string of_run =
+      work_->run_ok({"generate", "out", "--prompt", "The ", "--tokens", "40", "--seed", "1"})
+          .output;
+  EXPECT_EQ(of_run, text({"--seed", "1"}));
+}
+
+// Without an end token a new text starts where a line has ended.
+TEST_F(Generate, AnEmptyPromptStartsANewText) {
+  const auto generate = [](std::vector<std::string> options) {
+    options.insert(options.begin(), {"generate", "out/weights", "--tokens", "30"});
+    return work_->run_ok(options).output;
+  };
+  const std::string started = generate({});
+  EXPECT_EQ(started.size(), 30U + 1U);
+  EXPECT_EQ(generate({"--prompt", ""}), started);
+  EXPECT_EQ(generate({"--prompt", "\n"}), "\n" + started);
+}
+
 TEST_F(Generate, BackendsAgree) {
   EXPECT_EQ(text({"--seed", "3"}), text({"--seed", "3", "--backend", "reference"}));
 }
