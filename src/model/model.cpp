@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <tuple>
 
 #include "graph/ops/ops.h"
 #include "model/hf_config.h"
@@ -43,8 +44,9 @@ ModelSpec find_preset(const ModelDef& def, const std::string& flavor) {
     if (spec.flavor == flavor) return spec;
     known.push_back(spec.flavor);
   }
-  throw UserError(ExitCode::Config, cat("model.flavor = \"", flavor, "\" is not a flavor of ",
-                                        def.name, did_you_mean(flavor, known)));
+  throw UserError(ExitCode::Config,
+                  cat("model.flavor = ", in_quotes(flavor), " is not a flavor of ", def.name,
+                      did_you_mean(flavor, known)));
 }
 
 int64_t resolve_vocab(const ModelConfig& config, const ModelSpec& preset, int64_t data_vocab) {
@@ -117,6 +119,10 @@ ModelSpec resolve_model(const ModelConfig& config, int64_t data_vocab) {
   spec.rope_theta = config.rope_theta.value_or(preset.rope_theta);
   spec.rope_scaling = resolve_scaling(config, preset);
   check_model(spec);
+  const auto sizes = [](const ModelSpec& s) {
+    return std::tuple(s.dim, s.n_layers, s.n_heads, s.n_kv_heads, s.ffn_dim);
+  };
+  if (sizes(spec) != sizes(preset)) spec.flavor = cat("(changed from ", preset.flavor, ")");
   return spec;
 }
 

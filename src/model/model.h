@@ -24,8 +24,8 @@ struct RopeScaling {
 
 // All sizes of a model, resolved: a preset or a config.json, plus the overrides of the config.
 struct ModelSpec {
-  std::string model = {};  // "gpt2", "llama"
-  std::string flavor = {};
+  std::string model = {};   // "gpt2", "llama"
+  std::string flavor = {};  // for people: "124M", or "(changed from 124M)"
   int64_t vocab_size = 0;
   int64_t dim = 0;
   int64_t n_layers = 0;

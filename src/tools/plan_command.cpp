@@ -12,6 +12,7 @@
 #include "tools/commands.h"
 #include "train/compile.h"
 #include "train/fit.h"
+#include "train/headline.h"
 #include "train/mfu.h"
 #include "train/open_sets.h"
 #include "train/training_data.h"
@@ -85,8 +86,7 @@ ExitCode run_plan(const PlanArguments& arguments, const std::vector<std::string>
   if (!arguments.spec_file.empty()) {
     write_text_file(arguments.spec_file, device_spec_to_toml(device_spec_of(config)));
   }
-  log_line(cat("model         ", compiled.spec.model, " ", compiled.spec.flavor, ", ",
-               human_count(static_cast<double>(num_params(compiled.params))), " parameters"));
+  log_line(cat("model         ", describe_model(compiled)));
   log_line(cat("graph         ", compiled.reports.back().nodes_after, " nodes"));
   log_line(summarize(compiled.plan));
   log_time(config, compiled, arguments.ranks);

@@ -95,7 +95,7 @@ std::string advice(const std::optional<Alternative>& found) {
   if (!found) return "use a smaller model or shorter sequences";
   return cat(found->fits ? "" : "nothing that was tried fits, at best ", found->change, " needs ",
              human_bytes(static_cast<double>(found->rank_bytes)),
-             found->change.starts_with("--ranks") ? " a rank" : "");
+             found->change.starts_with("--ranks") ? " per rank" : "");
 }
 
 }  // namespace weft

@@ -35,7 +35,7 @@ struct FreeMemory {
 std::optional<Alternative> find_alternative(const Config& config, const ModelSpec& spec,
                                             int64_t ranks, const MemoryLimit& limit = memory_limit);
 
-// What to do, for the end of a message: "--ranks 4 needs 3 GiB".
+// What to do, for the end of a message: "--ranks 4 needs 3 GiB per rank".
 std::string advice(const std::optional<Alternative>& found);
 
 }  // namespace weft

@@ -19,6 +19,7 @@
 #include "runtime/comm/host_work.h"
 #include "train/agreement.h"
 #include "train/fit.h"
+#include "train/headline.h"
 #include "train/metrics.h"
 #include "train/mfu.h"
 #include "train/session.h"
@@ -247,7 +248,7 @@ void check_fits(const Config& config, const Compiled& compiled) {
   throw UserError(
       ExitCode::OutOfMemory,
       cat("the plan needs ", human_bytes(static_cast<double>(rank_bytes(compiled.plan))),
-          ranks > 1 ? " a rank" : "", ", the device ", compiled.device.name, " has ",
+          ranks > 1 ? " per rank" : "", ", the device ", compiled.device.name, " has ",
           human_bytes(static_cast<double>(memory_limit(compiled))), "; ",
           advice(find_alternative(config, compiled.spec, ranks))));
 }
@@ -321,24 +322,6 @@ void finish_output(const Run& run, TrainResult& result) {
       cat(run.nonfinite, saved, "; lower optimizer.lr or look at the data of this step"));
 }
 
-// ", common 12 MiB once per host", or nothing.
-std::string common_text(const Plan& plan) {
-  int64_t bytes = 0;
-  for (const CommonSpace& space : plan.common) bytes += space.bytes;
-  if (bytes == 0) return "";
-  return cat(", common ", human_bytes(static_cast<double>(bytes)), " once per host");
-}
-
-void announce(const Compiled& compiled, int64_t ranks) {
-  log_line(cat(compiled.spec.model, " ", compiled.spec.flavor, ": ",
-               human_count(static_cast<double>(num_params(compiled.params))), " parameters, ",
-               ranks == 1 ? "" : cat(ranks, " ranks, "),
-               compiled.plan.program(ProgramKind::Last).size(), " steps, arena ",
-               human_bytes(static_cast<double>(compiled.plan.arena_bytes)),
-               common_text(compiled.plan), ", compiled in ",
-               static_cast<int64_t>(compiled.milliseconds), " ms"));
-}
-
 }  // namespace
 
 std::string output_path(const Config& config, const std::string& name) {
@@ -372,7 +355,7 @@ TrainResult train(const Config& config, const StopRequest& stop, Communicator* c
     start_output(config, session.compiled());
     const std::string& name = config.metrics.file;
     log.emplace(name.empty() ? "" : output_path(config, name), config.metrics.log_freq);
-    announce(session.compiled(), ranks);
+    for (const std::string& line : headline(config, session.compiled())) log_line(line);
   }
   start.reset();
 

@@ -20,7 +20,7 @@ TEST(Plan, TheDefaultsAgree) {
   const Workspace work;
   work.folder().write("empty.toml", "");
   const ProcessResult result = work.run_ok({"plan", "empty.toml"});
-  EXPECT_NE(result.output.find("model         gpt2 tiny, "), std::string::npos) << result.output;
+  EXPECT_NE(result.output.find("model         gpt2 tiny: "), std::string::npos) << result.output;
 }
 
 TEST(Plan, EveryPresetIsPlannedAtOnceWithoutAllocatingIt) {

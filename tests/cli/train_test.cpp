@@ -1,6 +1,10 @@
 // weft train from text to weights: what it writes, and that a run can be had again.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <regex>
+
+#include "base/text.h"
 #include "checkpoint/safetensors.h"
 #include "cli/workspace.h"
 
@@ -39,6 +43,61 @@ TEST(Train, WritesMetricsConfigPlanAndWeights) {
   for (const auto& [name, text] : work.tree()) {
     EXPECT_EQ(name.find(".partial"), std::string::npos) << name;
   }
+}
+
+// The lines before the first step.
+std::vector<std::string> headline_of(const ProcessResult& result) {
+  const std::vector<std::string> lines = split(result.output, '\n');
+  const auto first = std::find_if(lines.begin(), lines.end(),
+                                  [](const auto& l) { return l.starts_with("step "); });
+  return {lines.begin(), first};
+}
+
+TEST(Train, SaysWhatItTrainsBeforeTheFirstStep) {
+  const Workspace work;
+  work.prepare_data();
+  const std::vector<std::string> lines = headline_of(work.train({}));
+  ASSERT_EQ(lines.size(), 6U);
+  EXPECT_TRUE(std::regex_match(
+      lines[0],
+      std::regex("model    gpt2 \\(changed from tiny\\): 2[0-9.]+ k parameters, 2 layers, 32 "
+                 "wide, 4 heads, [0-9]+ token ids")))
+      << lines[0];
+  EXPECT_EQ(lines[1], "weights  random, seed 1337");
+  EXPECT_EQ(lines[2], "batch    4 sequences x 32 tokens = 128 tokens per step, float32");
+  EXPECT_EQ(lines[3], "ranks    1");
+  EXPECT_TRUE(std::regex_match(lines[4], std::regex("memory   [0-9.]+ [KM]iB planned")))
+      << lines[4];
+  EXPECT_TRUE(std::regex_match(
+      lines[5], std::regex("time     [0-9.]+ [mu]s per step, [0-9.]+ s for 6 steps \\(rough: from "
+                           "the built-in rates "
+                           "of cpu; weft bench --calibrate measures this machine\\)")))
+      << lines[5];
+
+  const std::vector<std::string> next = headline_of(
+      work.train({"--checkpoint.initial_load_path=out/weights", "--job.dump_folder=next"}));
+  ASSERT_EQ(next.size(), 6U);
+  EXPECT_EQ(next[1], "weights  from out/weights");
+}
+
+TEST(Train, AFolderThatGivesSizesOnlyIsAWarning) {
+  const Workspace work;
+  work.prepare_data();
+  ASSERT_EQ(work.train({}).exit_code, 0);
+  work.folder().write("sizes.toml", "[model]\nflavor = \"./out/weights\"\n");
+  const std::vector<std::string> run = {"train", "sizes.toml", "--training.steps=1",
+                                        "--training.seq_len=32", "--job.dump_folder=next"};
+  std::vector<std::string> lines = headline_of(work.run_ok(run));
+  ASSERT_EQ(lines.size(), 7U);
+  EXPECT_TRUE(lines[0].starts_with("model    gpt2 ./out/weights: ")) << lines[0];
+  EXPECT_EQ(lines[1], "weights  random, seed 1337");
+  EXPECT_EQ(lines[6],
+            "WARNING  sizes.toml:2: model.flavor = \"./out/weights\" gives sizes only, so the "
+            "weights are random; to start from those in the folder, add "
+            "--checkpoint.initial_load_path=./out/weights");
+  std::vector<std::string> loaded = run;
+  loaded.emplace_back("--checkpoint.initial_load_path=./out/weights");
+  EXPECT_EQ(headline_of(work.run_ok(loaded)).size(), 6U);
 }
 
 TEST(Train, TheResolvedConfigRepeatsTheRun) {

@@ -58,6 +58,7 @@ TEST(Model, AFolderIsAFlavor) {
   spec.flavor = config.flavor;
   EXPECT_EQ(resolve_model(config, 0), spec);
   config.n_layers = spec.n_layers = 2;
+  spec.flavor = cat("(changed from ", config.flavor, ")");
   EXPECT_EQ(resolve_model(config, 0), spec);
   config.name = "gpt2";
   expect_user_error(ExitCode::Config,
@@ -85,6 +86,7 @@ TEST(Model, OverriddenWidthTakesTheFeedForwardAlong) {
   config.max_seq_len = 64;
   config.dropout = 0.0;
   const ModelSpec spec = resolve_model(config, 0);
+  EXPECT_EQ(spec.flavor, "(changed from baby)");
   EXPECT_EQ(spec.ffn_dim, 512);
   EXPECT_EQ(spec.head_dim, 32);
   EXPECT_EQ(spec.n_kv_heads, 4);

@@ -78,7 +78,7 @@ TEST(Fit, NamesTheSmallestWhenNoneFits) {
 
 TEST(Fit, SaysWhatToDo) {
   Alternative found{.change = "--ranks 4", .rank_bytes = int64_t{3} << 30, .fits = true};
-  EXPECT_EQ(advice(found), "--ranks 4 needs 3 GiB a rank");
+  EXPECT_EQ(advice(found), "--ranks 4 needs 3 GiB per rank");
   found = {.change = "--activation_checkpoint.mode=full", .rank_bytes = 1024, .fits = false};
   EXPECT_EQ(advice(found),
             "nothing that was tried fits, at best --activation_checkpoint.mode=full needs 1 KiB");

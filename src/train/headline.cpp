@@ -1,0 +1,122 @@
+#include "train/headline.h"
+
+#include <algorithm>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "config/derived.h"
+#include "plan/summary.h"
+#include "plan/timing.h"
+
+namespace weft {
+namespace {
+
+std::string bytes_text(int64_t bytes) {
+  return human_bytes(static_cast<double>(bytes));
+}
+
+std::string weights_text(const Config& config) {
+  const std::string& path = config.checkpoint.initial_load_path;
+  return path.empty() ? cat("random, seed ", config.debug.seed) : "from " + path;
+}
+
+std::string precision_text(const Config& config) {
+  switch (config.training.mixed_precision_param) {
+    case Precision::Float32:
+      return config.device.tf32 ? "float32 with tf32 matmuls" : "float32";
+    case Precision::Bfloat16:
+      return "bfloat16 with float32 master weights";
+    case Precision::Float16:
+      return "float16 with float32 master weights";
+  }
+  return "";
+}
+
+std::string batch_text(const Config& config, int64_t ranks) {
+  const int64_t sequences = global_batch_size(config, ranks);
+  const int64_t micro_batches = accumulation_steps(config, ranks);
+  return cat(sequences, " sequences x ", config.training.seq_len,
+             " tokens = ", sequences * config.training.seq_len, " tokens per step",
+             micro_batches > 1 ? cat(" in ", micro_batches, " micro-batches per rank") : "", ", ",
+             precision_text(config));
+}
+
+// "8: dp_replicate 2 x dp_shard 4".
+std::string ranks_text(const Mesh& mesh) {
+  std::vector<std::string> axes;
+  for (const MeshAxis& axis : mesh.axes) axes.push_back(cat(axis.name, " ", axis.size));
+  return cat(mesh.ranks(), axes.empty() ? "" : ": ", join(axes, " x "));
+}
+
+std::string memory_text(const Plan& plan) {
+  int64_t shared = 0;
+  for (const CommonSpace& space : plan.common) shared += space.bytes;
+  return cat(bytes_text(plan.arena_bytes), " planned", plan.mesh.ranks() > 1 ? " per rank" : "",
+             shared > 0 ? cat(", ", bytes_text(shared), " shared per host") : "");
+}
+
+double validation_seconds(const Config& config, const Compiled& compiled) {
+  const ValidationConfig& validation = config.validation;
+  if (!validation.enable) return 0;
+  const int64_t steps = config.training.steps;
+  const int64_t times = (steps + validation.freq - 1) / validation.freq;
+  const int64_t batches = validation.steps * validation_slots(config, compiled.plan.mesh.ranks());
+  return static_cast<double>(times * batches) *
+         program_time(compiled.plan, ProgramKind::Eval).seconds;
+}
+
+// Rates in a file were measured; built-in ones are those of another machine.
+std::string time_text(const Config& config, const Compiled& compiled) {
+  const double step = compiled.estimate.seconds;
+  const int64_t steps = config.training.steps;
+  const double run = step * static_cast<double>(steps) + validation_seconds(config, compiled);
+  const std::vector<std::string> built_in = device_spec_names();
+  const bool is_file =
+      config.device.spec != "auto" &&
+      std::find(built_in.begin(), built_in.end(), config.device.spec) == built_in.end();
+  return cat(short_time(step), " per step, ", human_duration(run), " for ", steps,
+             steps == 1 ? " step (" : " steps (",
+             is_file ? cat("predicted from ", config.device.spec)
+                     : cat("rough: from the built-in rates of ", compiled.device.name,
+                           "; weft bench --calibrate measures this machine"),
+             ")");
+}
+
+// A folder that gave the sizes and could give the weights.
+bool leaves_weights(const Config& config) {
+  const std::string& folder = config.model.flavor;
+  return config.checkpoint.initial_load_path.empty() && folder.find('/') != std::string::npos &&
+         (path_exists(folder + "/model.safetensors") ||
+          path_exists(folder + "/model.safetensors.index.json"));
+}
+
+}  // namespace
+
+std::string describe_model(const Compiled& compiled) {
+  const ModelSpec& spec = compiled.spec;
+  return cat(spec.model, " ", spec.flavor, ": ",
+             human_count(static_cast<double>(num_params(compiled.params))), " parameters, ",
+             spec.n_layers, " layers, ", spec.dim, " wide, ", spec.n_heads, " heads, ",
+             spec.vocab_size, " token ids");
+}
+
+std::vector<std::string> headline(const Config& config, const Compiled& compiled) {
+  const Mesh& mesh = compiled.plan.mesh;
+  std::vector<std::string> lines = {
+      cat("model    ", describe_model(compiled)),
+      cat("weights  ", weights_text(config)),
+      cat("batch    ", batch_text(config, mesh.ranks())),
+      cat("ranks    ", ranks_text(mesh)),
+      cat("memory   ", memory_text(compiled.plan)),
+      cat("time     ", time_text(config, compiled)),
+  };
+  if (leaves_weights(config)) {
+    lines.push_back(cat("WARNING  ", describe_key(config, "model.flavor"),
+                        " gives sizes only, so the weights are random; to start from those in the "
+                        "folder, add --checkpoint.initial_load_path=",
+                        config.model.flavor));
+  }
+  return lines;
+}
+
+}  // namespace weft

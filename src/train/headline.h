@@ -1,0 +1,18 @@
+// What a run says before its first step: the model, where its weights come from, the global batch,
+// the ranks, the planned memory and the predicted time.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "train/compile.h"
+
+namespace weft {
+
+// "gpt2 baby: 10.7 M parameters, 6 layers, 384 wide, 6 heads, 65 token ids".
+std::string describe_model(const Compiled& compiled);
+
+// The lines, each with a word for its subject before it.
+std::vector<std::string> headline(const Config& config, const Compiled& compiled);
+
+}  // namespace weft
