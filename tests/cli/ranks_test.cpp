@@ -1,6 +1,8 @@
 // weft train --ranks: processes and threads give the same bytes, a killed rank is named, and
 // nothing of a job stays behind.
 #include <gtest/gtest.h>
+#include <sys/inotify.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
@@ -9,6 +11,7 @@
 #include <regex>
 #include <set>
 
+#include "base/file.h"
 #include "cli/children.h"
 #include "cli/workspace.h"
 
@@ -81,21 +84,52 @@ TEST(TrainRanks, ProcessesAndThreadsWriteTheSameWeights) {
             work.folder().read("threads/weights/model.safetensors"));
 }
 
-// All ranks compile the same; their dumps would have the same names.
+// How often a file got each of its names in a folder since the watch began.
+class FolderWatch {
+ public:
+  explicit FolderWatch(const std::string& folder)
+      : events_(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC)) {
+    EXPECT_GE(::inotify_add_watch(events_.get(), folder.c_str(), IN_MOVED_TO), 0);
+  }
+
+  std::map<std::string, int> written() const {
+    std::map<std::string, int> counts;
+    alignas(inotify_event) char buffer[1 << 16];
+    for (ssize_t bytes; (bytes = ::read(events_.get(), buffer, sizeof buffer)) > 0;) {
+      for (ssize_t at = 0; at < bytes;) {
+        const auto* event = reinterpret_cast<const inotify_event*>(buffer + at);
+        EXPECT_EQ(event->mask & IN_Q_OVERFLOW, 0U);
+        ++counts[event->name];
+        at += static_cast<ssize_t>(sizeof(inotify_event) + event->len);
+      }
+    }
+    return counts;
+  }
+
+ private:
+  Descriptor events_;
+};
+
+// All ranks compile the same; their dumps would have the same names, and a second writer could go
+// unnoticed: it would only replace a file by one like it.
 TEST(TrainRanks, OneRankWritesTheDumps) {
   const Workspace work;
   work.prepare_data();
-  for (const char* transport : {"shm", "threads"}) {
-    const ProcessResult result = work.train({"--ranks", "3", "--transport", transport,
-                                             "--training.steps=1", "--compile.dump_folder=dumps"});
+  for (const std::string transport : {"shm", "threads"}) {
+    std::filesystem::create_directory(work.folder() / transport);
+    const FolderWatch watch(work.folder() / transport);
+    const ProcessResult result =
+        work.train({"--ranks", "3", "--transport", transport, "--training.steps=1",
+                    "--compile.dump_folder=" + transport});
     EXPECT_EQ(result.exit_code, 0) << result.errors;
+    std::map<std::string, int> once;
+    for (const auto& entry : std::filesystem::directory_iterator(work.folder() / transport)) {
+      EXPECT_EQ(entry.path().extension(), ".txt") << entry.path();
+      once[entry.path().filename().string()] = 1;
+    }
+    EXPECT_GT(once.size(), 0U);
+    EXPECT_EQ(watch.written(), once);
   }
-  int64_t dumps = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(work.folder() / "dumps")) {
-    EXPECT_EQ(entry.path().extension(), ".txt") << entry.path();
-    ++dumps;
-  }
-  EXPECT_GT(dumps, 0);
 }
 
 TEST(TrainRanks, AGroupOfOneWritesTheWeightsOfNoGroup) {

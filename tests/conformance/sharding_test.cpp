@@ -3,6 +3,8 @@
 // and compared with the whole. square_sum is cut by blocks only, which its own test does.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstring>
 
@@ -11,6 +13,7 @@
 #include "graph/sharding.h"
 #include "runtime/cpu/device.h"
 #include "runtime/reference/kernels.h"
+#include "support/user_error.h"
 
 namespace weft {
 namespace {
@@ -23,41 +26,55 @@ struct Cut {
   int64_t dim = 0;
 };
 
-// The dim of each operand that is cut together with `cut`, -1 for none; nothing when the rule
-// forbids it.
-std::optional<std::vector<int64_t>> cut_dims(const Call& call, const Cut& cut) {
-  std::vector<Placement> placements(call.operands.size());
+// What a rule calls a dim of operand `i`: its letter, or the number of a leading one.
+std::string dim_name(const Call& call, size_t i, int64_t dim) {
+  const ShardingTerm term = sharding_rule(call).operands.at(i);
+  const auto rank = static_cast<int64_t>(call.operands[i].shape.size());
+  const int64_t leading = rank - static_cast<int64_t>(term.dims.size());
+  if (dim < leading) return std::to_string(dim);
+  return {term.dims.at(static_cast<size_t>(dim - leading))};
+}
+
+// The dim of each operand that the rule calls as it does that of `cut`, -1 where there is none.
+std::vector<int64_t> dims_of_name(const Call& call, const Cut& cut) {
+  const std::string name = dim_name(call, cut.operand, cut.dim);
   std::vector<int64_t> dims(call.operands.size(), -1);
-  placements[cut.operand] = {{PlacementKind::Sharded, "axis", cut.dim}};
-  dims[cut.operand] = cut.dim;
-  // Other operands that must be cut too are found by trying their dims.
-  for (size_t round = 0; round <= call.operands.size(); ++round) {
-    try {
-      propagate(call, placements);
-      return dims;
-    } catch (const UserError& error) {
-      const std::string_view message = error.what();
-      if (message.find(" is whole, expected it cut") == std::string_view::npos) return std::nullopt;
+  for (size_t i = 0; i < dims.size(); ++i) {
+    for (int64_t dim = 0; dim < std::ssize(call.operands[i].shape); ++dim) {
+      if (dim_name(call, i, dim) == name) dims[i] = dim;
     }
-    bool found = false;
-    for (size_t i = 0; i < call.operands.size() && !found; ++i) {
-      if (dims[i] >= 0) continue;
-      for (size_t dim = 0; dim < call.operands[i].shape.size() && !found; ++dim) {
-        placements[i] = {{PlacementKind::Sharded, "axis", static_cast<int64_t>(dim)}};
-        try {
-          propagate(call, placements);
-          found = true;
-        } catch (const UserError& error) {
-          found = std::string_view(error.what()).find(" is whole, expected it cut") !=
-                  std::string_view::npos;
-        }
-        dims[i] = found ? static_cast<int64_t>(dim) : -1;
-      }
-      if (!found) placements[i].clear();
-    }
-    if (!found) return std::nullopt;
   }
-  return std::nullopt;
+  return dims;
+}
+
+std::vector<Placement> placements_of(const std::vector<int64_t>& dims) {
+  std::vector<Placement> placements(dims.size());
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (dims[i] >= 0) placements[i] = {{PlacementKind::Sharded, "axis", dims[i]}};
+  }
+  return placements;
+}
+
+bool is_allowed(const Call& call, const std::vector<int64_t>& dims) {
+  return user_error_of([&] { propagate(call, placements_of(dims)); }).empty();
+}
+
+// The dim of each operand that is sharded together with `cut`, -1 for none; nothing where the rule
+// wants the dim full. Operands that share a dim are sharded all or none.
+std::optional<std::vector<int64_t>> cut_dims(const Call& call, const Cut& cut) {
+  const std::vector<int64_t> dims = dims_of_name(call, cut);
+  const std::string name = dim_name(call, cut.operand, cut.dim);
+  const bool full = std::isupper(static_cast<unsigned char>(name[0])) != 0;
+  EXPECT_EQ(is_allowed(call, dims), !full) << describe(call) << " along " << to_string(dims);
+  for (size_t i = 0; i < dims.size(); ++i) {
+    std::vector<int64_t> others = dims;
+    others[i] = -1;
+    const bool none = std::all_of(others.begin(), others.end(), [](int64_t d) { return d < 0; });
+    if (dims[i] < 0 || none) continue;
+    EXPECT_FALSE(is_allowed(call, others)) << describe(call) << " along " << to_string(others);
+  }
+  if (full) return std::nullopt;
+  return dims;
 }
 
 // Piece `piece` of `pieces` along a dim.
@@ -161,11 +178,7 @@ Call enlarged(Call call, const std::vector<int64_t>& dims) {
 }
 
 void compare(const Call& call, const std::vector<int64_t>& dims) {
-  std::vector<Placement> placements(call.operands.size());
-  for (size_t i = 0; i < dims.size(); ++i) {
-    if (dims[i] >= 0) placements[i] = {{PlacementKind::Sharded, "axis", dims[i]}};
-  }
-  const std::vector<Placement> placed = propagate(call, placements);
+  const std::vector<Placement> placed = propagate(call, placements_of(dims));
   const std::vector<HostTensor> inputs = make_inputs(call, 0);
   const auto device = make_host_device({.threads = 1});
   const auto whole = run_call(reference_kernels(), *device, call, inputs);

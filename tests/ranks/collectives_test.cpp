@@ -4,7 +4,7 @@
 
 #include <cmath>
 #include <cstring>
-#include <thread>
+#include <future>
 
 #include "base/half.h"
 #include "ranks/ranks.h"
@@ -116,14 +116,13 @@ struct Flat {
 
 const std::vector<int64_t> kSizes = {3, 2048, 1025, 1, 5000};
 
-void check_all_gather(Communicator& comm, Device& device, std::string_view axis, DType from,
-                      DType to) {
-  const RankInfo& info = comm.info();
-  const std::vector<int64_t> group = info.group(axis);
-  Flat flat(kSizes, to, from, comm.size(axis), comm, device);
-  for (int round = 0; round < 3; ++round) {
+// Gathers other values in every round, and compares all of them.
+void gather_rounds(Communicator& comm, const CollectiveSite& site, Flat& flat, int rounds) {
+  const std::vector<int64_t> group = comm.info().group(site.axis);
+  const DType from = flat.shard.dtype, to = flat.members[0].dtype;
+  for (int round = 0; round < rounds; ++round) {
     fill(flat.shard, comm.rank(), round);
-    comm.all_gather({axis, 0}, flat.shard, flat.members);
+    comm.all_gather(site, flat.shard, flat.members);
     const int64_t cut = flat.shard.elements();
     for (size_t m = 0; m < flat.members.size(); ++m) {
       for (int64_t i = 0; i < flat.members[m].elements(); ++i) {
@@ -131,26 +130,33 @@ void check_all_gather(Communicator& comm, Device& device, std::string_view axis,
         const int64_t owner = group[static_cast<size_t>(at / cut)];
         const float value = decode(from, encode(from, element(owner, round, at % cut)));
         require(read_bits(flat.members[m], i) == encode(to, value),
-                cat("gathered member ", m, " element ", i, " differs"));
+                cat("gathered member ", m, " element ", i, " differs in round ", round));
       }
     }
   }
 }
 
-void check_reduce_scatter(Communicator& comm, Device& device, std::string_view axis, DType from) {
+void check_all_gather(Communicator& comm, Device& device, std::string_view axis, DType from,
+                      DType to) {
+  Flat flat(kSizes, to, from, comm.size(axis), comm, device);
+  gather_rounds(comm, {axis, 0}, flat, 3);
+}
+
+// The same for sums that are scattered.
+void reduce_rounds(Communicator& comm, const CollectiveSite& site, Flat& flat, int rounds) {
   const RankInfo& info = comm.info();
-  const std::vector<int64_t> group = info.group(axis);
-  Flat flat(kSizes, from, DType::F32, comm.size(axis), comm, device);
-  for (int round = 0; round < 3; ++round) {
+  const std::vector<int64_t> group = info.group(site.axis);
+  const DType from = flat.members[0].dtype;
+  for (int round = 0; round < rounds; ++round) {
     for (size_t m = 0; m < flat.members.size(); ++m) {
       fill(flat.members[m], comm.rank(), round + static_cast<int64_t>(m));
     }
-    comm.reduce_scatter({axis, 1}, flat.members, flat.shard);
+    comm.reduce_scatter(site, flat.members, flat.shard);
     const int64_t cut = flat.shard.elements();
     std::vector<uint64_t> expected(static_cast<size_t>(cut), 0);
     for (size_t m = 0; m < flat.members.size(); ++m) {
       for (int64_t i = 0; i < flat.members[m].elements(); ++i) {
-        const int64_t at = flat.starts[m] + i - info.coordinate(axis) * cut;
+        const int64_t at = flat.starts[m] + i - info.coordinate(site.axis) * cut;
         if (at < 0 || at >= cut) continue;
         expected[static_cast<size_t>(at)] =
             oracle_sum_bits(from, group, round + static_cast<int64_t>(m), i);
@@ -158,26 +164,37 @@ void check_reduce_scatter(Communicator& comm, Device& device, std::string_view a
     }
     for (int64_t i = 0; i < cut; ++i) {
       require(read_bits(flat.shard, i) == expected[static_cast<size_t>(i)],
-              cat("reduced element ", i, " of the shard differs"));
+              cat("reduced element ", i, " of the shard differs in round ", round));
+    }
+  }
+}
+
+void check_reduce_scatter(Communicator& comm, Device& device, std::string_view axis, DType from) {
+  Flat flat(kSizes, from, DType::F32, comm.size(axis), comm, device);
+  reduce_rounds(comm, {axis, 1}, flat, 3);
+}
+
+// The same for sums in place.
+void sum_rounds(Communicator& comm, const CollectiveSite& site, Flat& flat, int rounds) {
+  const std::vector<int64_t> group = comm.info().group(site.axis);
+  const DType dtype = flat.members[0].dtype;
+  for (int round = 0; round < rounds; ++round) {
+    for (const Tensor& tensor : flat.members) fill(tensor, comm.rank(), round);
+    comm.all_reduce(site, flat.members);
+    for (const Tensor& tensor : flat.members) {
+      for (int64_t i = 0; i < tensor.elements(); ++i) {
+        const auto sum = static_cast<uint32_t>(oracle_sum_bits(dtype, group, round, i));
+        require(read_bits(tensor, i) == encode(dtype, f32_from_bits(sum)),
+                cat("all-reduced element ", i, " differs in round ", round));
+      }
     }
   }
 }
 
 void check_all_reduce(Communicator& comm, Device& device, std::string_view axis, DType dtype,
                       const std::vector<int64_t>& sizes) {
-  const std::vector<int64_t> group = comm.info().group(axis);
   Flat flat(sizes, dtype, dtype, 1, comm, device);
-  for (int round = 0; round < 3; ++round) {
-    for (const Tensor& tensor : flat.members) fill(tensor, comm.rank(), round);
-    comm.all_reduce({axis, 2}, flat.members);
-    for (const Tensor& tensor : flat.members) {
-      for (int64_t i = 0; i < tensor.elements(); ++i) {
-        const auto sum = static_cast<uint32_t>(oracle_sum_bits(dtype, group, round, i));
-        require(read_bits(tensor, i) == encode(dtype, f32_from_bits(sum)),
-                cat("all-reduced element ", i, " differs"));
-      }
-    }
-  }
+  sum_rounds(comm, {axis, 2}, flat, 3);
 }
 
 void check_integers(Communicator& comm, Device& device, std::string_view axis, int64_t size) {
@@ -241,53 +258,35 @@ TEST_P(Collectives, MatchTheOracle) {
 TEST_P(Collectives, GatherIntoACommonBlock) {
   run([](Communicator& comm, Device& device) {
     const std::string axis = comm.info().mesh.axes.back().name;
-    const std::vector<int64_t> group = comm.info().group(axis);
     Flat flat(kSizes, DType::BF16, DType::F32, comm.size(axis), comm, device);
     const int64_t cut = flat.shard.elements();
     auto* common =
         static_cast<char*>(comm.allocate_common(axis, cut * comm.size(axis) * 2, device));
     for (size_t m = 0; m < kSizes.size(); ++m) flat.members[m].data = common + flat.starts[m] * 2;
-    for (int round = 0; round < 5; ++round) {
-      fill(flat.shard, comm.rank(), round);
-      comm.all_gather({axis, 0}, flat.shard, flat.members);
-      for (size_t m = 0; m < kSizes.size(); ++m) {
-        for (int64_t i = 0; i < kSizes[m]; ++i) {
-          const int64_t at = flat.starts[m] + i;
-          const float value = element(group[static_cast<size_t>(at / cut)], round, at % cut);
-          require(read_bits(flat.members[m], i) == encode(DType::BF16, value), "it differs");
-        }
-      }
-    }
+    gather_rounds(comm, {axis, 0}, flat, 5);
     comm.release(common, device);
   });
 }
 
-// The streams of a plan run beside each other and may meet over one axis or over several.
+// The streams of a plan run beside each other, over one axis or over several. Each gets its own
+// results, all of them, in every round.
 TEST_P(Collectives, ChannelsDoNotDisturbEachOther) {
   run([](Communicator& comm, Device& device) {
-    const std::vector<MeshAxis>& axes = comm.info().mesh.axes;
-    Flat gathered(kSizes, DType::BF16, DType::F32, comm.size(axes.back().name), comm, device);
-    Flat reduced(kSizes, DType::F32, DType::F32, comm.size(axes.back().name), comm, device);
+    constexpr int kRounds = 50;
+    const std::string first = comm.info().mesh.axes.front().name;
+    const std::string last = comm.info().mesh.axes.back().name;
+    Flat gathered(kSizes, DType::BF16, DType::F32, comm.size(last), comm, device);
+    Flat reduced(kSizes, DType::F32, DType::F32, comm.size(last), comm, device);
     Flat summed({2000}, DType::F32, DType::F32, 1, comm, device);
-    fill(gathered.shard, comm.rank(), 0);
-    for (const Tensor& member : reduced.members) fill(member, comm.rank(), 0);
-    std::thread gather([&] {
-      for (int i = 0; i < 50; ++i)
-        comm.all_gather({axes.back().name, 1}, gathered.shard, gathered.members);
-    });
-    std::thread reduce([&] {
-      for (int i = 0; i < 50; ++i)
-        comm.reduce_scatter({axes.back().name, 2}, reduced.members, reduced.shard);
-    });
-    const std::vector<int64_t> group = comm.info().group(axes.front().name);
-    for (int i = 0; i < 50; ++i) {
-      fill(summed.members[0], comm.rank(), i);
-      comm.all_reduce({axes.front().name, 0}, summed.members);
-      require(read_bits(summed.members[0], 7) == oracle_sum_bits(DType::F32, group, i, 7),
-              "a sum differs");
-    }
-    gather.join();
-    reduce.join();
+    // A future hands its thread's error on to whoever asks for the result.
+    const auto start = [&](const auto& rounds, const CollectiveSite& site, Flat& flat) {
+      return std::async(std::launch::async, [&, site] { rounds(comm, site, flat, kRounds); });
+    };
+    std::future<void> gather = start(gather_rounds, {last, 1}, gathered);
+    std::future<void> reduce = start(reduce_rounds, {last, 2}, reduced);
+    sum_rounds(comm, {first, 0}, summed, kRounds);
+    gather.get();
+    reduce.get();
     comm.barrier();
   });
 }

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "config/load.h"
 #include "support/temp_folder.h"
 
@@ -68,12 +70,47 @@ TEST(Fit, DropsTheCopiesOfWeightsFirst) {
   EXPECT_EQ(found->rank_bytes, rank_bytes(compile(on_device(folder, int64_t{1} << 40, bf16)).plan));
 }
 
+// A limit at which the states of every plan fit and no step does; a vocabulary with which no two
+// changes need the same.
 TEST(Fit, NamesTheSmallestWhenNoneFits) {
   const TempFolder folder;
-  const auto found = alternative(on_device(folder, 1, {}));
+  const std::string chunks = "--training.loss_chunks=8", full = "--activation_checkpoint.mode=full";
+  const std::string half = "--training.local_batch_size=4";
+  const auto config = [&](std::vector<std::string> overrides) {
+    overrides.emplace_back("--model.vocab_size=4096");
+    return on_device(folder, int64_t{1} << 40, overrides);
+  };
+  std::map<int64_t, std::string> tried;  // by the bytes that a rank needs
+  for (const std::vector<std::string>& change :
+       std::vector<std::vector<std::string>>{{chunks}, {full}, {full, chunks}, {half}}) {
+    tried[rank_bytes(compile(config(change)).plan)] = join(change, " ");
+  }
+  for (const int64_t ranks : {2, 4, 8}) {
+    tried[rank_bytes(compile(config({}), {.data_vocab = 0, .ranks = ranks}).plan)] =
+        cat("--ranks ", ranks);
+  }
+  ASSERT_EQ(tried.size(), 7U);
+  const auto& [bytes, change] = *tried.begin();
+  ASSERT_NE(change, chunks) << "the first that is tried";
+  ASSERT_NE(change, half) << "the last that is tried";
+  const auto found =
+      find_alternative(config({}), resolve_model(config({}).model, 0), 1,
+                       [](const Compiled& compiled) { return compiled.plan.persistent_bytes; });
   ASSERT_TRUE(found);
   EXPECT_FALSE(found->fits);
-  EXPECT_GT(found->rank_bytes, 1);
+  EXPECT_EQ(found->change, change);
+  EXPECT_EQ(found->rank_bytes, bytes);
+}
+
+// Where not even the states fit, only more ranks can help: no other change is the advice.
+TEST(Fit, NamesTheMostRanksWhenNoStatesFit) {
+  const TempFolder folder;
+  const Config config = on_device(folder, 1, {});
+  const auto found = alternative(config);
+  ASSERT_TRUE(found);
+  EXPECT_FALSE(found->fits);
+  EXPECT_EQ(found->change, "--ranks 8");
+  EXPECT_EQ(found->rank_bytes, rank_bytes(compile(config, {.data_vocab = 0, .ranks = 8}).plan));
 }
 
 TEST(Fit, SaysWhatToDo) {

@@ -7,6 +7,8 @@
 
 #include "base/file.h"
 #include "config/load.h"
+#include "config/tuning.h"
+#include "runtime/device.h"
 #include "support/temp_folder.h"
 #include "support/user_error.h"
 
@@ -131,16 +133,35 @@ TEST(Train, SkipsUpToTheLimit) {
                     [&] { train_quietly(config); });
 }
 
+// Step 1 makes weights so large that no later step is finite: its weights are the last good ones.
 TEST(Train, ARunThatEndsWithinTheLimitKeepsItsLastGoodWeights) {
-  const TempFolder folder;
+  const TempFolder folder, shorter;
+  const std::string lr = "--optimizer.lr=1e30", constant = "--lr_scheduler.decay_type=constant",
+                    no_decay = "--optimizer.weight_decay=0";
   const TrainResult result =
-      train_quietly(small_run(folder, {"--optimizer.lr=1e30", "--optimizer.weight_decay=0",
-                                       "--training.nonfinite_limit=10"}));
+      train_quietly(small_run(folder, {lr, constant, no_decay, "--training.nonfinite_limit=10"}));
   EXPECT_EQ(result.steps, 5);
-  EXPECT_TRUE(std::filesystem::exists(folder / "run/weights/model.safetensors"));
+  EXPECT_EQ(result.skipped, 4);
+  const TrainResult one =
+      train_quietly(small_run(shorter, {lr, constant, no_decay, "--training.steps=1"}));
+  EXPECT_EQ(one.skipped, 0);
+  const std::string weights = "run/weights/model.safetensors";
+  EXPECT_TRUE(folder.read(weights) == shorter.read(weights));
 }
 
-// No machine has the GPU for which these algorithms were chosen, and many have none.
+// What an action fails with.
+template <class Action>
+Failure failure_of(Action action) {
+  try {
+    action();
+  } catch (...) {
+    return current_failure();
+  }
+  return {ExitCode::Done, "no error"};
+}
+
+// No machine has the GPU for which these algorithms were chosen, and many have none. Either is
+// found when the device is made: after the checks of the config, before anything is written.
 TEST(Train, ARunThatCannotStartLeavesTheLastOneAlone) {
   const TempFolder folder;
   train_quietly(small_run(folder));
@@ -154,8 +175,13 @@ TEST(Train, ARunThatCannotStartLeavesTheLastOneAlone) {
   const std::vector<std::string> before = left();
   const std::string tuning = folder.write(
       "tuning.toml", "device = \"none\"\nlibrary = \"none\"\nchoices = [\"call: 1\"]\n");
-  EXPECT_ANY_THROW(
-      train_quietly(small_run(folder, {"--device.backend=cuda", "--device.tuning=" + tuning})));
+  const Config config = small_run(folder, {"--device.backend=cuda", "--device.tuning=" + tuning});
+  const Failure expected =
+      failure_of([&] { find_backend("cuda").make_device({.tuning = load_tuning(config)}); });
+  EXPECT_EQ(expected.code, ExitCode::Config) << expected.message;
+  const Failure found = failure_of([&] { train_quietly(config); });
+  EXPECT_EQ(found.message, expected.message);
+  EXPECT_EQ(found.code, expected.code);
   EXPECT_EQ(left(), before);
 }
 

@@ -3,7 +3,10 @@
 #include "train/training_data.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 
 #include "config/load.h"
@@ -61,13 +64,23 @@ TEST(TrainingData, BatchesAheadAreThoseMadeInTime) {
   EXPECT_NE(batch_of(data, 0, 0).tokens, batch_of(data, 1, 0).tokens);
 }
 
-// Whether none, some or all of what it made is taken.
-TEST(TrainingData, BatchesAheadEndAtAnyTime) {
-  const TrainingData data = open_data(config_of({}));
+// Whether none, some or all of what it made is taken. In a process of its own, which an alarm ends
+// if it waits for ever.
+TEST(TrainingDataDeathTest, BatchesAheadEndAtAnyTime) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto make_and_end = [](int taken) {
+    ::alarm(60);
+    {
+      const TrainingData data = open_data(config_of({}));
+      BatchesAhead ahead(data, {0, 2});
+      Batch batch;
+      for (int i = 0; i < taken; ++i) ahead.take(batch);
+    }
+    std::fputs("ended", stderr);
+    std::exit(0);
+  };
   for (int taken = 0; taken < 5; ++taken) {
-    BatchesAhead ahead(data, {0, 2});
-    Batch batch;
-    for (int i = 0; i < taken; ++i) ahead.take(batch);
+    ASSERT_EXIT(make_and_end(taken), testing::ExitedWithCode(0), "ended") << taken;
   }
 }
 
