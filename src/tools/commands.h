@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "config/config.h"
 #include "tools/command_line.h"
 
 namespace weft {
@@ -41,6 +42,10 @@ void add_bench_comm(Command bench, const Finish& finish);
 void add_bench_ops(Command bench, const Finish& finish);
 void add_bench_ranks(Command bench, const Finish& finish);
 void add_bench_tune(Command bench, const Finish& finish);
+
+// Gives each of the ranks of this machine an equal part of its cores, where the config leaves the
+// threads of a rank open.
+void share_cores(Config& config, int64_t ranks);
 
 // Throws UserError unless the value of --backend names a backend that computes.
 void check_backend_option(const std::string& name);

@@ -88,10 +88,8 @@ ExitCode run_train(const TrainArguments& arguments, const std::vector<std::strin
     catch_stop_signals();
     return report(train(config, stop_request()));
   }
+  share_cores(config, arguments.ranks);
   const int64_t cores = usable_cores();
-  if (config.device.threads == 0) {
-    config.device.threads = std::max<int64_t>(1, cores / arguments.ranks);
-  }
   if (arguments.ranks > cores) {
     log_line(cat(arguments.ranks, " ranks on ", cores, " cores: they take turns"));
   }

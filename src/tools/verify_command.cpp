@@ -5,7 +5,10 @@
 
 #include "base/log.h"
 #include "config/load.h"
+#include "runtime/comm/launcher.h"
 #include "tools/commands.h"
+#include "train/compile.h"
+#include "train/session.h"
 #include "train/verify.h"
 
 namespace weft {
@@ -15,6 +18,7 @@ namespace {
 struct VerifyArguments {
   std::string folder;
   std::optional<std::string> backend;
+  int64_t ranks = 1;
   VerifyTolerances tolerances;
 };
 
@@ -31,11 +35,9 @@ Config read_config(const std::optional<std::string>& backend,
   return config;
 }
 
-ExitCode run_verify(const VerifyArguments& arguments, const std::vector<std::string>& overrides) {
-  const Config config = read_config(arguments.backend, overrides);
+ExitCode report(const std::vector<Comparison>& comparisons) {
   bool passed = true;
-  for (const Comparison& comparison :
-       verify_trace(arguments.folder, config, arguments.tolerances)) {
+  for (const Comparison& comparison : comparisons) {
     char line[256];
     std::snprintf(line, sizeof line, "%-15s worst %.2e  allowed %.0e  %-4s  at %s",
                   comparison.quantity.c_str(), comparison.worst, comparison.tolerance,
@@ -44,6 +46,23 @@ ExitCode run_verify(const VerifyArguments& arguments, const std::vector<std::str
     passed &= comparison.passed();
   }
   return passed ? ExitCode::Done : ExitCode::CheckFailed;
+}
+
+// What is wrong with the trace or the keys is said before any rank starts.
+ExitCode run_verify(const VerifyArguments& arguments, const std::vector<std::string>& overrides) {
+  TraceRun run =
+      open_trace(arguments.folder, read_config(arguments.backend, overrides), arguments.ranks);
+  const Mesh mesh = data_parallel_mesh(run.config, arguments.ranks);
+  if (mesh.axes.empty()) return report(verify_trace(run, arguments.tolerances));
+  share_cores(run.config, arguments.ranks);
+  const int code =
+      launch_ranks({.ranks = arguments.ranks, .report = {}}, [&](int64_t rank, ShmJob& job) {
+        const std::unique_ptr<Communicator> comm =
+            join_devices(run.config, job.join({mesh, rank}, comm_options(run.config)));
+        const std::vector<Comparison> found = verify_trace(run, arguments.tolerances, comm.get());
+        return static_cast<int>(rank == 0 ? report(found) : ExitCode::Done);
+      });
+  return static_cast<ExitCode>(code);
 }
 
 }  // namespace
@@ -58,6 +77,9 @@ void add_verify_command(Command app, const Finish& finish) {
       .add_option("DIR", arguments->folder, "folder with config.json, trace.json and safetensors")
       .required();
   command.add_option("--backend", arguments->backend, "reference, cpu or cuda").show_default("cpu");
+  command.add_option("--ranks", arguments->ranks, "ranks that share the batch of the trace")
+      .range(1, kMaxRanks)
+      .show_default();
   command.add_option("--loss-tolerance", arguments->tolerances.loss, "losses and norms, relative")
       .show_default();
   command

@@ -127,7 +127,9 @@ Mesh data_parallel_mesh(const Config& config, int64_t ranks) {
   Mesh mesh;
   if (degrees.replicate > 1) mesh.axes.push_back({"dp_replicate", degrees.replicate});
   const bool asked_for = config.parallelism.data_parallel_shard_degree == 1 && ranks == 1;
-  if (degrees.shard > 1 || asked_for) mesh.axes.push_back({"dp_shard", degrees.shard});
+  if (degrees.shard > 1 || asked_for) {
+    mesh.axes.push_back({std::string(kShardAxis), degrees.shard});
+  }
   return mesh;
 }
 

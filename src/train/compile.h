@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "config/config.h"
@@ -48,6 +49,9 @@ Compiled compile(const Config& config, const ModelSpec& spec, int64_t ranks = 1)
 
 // The machine that plans of this config are made for.
 DeviceSpec device_spec_of(const Config& config);
+
+// The axis over which parameters and their gradients are sharded.
+inline constexpr std::string_view kShardAxis = "dp_shard";
 
 // The mesh that the config makes of so many ranks: dp_replicate outside, dp_shard inside. One rank
 // has no axes, unless the config asks for a shard degree of 1.

@@ -56,6 +56,7 @@ const std::vector<std::string> kOpenKeys = {"device.",
                                             "compile.",
                                             "activation_checkpoint.",
                                             "grad_scaler.",
+                                            "parallelism.",
                                             "training.mixed_precision_param",
                                             "training.mixed_precision_reduce",
                                             "training.keep_low_precision",
@@ -74,9 +75,9 @@ void check_keys(const Config& config) {
   }
 }
 
-Config trace_config(const Config& base, const Trace& trace) {
+Config trace_config(const Config& base, const Trace& trace, int64_t ranks) {
   Config config = base;
-  config.training.local_batch_size = trace.batch;
+  config.training.local_batch_size = trace.batch / ranks;
   config.training.global_batch_size = -1;
   config.training.seq_len = trace.seq_len;
   config.training.max_norm = trace.optimizer.clip_norm;
@@ -94,14 +95,33 @@ void write_all(Session& session, const Tensors& weights) {
   for (size_t i = 0; i < weights.size(); ++i) session.write_param(i, weights[i]);
 }
 
-void fill(const Trace& trace, Batch& batch) {
-  batch.tokens = trace.tokens;
-  batch.targets = trace.targets;
+// The sequences of the trace's batch from one on, as many as a rank takes at once.
+void fill(const TraceRun& run, int64_t first_sample, Batch& batch) {
+  const int64_t length = run.trace.seq_len;
+  const auto rows = [&](const std::vector<int32_t>& all) {
+    const auto begin = all.begin() + first_sample * length;
+    return std::vector<int32_t>(begin, begin + run.config.training.local_batch_size * length);
+  };
+  batch.tokens = rows(run.trace.tokens);
+  batch.targets = rows(run.trace.targets);
 }
 
-// A gradient in f32, without the scale of the loss.
-std::vector<float> read_gradient(Session& session, const std::string& param) {
-  const std::string name = "grad." + param;
+// The values that the ranks along the axis have, one rank's after the other's.
+std::vector<float> gather(std::span<const float> own, std::string_view axis, Communicator& comm) {
+  std::vector<float> all(own.size() * static_cast<size_t>(comm.ranks())), joined;
+  comm.exchange({reinterpret_cast<const char*>(own.data()), own.size_bytes()},
+                {reinterpret_cast<char*>(all.data()), all.size() * sizeof(float)});
+  for (const int64_t rank : comm.info().group(axis)) {
+    const auto begin = all.begin() + rank * std::ssize(own);
+    joined.insert(joined.end(), begin, begin + std::ssize(own));
+  }
+  return joined;
+}
+
+// A full gradient in f32, without the scale of the loss. Where the storage of parameters is
+// sharded, so are their gradients: flat, with padding behind the last element.
+std::vector<float> read_gradient(Session& session, const ParamInfo& param, Communicator* comm) {
+  const std::string name = "grad." + param.name;
   const Tensor tensor = session.executor().bound(name);
   std::vector<float> values(static_cast<size_t>(tensor.elements()));
   if (tensor.dtype == DType::F32) {
@@ -112,38 +132,43 @@ std::vector<float> read_gradient(Session& session, const std::string& param) {
     session.executor().read(name, halves.data(), tensor.elements() * dtype_bytes(tensor.dtype));
     std::transform(halves.begin(), halves.end(), values.begin(), f32_from_bf16);
   }
+  const std::vector<MeshAxis>& axes = session.compiled().plan.mesh.axes;
+  if (!axes.empty() && axes.back().name == kShardAxis) values = gather(values, kShardAxis, *comm);
+  values.resize(static_cast<size_t>(count(param.shape)));
   const auto scale = static_cast<float>(session.loss_scale().value_or(1));
   for (float& value : values) value /= scale;
   return values;
 }
 
 // One step of the trace; what only made the loss scale shrink is done again.
-StepResult train_step(Session& session, const StepScalars& scalars, const Trace& trace) {
+StepResult train_step(Session& session, const StepScalars& scalars, const TraceRun& run) {
   while (true) {
     const StepResult result =
-        session.train_step(scalars, [&](int64_t, Batch& batch) { fill(trace, batch); });
+        session.train_step(scalars, [&](int64_t first, Batch& batch) { fill(run, first, batch); });
     const bool shrinks = result.loss_scale > kMinLossScale;
     if (std::isfinite(result.grad_norm) || !shrinks) return result;
   }
 }
 
 // The gradients of step 1, from a plan without the optimizer pass: it returns them as outputs.
-Comparison compare_gradients(const std::string& folder, const Config& config, const Trace& trace,
-                             const Tensors& initial, double tolerance) {
+Comparison compare_gradients(const TraceRun& run, const Config& config, const Tensors& initial,
+                             double tolerance, Communicator* comm) {
   Config without_update = config;
   without_update.compile.disable_passes.push_back("optimizer");
-  Session session(without_update, compile(without_update, trace.spec));
+  without_update.parallelism.zero_stage.reset();  // of an update, which there is none of
+  const int64_t ranks = comm == nullptr ? 1 : comm->ranks();
+  Session session(without_update, compile(without_update, run.trace.spec, ranks), comm);
   const auto& params = session.compiled().params;
   write_all(session, initial);
-  session.forward_backward([&](int64_t, Batch& batch) { fill(trace, batch); });
+  session.forward_backward([&](int64_t first, Batch& batch) { fill(run, first, batch); });
 
-  Tensors expected = load_tensors(folder + "/grads.safetensors", trace.spec, params);
+  Tensors expected = load_tensors(run.folder + "/grads.safetensors", run.trace.spec, params);
   double square = 0;
   for (const auto& tensor : expected) square += norm(tensor) * norm(tensor);
   double floor = 1e-6 * std::sqrt(square);
   Comparison comparison{.quantity = "gradients", .worst = 0, .tolerance = tolerance, .where = {}};
   for (size_t i = 0; i < params.size(); ++i) {
-    const std::vector<float> gradient = read_gradient(session, params[i].name);
+    const std::vector<float> gradient = read_gradient(session, params[i], comm);
     double error = distance(gradient, expected[i]) / std::max(norm(expected[i]), floor);
     note(comparison, error, params[i].name);
   }
@@ -152,27 +177,36 @@ Comparison compare_gradients(const std::string& folder, const Config& config, co
 
 }  // namespace
 
-std::vector<Comparison> verify_trace(const std::string& folder, const Config& base,
-                                     const VerifyTolerances& tolerances) {
-  check_keys(base);
-  Trace trace = read_trace(folder);
-  Config config = trace_config(base, trace);
-  validate_run(config, 1);
-  Compiled compiled = compile(config, trace.spec);
+TraceRun open_trace(const std::string& folder, const Config& config, int64_t ranks) {
+  check_keys(config);
+  TraceRun run{.folder = folder, .trace = read_trace(folder), .config = {}};
+  const int64_t batch = run.trace.batch;
+  USER_CHECK(batch % ranks == 0, "command line: --ranks ", ranks, " does not divide the ", batch,
+             " sequences of ", folder, "/trace.json; use a divisor of ", batch);
+  run.config = trace_config(config, run.trace, ranks);
+  validate_run(run.config, ranks);
+  return run;
+}
+
+std::vector<Comparison> verify_trace(const TraceRun& run, const VerifyTolerances& tolerances,
+                                     Communicator* comm) {
+  const auto& [folder, trace, config] = run;
+  Compiled compiled = compile(config, trace.spec, comm == nullptr ? 1 : comm->ranks());
   Tensors initial = load_tensors(folder + "/model.safetensors", trace.spec, compiled.params);
   Tensors expected = load_tensors(folder + "/final.safetensors", trace.spec, compiled.params);
   check_weights(folder + "/grads.safetensors", find_model(trace.spec.model), compiled.params);
-  Session session(config, std::move(compiled));
+  Session session(config, std::move(compiled), comm);
   const auto& params = session.compiled().params;
   write_all(session, initial);
 
+  Config gradients = config;
   Comparison losses{.quantity = "losses", .worst = 0, .tolerance = tolerances.loss, .where = {}};
   Comparison norms{
       .quantity = "gradient norms", .worst = 0, .tolerance = tolerances.loss, .where = {}};
   for (size_t step = 0; step < trace.losses.size(); ++step) {
     const StepResult result = train_step(
-        session, {.step = static_cast<int64_t>(step), .seed = 0, .lr = config.optimizer.lr}, trace);
-    if (step == 0 && result.loss_scale) config.grad_scaler.init_scale = *result.loss_scale;
+        session, {.step = static_cast<int64_t>(step), .seed = 0, .lr = config.optimizer.lr}, run);
+    if (step == 0 && result.loss_scale) gradients.grad_scaler.init_scale = *result.loss_scale;
     std::string where = cat("step ", step + 1);
     note(losses, std::abs(result.loss / trace.losses[step] - 1), where);
     note(norms, std::abs(result.grad_norm / trace.grad_norms[step] - 1), where);
@@ -187,7 +221,7 @@ std::vector<Comparison> verify_trace(const std::string& folder, const Config& ba
     double error = distance(weight, expected[i]);
     note(weights, moved > 0 ? error / moved : error, params[i].name);
   }
-  return {losses, norms, compare_gradients(folder, config, trace, initial, tolerances.gradient),
+  return {losses, norms, compare_gradients(run, gradients, initial, tolerances.gradient, comm),
           weights};
 }
 

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "config/config.h"
+#include "runtime/comm/communicator.h"
+#include "train/trace.h"
 
 namespace weft {
 
@@ -28,10 +30,22 @@ struct VerifyTolerances {
   double weight = 1e-3;    // of how far the tensor moved in the ten steps
 };
 
-// Reads the folder, trains as its trace says with the device, precision and compile options of
-// `config`, and compares. Throws UserError(InputFile) for a folder that is no trace, and
-// UserError(Config) when the user set a key that the trace decides or that has no effect here.
-std::vector<Comparison> verify_trace(const std::string& folder, const Config& config,
-                                     const VerifyTolerances& tolerances);
+// A trace, and the run that it asks for.
+struct TraceRun {
+  std::string folder;
+  Trace trace;
+  Config config;
+};
+
+// Reads the folder for a run on so many ranks, each of which gets an equal part of the batch, with
+// the device, precision, parallelism and compile options of `config`. Throws UserError(InputFile)
+// for a folder that is no trace, and UserError(Config) when the ranks do not divide the batch or
+// the user set a key that the trace decides or that has no effect here.
+TraceRun open_trace(const std::string& folder, const Config& config, int64_t ranks = 1);
+
+// Trains as the trace says and compares. With several ranks each calls it with its own `comm` and
+// gets the same comparisons.
+std::vector<Comparison> verify_trace(const TraceRun& run, const VerifyTolerances& tolerances,
+                                     Communicator* comm = nullptr);
 
 }  // namespace weft

@@ -1,16 +1,18 @@
 // weft verify against the stored traces: what agrees passes, what was altered does not.
 #include <gtest/gtest.h>
 
+#include "base/text.h"
 #include "cli/workspace.h"
 
 namespace weft {
 namespace {
 
 constexpr const char* kTrace = WEFT_TESTS_DIR "/numerics/gpt2";
+constexpr const char* kBatchOf8 = WEFT_TESTS_DIR "/numerics/gpt2_batch8";
 
-// A copy of the trace in the workspace.
-void copy_trace(const Workspace& work) {
-  std::filesystem::copy(kTrace, work.folder() / "trace", std::filesystem::copy_options::recursive);
+// A copy of a trace in the workspace.
+void copy_trace(const Workspace& work, const char* trace = kTrace) {
+  std::filesystem::copy(trace, work.folder() / "trace", std::filesystem::copy_options::recursive);
 }
 
 TEST(Verify, TheStoredTracesPass) {
@@ -67,6 +69,86 @@ TEST(Verify, ATighterToleranceFailsAndALooserOnePasses) {
   trace["losses"][3] = trace["losses"][3].get<double>() * 1.001;
   work.folder().write("trace/trace.json", trace.dump());
   EXPECT_EQ(work.run({"verify", "trace", "--loss-tolerance", "1e-2"}).exit_code, 0);
+}
+
+struct RanksCase {
+  std::string name;
+  std::vector<std::string> flags;
+};
+
+class VerifyRanks : public testing::TestWithParam<std::tuple<const char*, RanksCase>> {};
+
+// Four comparisons, within the tolerances of one rank.
+TEST_P(VerifyRanks, AgreeWithPyTorch) {
+  const auto& [model, mode] = GetParam();
+  const std::string trace = std::string(WEFT_TESTS_DIR "/numerics/") + model + "_batch8";
+  std::vector<std::string> arguments = {"verify", trace};
+  arguments.insert(arguments.end(), mode.flags.begin(), mode.flags.end());
+  const std::string output = Workspace().run_ok(arguments).output;
+  const std::vector<std::string> lines = split(output, '\n');
+  ASSERT_EQ(lines.size(), 5U) << output;
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_NE(lines[i].find("  ok  "), std::string::npos) << lines[i];
+    EXPECT_EQ(lines[i].find("worst 0.00e+00"), std::string::npos) << "not compared: " << lines[i];
+  }
+}
+
+const RanksCase kRanks[] = {
+    {"one", {}},
+    {"group_of_one", {"--parallelism.data_parallel_shard_degree=1"}},
+    {"fsdp2", {"--ranks", "2"}},
+    {"fsdp4", {"--ranks=4"}},
+    {"ddp2", {"--ranks=2", "--parallelism.data_parallel_replicate_degree=2"}},
+    {"hsdp4", {"--ranks=4", "--parallelism.data_parallel_replicate_degree=2"}},
+    {"zero1_4", {"--ranks=4", "--parallelism.zero_stage=1"}},
+    {"zero2_4", {"--ranks=4", "--parallelism.fsdp_reshard_after_forward=never"}},
+    {"reference2", {"--ranks=2", "--backend=reference"}},
+};
+
+INSTANTIATE_TEST_SUITE_P(Cli, VerifyRanks,
+                         testing::Combine(testing::Values("gpt2", "llama3"),
+                                          testing::ValuesIn(kRanks)),
+                         [](const auto& test) {
+                           return std::string(std::get<0>(test.param)) + "_" +
+                                  std::get<1>(test.param).name;
+                         });
+
+// Every rank has sequences of its own: one of the last rank's tokens shows in the loss.
+TEST(Verify, AnAlteredTokenOfTheLastRankFails) {
+  const Workspace work;
+  copy_trace(work, kBatchOf8);
+  auto trace = nlohmann::json::parse(work.folder().read("trace/trace.json"));
+  auto& token = trace["tokens"][7][16];
+  token = (token.get<int>() + 1) % 50;
+  work.folder().write("trace/trace.json", trace.dump());
+  const ProcessResult result = work.run({"verify", "trace", "--ranks=4"});
+  EXPECT_EQ(result.exit_code, 1) << result.errors;
+  EXPECT_EQ(result.errors, "");
+  EXPECT_NE(result.output.find("losses          worst "), std::string::npos) << result.output;
+  EXPECT_NE(result.output.find("FAIL  at step "), std::string::npos) << result.output;
+}
+
+TEST(Verify, RanksHaveToDivideTheBatch) {
+  const Workspace work;
+  copy_trace(work, kBatchOf8);
+  const ProcessResult result = work.run({"verify", "trace", "--ranks", "3"});
+  EXPECT_EQ(result.exit_code, 64);
+  EXPECT_EQ(
+      result.errors,
+      "weft: command line: --ranks 3 does not divide the 8 sequences of trace/trace.json; use "
+      "a divisor of 8\n");
+}
+
+// What all ranks find wrong is said once.
+TEST(Verify, AMissingFileIsNamedOnce) {
+  const Workspace work;
+  copy_trace(work, kBatchOf8);
+  std::filesystem::remove(work.folder() / "trace/final.safetensors");
+  const ProcessResult one = work.run({"verify", "trace"});
+  EXPECT_EQ(one.exit_code, 65);
+  const ProcessResult two = work.run({"verify", "trace", "--ranks=2"});
+  EXPECT_EQ(two.exit_code, 65);
+  EXPECT_EQ(two.errors, one.errors);
 }
 
 TEST(Verify, RecomputationAndOtherOptionsArePassedOn) {

@@ -25,7 +25,7 @@ std::vector<Comparison> compare(const std::string& folder, const Case& test) {
   Config config = parse_config(
       "", "test",
       {"--device.backend=" + test.backend, "--activation_checkpoint.mode=" + test.recompute});
-  return verify_trace(folder, config, {});
+  return verify_trace(open_trace(folder, config), {});
 }
 
 class Traces : public testing::TestWithParam<Case> {};
@@ -69,8 +69,8 @@ TEST_P(LowPrecisionTraces, FollowsPyTorchInFloat32) {
   const auto& [model, backend, precision] = GetParam();
   std::vector<std::string> overrides = precision.overrides;
   overrides.push_back("--device.backend=" + backend);
-  const auto comparisons =
-      verify_trace(trace_folder(model), parse_config("", "test", overrides), precision.tolerances);
+  const auto comparisons = verify_trace(
+      open_trace(trace_folder(model), parse_config("", "test", overrides)), precision.tolerances);
   for (const Comparison& comparison : comparisons) {
     EXPECT_TRUE(comparison.passed())
         << comparison.quantity << ": " << comparison.worst << " at " << comparison.where;
