@@ -6,8 +6,11 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
 #include <memory>
 #include <thread>
+
+#include "base/text.h"
 
 namespace weft {
 
@@ -22,6 +25,17 @@ int64_t resident_bytes() {
   long resident = 0;
   if (file == nullptr || std::fscanf(file.get(), "%ld %ld", &all, &resident) != 2) return 0;
   return static_cast<int64_t>(resident) * sysconf(_SC_PAGESIZE);
+}
+
+int64_t host_cache_bytes() {
+  int64_t largest = 0;
+  for (int index = 0;; ++index) {
+    // "32768K"
+    std::ifstream file(cat("/sys/devices/system/cpu/cpu0/cache/index", index, "/size"));
+    int64_t kibibytes = 0;
+    if (!(file >> kibibytes)) return largest;
+    largest = std::max(largest, kibibytes << 10);
+  }
 }
 
 int64_t usable_cores() {

@@ -12,6 +12,9 @@ int64_t host_memory_bytes();
 // does not say.
 int64_t resident_bytes();
 
+// The largest cache that a core reads through; 0 where the system does not tell.
+int64_t host_cache_bytes();
+
 // Cores that this process may run on: fewer than the machine has where a scheduler or taskset says
 // so.
 int64_t usable_cores();

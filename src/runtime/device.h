@@ -76,6 +76,8 @@ class Device {
   virtual std::string description() const = 0;
   // All the memory there is; 0 where nothing is kept.
   virtual int64_t memory_bytes() const = 0;
+  // The largest cache between its cores and that memory; 0: unknown.
+  virtual int64_t cache_bytes() const { return 0; }
   // One block of device memory, aligned for any kernel; DeviceError(OutOfMemory) when there is
   // none.
   virtual void* allocate(int64_t bytes) = 0;

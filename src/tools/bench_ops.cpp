@@ -1,5 +1,6 @@
-// weft bench ops CONFIG: the seconds of every step of a plan beside the roofline that the device
-// spec gives it. Steps that are alike share a line. Works on any backend: it knows steps, no ops.
+// weft bench ops CONFIG: the seconds of every step of a plan beside its roofline, the time that the
+// rates of the device spec allow. Steps that are alike share a line, and a line above its roofline
+// is marked with the reason. Works on any backend: it knows steps, no ops.
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -9,6 +10,7 @@
 #include "config/derived.h"
 #include "config/load.h"
 #include "data/loader.h"
+#include "graph/cost.h"
 #include "tools/commands.h"
 #include "train/session.h"
 #include "train/training_data.h"
@@ -30,6 +32,17 @@ struct Line {
   double roofline = 0;
   double flops = 0;
   double bytes = 0;
+  // Those of its steps whose data no cache can hold, or whose operations take longer than their
+  // data.
+  double memory_seconds = 0;
+  double memory_roofline = 0;
+
+  bool above_roofline() const { return roofline > seconds; }
+  // ' ', or why it is above: '*' a cache, '+' rates above those of the device spec.
+  char mark() const {
+    if (!above_roofline()) return ' ';
+    return memory_roofline > memory_seconds ? '+' : '*';
+  }
 };
 
 std::string types_text(const std::vector<TensorRef>& refs) {
@@ -42,15 +55,28 @@ std::string types_text(const std::vector<TensorRef>& refs) {
   return text.size() > kWidth ? text.substr(0, kWidth - 3) + "..." : text;
 }
 
-Line line_of(const Step& step) {
+// What rooflines depend on.
+struct Rates {
+  const DeviceSpec& spec;
+  int64_t cache_bytes = 0;  // 0: unknown
+};
+
+Line line_of(const Step& step, double seconds, const Rates& rates) {
   Line line;
   line.what =
       cat(step.op, ".", step.kernel, " ", phase_name(step.phase), " ", types_text(step.operands));
   // What the op touches, not what its tensors hold: a table is read where its ids point.
-  line.bytes = cost_of(call_of(step)).bytes;
+  const Call call = call_of(step);
+  line.bytes = cost_of(call).bytes;
   line.flops = step.flops;
-  line.roofline = step.seconds;
+  line.roofline = bound_seconds(call, rates.spec);
+  line.seconds = seconds;
   line.calls = 1;
+  const bool by_memory = line.roofline <= line.bytes / rates.spec.memory_bandwidth;
+  if (!by_memory || line.bytes > static_cast<double>(rates.cache_bytes)) {
+    line.memory_seconds = line.seconds;
+    line.memory_roofline = line.roofline;
+  }
   return line;
 }
 
@@ -60,13 +86,16 @@ void add(Line& sum, const Line& line) {
   sum.roofline += line.roofline;
   sum.flops += line.flops;
   sum.bytes += line.bytes;
+  sum.memory_seconds += line.memory_seconds;
+  sum.memory_roofline += line.memory_roofline;
 }
 
 void print(const Line& line, double whole) {
-  std::printf("%9.3f %5.1f%% %5lld %8.1f %7.1f %9.3f %5.0f%%  %s\n", line.seconds * 1e3,
+  std::printf("%9.3f %5.1f%% %5lld %8.1f %7.1f %9.3f %5.0f%%%c %s\n", line.seconds * 1e3,
               line.seconds / whole * 100, static_cast<long long>(line.calls),
               line.flops / line.seconds * 1e-9, line.bytes / line.seconds * 1e-9,
-              line.roofline * 1e3, line.roofline / line.seconds * 100, line.what.c_str());
+              line.roofline * 1e3, line.roofline / line.seconds * 100, line.mark(),
+              line.what.c_str());
 }
 
 void print_lines(const std::map<std::string, Line>& by_name, double whole) {
@@ -81,13 +110,13 @@ void print_lines(const std::map<std::string, Line>& by_name, double whole) {
 
 // The time that all steps would take with every matrix product at the best rate seen among them,
 // and the others' bytes at the best bandwidth seen.
-void print_floor(const Plan& plan, const std::vector<double>& times) {
+void print_floor(const Plan& plan, const std::vector<double>& times, const Rates& rates) {
   // Smaller steps stay in a cache.
   constexpr double kMemoryBytes = 8e6;
   double rate = 0, bandwidth = 0, flops = 0, bytes = 0, whole = 0;
   for (size_t i = 0; i < times.size(); ++i) {
     const Step& step = plan.program(ProgramKind::Last)[i];
-    const Line line = line_of(step);
+    const Line line = line_of(step, times[i], rates);
     whole += times[i];
     if (call_of(step).op->traits.matmul) {
       rate = std::max(rate, line.flops / times[i]);
@@ -103,6 +132,21 @@ void print_floor(const Plan& plan, const std::vector<double>& times) {
       "%.1f "
       "GB/s\n",
       floor * 1e3, floor / whole * 100, flops * 1e-9, rate * 1e-9, bandwidth * 1e-9);
+}
+
+// Where the rooflines come from, and what the marks of lines above theirs mean.
+void print_notes(const std::string& marks, const Rates& rates) {
+  std::printf("roofline: the time that the rates of device spec %s allow, without the launch\n",
+              rates.spec.name.c_str());
+  if (marks.find('*') != std::string::npos) {
+    std::printf("* above it: its data fits in the cache of %s, which is faster than the memory\n",
+                human_bytes(static_cast<double>(rates.cache_bytes)).c_str());
+  }
+  if (marks.find('+') != std::string::npos) {
+    std::printf(
+        "+ above it: this machine is faster than the spec says; weft bench --calibrate measures "
+        "it\n");
+  }
 }
 
 // The shortest time of each step in several runs of the whole program.
@@ -135,12 +179,13 @@ ExitCode run_ops(const OpsArguments& arguments, const std::vector<std::string>& 
   });
   const Plan& plan = session.compiled().plan;
   const std::vector<double> times = best_times(session.executor(), arguments.repeats);
+  const Rates rates{.spec = session.compiled().device,
+                    .cache_bytes = session.device().cache_bytes()};
   std::map<std::string, Line> by_step, by_op;
   Line whole{.what = "all"};
   for (size_t i = 0; i < times.size(); ++i) {
     const Step& step = plan.program(ProgramKind::Last)[i];
-    Line line = line_of(step);
-    line.seconds = times[i];
+    const Line line = line_of(step, times[i], rates);
     for (auto* map : {&by_step, &by_op}) {
       const std::string name = map == &by_op ? step.op : line.what;
       Line& sum = map->try_emplace(name, Line{.what = name}).first->second;
@@ -152,8 +197,12 @@ ExitCode run_ops(const OpsArguments& arguments, const std::vector<std::string>& 
   std::printf("\n");
   print_lines(by_op, whole.seconds);
   print(whole, whole.seconds);
-  print_floor(plan, times);
-  std::printf("roofline: device spec %s\n", session.compiled().device.name.c_str());
+  print_floor(plan, times, rates);
+  std::string marks(1, whole.mark());
+  for (const auto* map : {&by_step, &by_op}) {
+    for (const auto& [name, line] : *map) marks += line.mark();
+  }
+  print_notes(marks, rates);
   return ExitCode::Done;
 }
 

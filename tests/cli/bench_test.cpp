@@ -4,8 +4,11 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/machine.h"
 #include "base/text.h"
 #include "cli/workspace.h"
+#include "config/device_spec.h"
+#include "config/load.h"
 
 namespace weft {
 namespace {
@@ -73,6 +76,89 @@ TEST(Bench, OpsComparesEachStepWithItsRoofline) {
                            "device spec cpu"}) {
     EXPECT_NE(result.output.find(part), std::string::npos) << result.output;
   }
+}
+
+// A line of bench ops: what it says of its roofline.
+struct OpsLine {
+  double percent = 0;
+  char mark = ' ';
+  std::string what;
+};
+
+struct OpsOutput {
+  std::vector<OpsLine> lines;
+  std::string text;
+  bool has(const std::string& note) const { return text.find(note) != std::string::npos; }
+};
+
+// Times the tiny model on a machine that is as its spec says, but for one key.
+OpsOutput bench_ops(const std::string& key, double value) {
+  const Workspace work;
+  work.folder().write("small.toml", "[model]\nflavor = \"tiny\"\n\n[training]\nseq_len = 32\n");
+  DeviceSpec spec = load_device_spec(parse_config("", "test", {}), "cpu");
+  spec.name = "made up";
+  spec.matmul_flops_f32 = spec.vector_flops = spec.memory_bandwidth = 1e18;
+  (key == "memory_bandwidth" ? spec.memory_bandwidth : spec.matmul_flops_f32) = value;
+  work.folder().write("spec.toml", device_spec_to_toml(spec));
+  const ProcessResult result =
+      work.run_ok({"bench", "ops", "small.toml", "--repeats", "1", "--device.spec=spec.toml"});
+  OpsOutput output{.lines = {}, .text = result.output};
+  for (const std::string& line : split(result.output, '\n')) {
+    OpsLine found;
+    double skipped = 0;
+    int at = 0;
+    const int count =
+        std::sscanf(line.c_str(), "%lf %lf%% %lf %lf %lf %lf %lf%%%n", &skipped, &skipped, &skipped,
+                    &skipped, &skipped, &skipped, &found.percent, &at);
+    if (count != 7) continue;
+    found.mark = line.at(static_cast<size_t>(at));
+    found.what = line.substr(static_cast<size_t>(at) + 2);
+    output.lines.push_back(found);
+  }
+  EXPECT_GT(output.lines.size(), 20U) << result.output;
+  return output;
+}
+
+const std::string kCacheNote = "\n* above it: its data fits in the cache of ";
+const std::string kSpecNote =
+    "\n+ above it: this machine is faster than the spec says; weft bench --calibrate measures it\n";
+
+TEST(BenchOps, NothingIsAboveARooflineThatNoMachineReaches) {
+  const OpsOutput output = bench_ops("memory_bandwidth", 1e18);
+  for (const OpsLine& line : output.lines) {
+    EXPECT_LE(line.percent, 100) << line.what;
+    EXPECT_EQ(line.mark, ' ') << line.what;
+  }
+  EXPECT_TRUE(output.has("\nroofline: the time that the rates of device spec made up allow"))
+      << output.text;
+  EXPECT_FALSE(output.has(kCacheNote) || output.has(kSpecNote)) << output.text;
+}
+
+// Slow memory: what the tiny model reads comes from the cache.
+TEST(BenchOps, ACacheIsNamedWhereItIsTheReason) {
+  if (host_cache_bytes() == 0) GTEST_SKIP() << "the system does not tell the size of its caches";
+  const OpsOutput output = bench_ops("memory_bandwidth", 1e3);
+  for (const OpsLine& line : output.lines) {
+    EXPECT_GT(line.percent, 100) << line.what;
+    EXPECT_EQ(line.mark, '*') << line.what;
+  }
+  EXPECT_TRUE(output.has(kCacheNote)) << output.text;
+  EXPECT_FALSE(output.has(kSpecNote)) << output.text;
+}
+
+// Slow matmuls: no cache explains that they are faster.
+TEST(BenchOps, ASpecThatIsTooSlowIsNamed) {
+  const OpsOutput output = bench_ops("matmul_flops_f32", 1e6);
+  int64_t matmuls = 0;
+  for (const OpsLine& line : output.lines) {
+    if (!line.what.starts_with("matmul")) continue;
+    EXPECT_GT(line.percent, 100) << line.what;
+    EXPECT_EQ(line.mark, '+') << line.what;
+    ++matmuls;
+  }
+  EXPECT_GT(matmuls, 2);
+  EXPECT_TRUE(output.has(kSpecNote)) << output.text;
+  EXPECT_FALSE(output.has(kCacheNote)) << output.text;
 }
 
 }  // namespace

@@ -164,6 +164,10 @@ int64_t HostDevice::memory_bytes() const {
   return host_memory_bytes();
 }
 
+int64_t HostDevice::cache_bytes() const {
+  return host_cache_bytes();
+}
+
 void* HostDevice::allocate(int64_t bytes) {
   CHECK(bytes >= 0, "bytes ", bytes);
   const int64_t alignment = bytes >= kLargeBlock ? kLargePage : kAlignment;

@@ -85,6 +85,7 @@ class HostDevice : public Device {
 
   std::string description() const override;
   int64_t memory_bytes() const override;
+  int64_t cache_bytes() const override;
   void* allocate(int64_t bytes) override;
   void release(void* memory) override;
   std::unique_ptr<Stream> make_stream(std::string_view name) override;

@@ -47,6 +47,8 @@ class CudaDevice : public Device {
     return static_cast<int64_t>(properties().totalGlobalMem);
   }
 
+  int64_t cache_bytes() const override { return properties().l2CacheSize; }
+
   std::optional<int64_t> free_bytes() const override {
     size_t free = 0;
     size_t total = 0;
