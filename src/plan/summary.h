@@ -1,11 +1,15 @@
-// The page a person reads, and the golden that shows in its diff what a change costs: steps, FLOPs,
-// peak memory by kind and at which step, the largest buffers, predicted time, and what a rank
-// exchanges with others if there are any.
+// What a plan costs, as data: steps, FLOPs, peak memory by kind and at which step, the largest
+// buffers, predicted time, and what a rank exchanges with others if there are any. Printed as the
+// page a person reads, which is also the golden that shows in its diff what a change costs.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "plan/comm_volume.h"
 #include "plan/plan.h"
+#include "plan/timing.h"
 
 namespace weft {
 
@@ -21,9 +25,74 @@ double program_flops(const Plan& plan, ProgramKind program);
 // What its kernels read and write.
 double program_traffic(const Plan& plan, ProgramKind program);
 
+// Things of one name and, of buckets, one size; numbers of layers are "*" in it.
+struct NamedBytes {
+  std::string name;
+  int64_t bytes = 0;  // of a bucket each, of buffers together
+  int64_t count = 0;
+};
+
+// Buffers of one name and kind.
+struct BufferGroup : NamedBytes {
+  BufferKind kind = BufferKind::Activation;
+};
+
+struct OpTime {
+  std::string op;
+  double seconds = 0;  // of all its steps
+};
+
+struct PhaseSteps {
+  Phase phase = Phase::Forward;
+  int64_t steps = 0;
+};
+
+struct ProgramSummary {
+  ProgramKind kind = ProgramKind::Last;
+  int64_t steps = 0;
+  std::vector<PhaseSteps> phases;  // that it has
+  int64_t recomputed = 0;          // steps
+  double flops = 0;
+  double traffic_bytes = 0;
+  PlanTime time;
+  std::vector<OpTime> ops;  // the longest first, without collectives
+  std::vector<CollectiveVolume> collectives;
+  int64_t packing_bytes = 0;
+  Peak peak;
+  std::string peak_label;  // of its step
+};
+
+// What the weights are read as, where that is not what the update works on.
+struct LowWeights {
+  DType dtype = DType::BF16;
+  int64_t kept_bytes = 0;  // from step to step; 0: they are cast for every use
+};
+
+struct PlanSummary {
+  std::string name;
+  std::string backend;
+  Mesh mesh;
+  int64_t params = 0;  // bindings of each kind
+  int64_t states = 0;
+  int64_t inputs = 0;
+  int64_t outputs = 0;
+  std::vector<std::string> streams;
+  int64_t events = 0;
+  int64_t arena_bytes = 0;
+  int64_t persistent_bytes = 0;
+  std::vector<CommonSpace> shared;
+  std::optional<LowWeights> low_weights;
+  std::vector<NamedBytes> buckets;
+  int64_t bucket_count = 0;
+  std::vector<ProgramSummary> programs;
+  std::vector<BufferGroup> largest;  // at the highest peak, the largest first
+};
+PlanSummary summarize(const Plan& plan);
+
+// A few aligned lines per program; of long lists only the beginning.
+std::string to_string(const PlanSummary& summary);
+
 // "950 us": seconds at three digits in the unit that suits them.
 std::string short_time(double seconds);
-
-std::string summarize(const Plan& plan);
 
 }  // namespace weft

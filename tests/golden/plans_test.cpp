@@ -54,7 +54,7 @@ class PlanGolden : public testing::TestWithParam<fs::path> {};
 TEST_P(PlanGolden, SummaryIsTheCommittedOne) {
   fs::path expected = GetParam();
   expected.replace_extension(".summary");
-  const std::string actual = summarize(compile_file(GetParam()));
+  const std::string actual = to_string(summarize(compile_file(GetParam())));
   if (update) {
     std::ofstream(expected, std::ios::binary) << actual;
     return;

@@ -117,7 +117,7 @@ TEST(CommVolume, BucketsAreCutParametersOrSummedGradients) {
 }
 
 TEST(CommVolume, TheSummarySaysIt) {
-  const std::string text = summarize(plan_of({gather(), scatter()}));
+  const std::string text = to_string(summarize(plan_of({gather(), scatter()})));
   EXPECT_NE(text.find(R"(
   collectives all_gather shard=2  1 of 4 KiB  a rank sends 2 KiB
               reduce_scatter shard=2  1 of 8 KiB  a rank sends 4 KiB

@@ -36,7 +36,7 @@ TEST(Summary, FindsThePeakAndItsParts) {
 }
 
 TEST(Summary, ReadsLikeAPage) {
-  EXPECT_EQ(summarize(tiny_plan()), R"(plan          tiny  backend test  mesh 1 rank
+  EXPECT_EQ(to_string(summarize(tiny_plan())), R"(plan          tiny  backend test  mesh 1 rank
 bound         1 params  4 states  3 inputs  2 outputs
 streams       compute  events 0
 arena         4 KiB (4096 bytes)  persistent 2.5 KiB
