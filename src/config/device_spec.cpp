@@ -50,16 +50,30 @@ std::vector<Link> cluster_links() {
   return links;
 }
 
+// What data sheets promise of one GPU: dense matmuls in bf16, vector operations in f32, memory, and
+// NVLink in both directions together.
+struct DataSheet {
+  double bf16_flops = 0;
+  double f32_flops = 0;
+  double memory_bandwidth = 0;
+  double nvlink_bandwidth = 0;
+  int64_t memory_bytes = 0;
+};
+constexpr DataSheet kH100Sheet{989e12, 67e12, 3.35e12, 900e9, 80'000'000'000};     // SXM
+constexpr DataSheet kA100Sheet{312e12, 19.5e12, 2.039e12, 600e9, 80'000'000'000};  // 80 GB SXM
+constexpr DataSheet kB200Sheet{2250e12, 75e12, 7.7e12, 1800e9, 180'000'000'000};   // HGX
+constexpr DataSheet kGb200Sheet{2500e12, 80e12, 8.0e12, 1800e9, 186'000'000'000};  // NVL72
+
 DeviceSpec h100(const std::string& name, int64_t ranks_per_host, std::vector<Link> links) {
   return {.name = name,
           .matmul_flops_f32 = 50e12,
           .matmul_flops_bf16 = 700e12,
-          .peak_flops_f32 = 67e12,
-          .peak_flops_bf16 = 989e12,
+          .peak_flops_f32 = kH100Sheet.f32_flops,
+          .peak_flops_bf16 = kH100Sheet.bf16_flops,
           .vector_flops = 30e12,
           .memory_bandwidth = 3.0e12,
           .launch_latency = 3e-6,
-          .memory_bytes = 80'000'000'000,
+          .memory_bytes = kH100Sheet.memory_bytes,
           .context_bytes = 540 << 20,
           .collectives_bytes = 0,
           .matmul_efficiency = 0.85,
@@ -76,7 +90,103 @@ DeviceSpec h200(const std::string& name, int64_t ranks_per_host, std::vector<Lin
   return spec;
 }
 
-// Rates are what well-shaped kernels reach, but for the peaks, which are those of data sheets.
+// A GPU that was not measured: it is taken to reach the share of its data sheet that the H100
+// reaches of its own. Launches and what libraries take are as on the H100.
+DeviceSpec scaled_h100(const std::string& name, const DataSheet& sheet, int64_t ranks_per_host,
+                       std::vector<Link> links) {
+  DeviceSpec spec = h100(name, ranks_per_host, std::move(links));
+  spec.peak_flops_f32 = sheet.f32_flops;
+  spec.peak_flops_bf16 = sheet.bf16_flops;
+  spec.matmul_flops_bf16 *= sheet.bf16_flops / kH100Sheet.bf16_flops;
+  spec.matmul_flops_f32 *= sheet.f32_flops / kH100Sheet.f32_flops;
+  spec.vector_flops *= sheet.f32_flops / kH100Sheet.f32_flops;
+  spec.memory_bandwidth *= sheet.memory_bandwidth / kH100Sheet.memory_bandwidth;
+  spec.memory_bytes = sheet.memory_bytes;
+  return spec;
+}
+
+// The measured switch of the H100, as much faster as the NVLink of the sheet.
+std::vector<Link> scaled_nvswitch_links(const DataSheet& sheet) {
+  const double faster = sheet.nvlink_bandwidth / kH100Sheet.nvlink_bandwidth;
+  std::vector<Link> links = nvswitch_links();
+  for (Link& row : links) {
+    for (double Link::*rate :
+         {&Link::gather_bandwidth, &Link::scatter_bandwidth, &Link::sum_bandwidth}) {
+      row.*rate *= faster;
+    }
+  }
+  return links;
+}
+
+// An all_reduce as a reduce_scatter and an all_gather, where no switch adds.
+Link without_switch_sums(Link row) {
+  row.sum_latency = row.scatter_latency + row.gather_latency;
+  row.sum_bandwidth = row.gather_bandwidth / 2;
+  return row;
+}
+
+// A ring over hosts by the model of NCCL's tuner that the H100's rows agree with: 8.4 us to start,
+// 3.4 us a hop inside a host, 14 us between hosts; each rank passes on what `gigabytes` say a
+// second.
+Link ring_link(int64_t hosts, int64_t ranks, double gigabytes) {
+  const auto h = static_cast<double>(hosts), r = static_cast<double>(ranks);
+  const double latency = 8.4 + 3.4 * h * (r - 1) + 14 * (h - 1);
+  const double bandwidth = gigabytes * (h * r) / (h * r - 1);
+  return without_switch_sums(link(hosts, ranks, {latency, bandwidth}, {}));
+}
+
+// Rings over 2 to 32 hosts of so many ranks, all of them or one of each.
+void add_rings(int64_t ranks, double gigabytes, std::vector<Link>& links) {
+  for (int64_t hosts = 2; hosts <= 32; hosts *= 2) {
+    links.push_back(ring_link(hosts, ranks, gigabytes));
+  }
+}
+
+// Of a 400 Gbit/s card, as the rows of cluster_links have it.
+constexpr double kCardGigabytes = 48;
+
+// A100: eight on switches that cannot add.
+std::vector<Link> a100_host_links() {
+  std::vector<Link> links = scaled_nvswitch_links(kA100Sheet);
+  for (Link& row : links) row = without_switch_sums(row);
+  return links;
+}
+
+// And as many 200 Gbit/s cards.
+std::vector<Link> a100_cluster_links() {
+  std::vector<Link> links = a100_host_links();
+  add_rings(8, 8 * kCardGigabytes / 2, links);
+  add_rings(1, kCardGigabytes / 2, links);
+  return links;
+}
+
+// B200: switches twice as fast as the H100's, and its network.
+std::vector<Link> b200_cluster_links() {
+  std::vector<Link> links = scaled_nvswitch_links(kB200Sheet);
+  for (const Link& row : cluster_links()) {
+    if (row.hosts > 1) links.push_back(row);
+  }
+  return links;
+}
+
+// GB200 NVL72: the 72 GPUs of one NVLink domain count as a host. A ring over all of them keeps the
+// rate of eight, and the switches add for 72 as for eight; between domains NVLink is the limit of a
+// ring over all GPUs, the card of one over a GPU of each.
+std::vector<Link> gb200_links() {
+  std::vector<Link> links = scaled_nvswitch_links(kGb200Sheet);
+  const Link eight = links.back();
+  const double ring_gigabytes = eight.gather_bandwidth * 7 / 8 / kGiga;
+  Link domain = ring_link(1, 72, ring_gigabytes);
+  domain.sum_latency = eight.sum_latency;
+  domain.sum_bandwidth = eight.sum_bandwidth;
+  links.push_back(domain);
+  add_rings(72, ring_gigabytes, links);
+  add_rings(1, kCardGigabytes, links);
+  return links;
+}
+
+// Rates are what well-shaped kernels reach, but for the peaks, which are those of data sheets:
+// measured on H100 and H200, scaled for the others, until weft bench --calibrate measures those.
 const std::vector<DeviceSpec>& built_in_specs() {
   static const std::vector<DeviceSpec> specs = {
       {.name = "cpu",  // two cores with 512-bit vectors: weft bench --calibrate measures others
@@ -96,6 +206,10 @@ const std::vector<DeviceSpec>& built_in_specs() {
       h100("h100x8", 8, nvswitch_links()),
       h200("h200", 8, cluster_links()),  // the same switches and network as h100
       h200("h200x1", 1, {}),
+      scaled_h100("a100", kA100Sheet, 8, a100_cluster_links()),
+      scaled_h100("a100x8", kA100Sheet, 8, a100_host_links()),
+      scaled_h100("b200", kB200Sheet, 8, b200_cluster_links()),
+      scaled_h100("gb200", kGb200Sheet, 72, gb200_links()),
   };
   return specs;
 }

@@ -469,7 +469,9 @@ void add_machine(Keys& keys) {
               .effective_when = &kMultipliesF32});
   device.add("spec", &DeviceConfig::spec,
              {.doc = "Machine that the plan is made for: \"auto\" follows the backend, otherwise a "
-                     "built-in name or the path of a TOML file."});
+                     "built-in name (a100, a100x8, b200, cpu, gb200, h100, h100x8, h200, h200x1) "
+                     "or the path of a TOML file. a100, b200 and gb200 are scaled from the h100 "
+                     "by their data sheets."});
   device.add("tuning", &DeviceConfig::tuning,
              {.doc = "TOML file of the library algorithms that weft bench tune measured; empty "
                      "takes the library's first choice. Results depend on it within rounding."});

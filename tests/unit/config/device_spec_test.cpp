@@ -15,6 +15,10 @@ DeviceSpec spec_for(const std::string& spec) {
   return load_device_spec(config, "cpu");
 }
 
+Link link_of(const DeviceSpec& spec, int64_t size, int64_t stride) {
+  return find_link(spec, {.size = size, .stride = stride, .ranks = size * stride});
+}
+
 TEST(DeviceSpec, AutoIsWhatIsUsual) {
   EXPECT_EQ(spec_for("auto").name, "cpu");
   EXPECT_EQ(load_device_spec({}, "h200").name, "h200");
@@ -53,6 +57,75 @@ TEST(DeviceSpec, LinksAreReadBack) {
 TEST(DeviceSpec, KernelsAreReadBack) {
   const KernelShare kernel{"attention", "bf16", 0.375};
   EXPECT_EQ(parse_kernel_share(to_string(kernel)), kernel);
+}
+
+// The H100's measured rates, in the ratio of the data sheets.
+TEST(DeviceSpec, GpusThatWereNotMeasuredAreScaledByTheirDataSheets) {
+  const DeviceSpec h100 = spec_for("h100");
+  const DeviceSpec a100 = spec_for("a100"), b200 = spec_for("b200"), gb200 = spec_for("gb200");
+  EXPECT_DOUBLE_EQ(a100.matmul_flops_bf16, h100.matmul_flops_bf16 * (312e12 / 989e12));
+  EXPECT_DOUBLE_EQ(a100.memory_bandwidth, h100.memory_bandwidth * (2.039e12 / 3.35e12));
+  EXPECT_EQ(a100.memory_bytes, 80'000'000'000);
+  EXPECT_DOUBLE_EQ(b200.matmul_flops_bf16, h100.matmul_flops_bf16 * (2250e12 / 989e12));
+  EXPECT_DOUBLE_EQ(b200.memory_bandwidth, h100.memory_bandwidth * (7.7e12 / 3.35e12));
+  EXPECT_EQ(b200.memory_bytes, 180'000'000'000);
+  EXPECT_DOUBLE_EQ(gb200.matmul_flops_bf16, h100.matmul_flops_bf16 * (2500e12 / 989e12));
+  EXPECT_EQ(gb200.memory_bytes, 186'000'000'000);
+  EXPECT_EQ(gb200.ranks_per_host, 72);
+  for (const auto& [spec, bf16] : {std::pair(a100, 312e12), {b200, 2250e12}, {gb200, 2500e12}}) {
+    EXPECT_EQ(spec.peak_flops_bf16, bf16);
+    EXPECT_LT(spec.matmul_flops_bf16, spec.peak_flops_bf16);
+    EXPECT_LT(spec.matmul_flops_f32, spec.peak_flops_f32);
+  }
+  EXPECT_EQ(find_data_sheet("NVIDIA GB200")->name, "gb200");
+  EXPECT_EQ(find_data_sheet("NVIDIA B200")->name, "b200");
+  EXPECT_EQ(find_data_sheet("NVIDIA A100-SXM4-80GB")->name, "a100");
+}
+
+TEST(DeviceSpec, AnA100AddsInItsGpusNotInItsSwitch) {
+  const DeviceSpec spec = spec_for("a100");
+  const Link host = link_of(spec, 8, 1);
+  EXPECT_DOUBLE_EQ(host.gather_bandwidth, 394e9 * 2 / 3);
+  EXPECT_DOUBLE_EQ(host.sum_bandwidth, host.gather_bandwidth / 2);
+  EXPECT_DOUBLE_EQ(host.sum_latency, 2 * host.gather_latency);
+  EXPECT_EQ(to_string(link_of(spec_for("a100x8"), 8, 1)), to_string(host));
+  // Rings over two hosts: eight cards of 24 GB/s each, or one.
+  EXPECT_NEAR(link_of(spec, 16, 1).gather_bandwidth, 192e9 * 16 / 15, 1);
+  EXPECT_NEAR(link_of(spec, 16, 1).gather_latency, 70.0e-6, 1e-12);
+  EXPECT_NEAR(link_of(spec, 2, 8).gather_bandwidth, 48e9, 1);
+}
+
+TEST(DeviceSpec, AB200HasTwiceTheSwitchAndTheNetworkOfAnH100) {
+  const DeviceSpec h100 = spec_for("h100"), b200 = spec_for("b200");
+  for (const int64_t ranks : {2, 4, 8}) {
+    EXPECT_DOUBLE_EQ(link_of(b200, ranks, 1).gather_bandwidth,
+                     2 * link_of(h100, ranks, 1).gather_bandwidth);
+    EXPECT_DOUBLE_EQ(link_of(b200, ranks, 1).sum_bandwidth,
+                     2 * link_of(h100, ranks, 1).sum_bandwidth);
+  }
+  EXPECT_EQ(to_string(link_of(b200, 64, 1)), to_string(link_of(h100, 64, 1)));
+  EXPECT_EQ(to_string(link_of(b200, 8, 8)), to_string(link_of(h100, 8, 8)));
+}
+
+TEST(DeviceSpec, AnNvl72DomainIsOneHost) {
+  const DeviceSpec spec = spec_for("gb200");
+  const Link domain = link_of(spec, 72, 1);
+  EXPECT_NEAR(domain.gather_bandwidth, 2 * 394e9 * 7 / 8 * 72 / 71, 1);
+  EXPECT_DOUBLE_EQ(domain.sum_bandwidth, 2 * 267e9);
+  EXPECT_EQ(domain.hosts, 1);
+  // Two domains: NVLink still carries a ring over all GPUs, one card a ring over a GPU of each.
+  EXPECT_NEAR(link_of(spec, 144, 1).gather_bandwidth, 2 * 394e9 * 7 / 8 * 144 / 143, 1);
+  EXPECT_NEAR(link_of(spec, 2, 72).gather_bandwidth, 96e9, 1);
+}
+
+// The rows between hosts agree with the ring that the others are made of.
+TEST(DeviceSpec, MeasuredRowsBetweenHostsAreRings) {
+  for (const Link& row : spec_for("h100").links) {
+    if (row.hosts == 1) continue;
+    const auto h = static_cast<double>(row.hosts), r = static_cast<double>(row.ranks);
+    EXPECT_NEAR(row.gather_latency, (8.4 + 3.4 * h * (r - 1) + 14 * (h - 1)) * 1e-6, 1e-12);
+    EXPECT_NEAR(row.gather_bandwidth, 48e9 * r * (h * r) / (h * r - 1), 0.2e9);
+  }
 }
 
 TEST(DeviceSpec, RanksShareWhatIsOneDevice) {
