@@ -26,9 +26,17 @@ int64_t now_ns() {
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-void end_now(int) {
+void end_with(ExitCode code) {
   remove_partial_files();
-  ::_exit(static_cast<int>(ExitCode::Interrupted));
+  ::_exit(static_cast<int>(code));
+}
+
+void end_now(int) {
+  end_with(ExitCode::Interrupted);
+}
+
+void end_at_first(int signal) {
+  end_with(stop_code(signal));
 }
 
 void on_signal(int signal) {
@@ -81,6 +89,10 @@ void catch_stop_signals() {
 void catch_stop_signals_as_rank() {
   catch_all(on_signal_as_rank);
   handle(kEndNowSignal, end_now);
+}
+
+void end_on_stop_signals() {
+  catch_all(end_at_first);
 }
 
 void announce_stop(int signal) {

@@ -40,6 +40,10 @@ void catch_stop_signals();
 void catch_stop_signals_as_rank();
 inline constexpr int kEndNowSignal = SIGUSR1;
 
+// For commands with nothing to save: from now on a stop signal ends the process at once, with the
+// code of stop_code and no partial output left.
+void end_on_stop_signals();
+
 // Says that the run stops after this step; safe in a signal handler.
 void announce_stop(int signal);
 

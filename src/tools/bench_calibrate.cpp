@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/machine.h"
+#include "base/stop.h"
 #include "graph/flat.h"
 #include "graph/ops/ops.h"
 #include "graph/samples.h"
@@ -182,6 +183,7 @@ void check_effects(const CalibrateArguments& arguments, const Backend& backend, 
 }  // namespace
 
 ExitCode run_calibrate(const CalibrateArguments& arguments) {
+  end_on_stop_signals();
   Config config;
   config.device.backend = arguments.backend;
   const Backend& backend = find_backend(arguments.backend);

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/stop.h"
 #include "runtime/comm/launcher.h"
 #include "runtime/cpu/device.h"
 #include "tools/commands.h"
@@ -90,6 +91,7 @@ void measure(Communicator& comm, int64_t bytes, int64_t repeats) {
 }
 
 ExitCode run_comm(const CommBench& bench) {
+  end_on_stop_signals();
   for (const int64_t ranks : bench.ranks) {
     const int code = launch_ranks({.ranks = ranks, .report = {}}, [&](int64_t rank, ShmJob& job) {
       Mesh mesh;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/stop.h"
 #include "config/derived.h"
 #include "config/load.h"
 #include "data/loader.h"
@@ -160,6 +161,7 @@ std::vector<double> best_times(Executor& executor, int64_t repeats) {
 }
 
 ExitCode run_ops(const OpsArguments& arguments, const std::vector<std::string>& overrides) {
+  end_on_stop_signals();
   Config config = load_config(arguments.config, overrides);
   validate_run(config, 1);
   USER_CHECK(data_parallel_mesh(config, 1).axes.empty(),

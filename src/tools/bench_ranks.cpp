@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "base/stop.h"
 #include "base/text.h"
 #include "config/derived.h"
 #include "config/load.h"
@@ -106,7 +107,8 @@ void run_steps(const Config& config, Communicator* comm, int64_t steps, Board& b
   board.rank_bytes = rank_bytes(session.compiled().plan);
 }
 
-void run_once(Result& result, int64_t steps, Board& board) {
+// The code of the ranks, which have said what went wrong.
+ExitCode run_once(Result& result, int64_t steps, Board& board) {
   board = {};
   const Mesh mesh = data_parallel_mesh(result.config, result.ranks);
   const int code =
@@ -119,12 +121,13 @@ void run_once(Result& result, int64_t steps, Board& board) {
         run_steps(result.config, comm.get(), steps, board);
         return 0;
       });
-  if (code != 0) throw DeviceError(cat("bench: ", result.name, " failed"), ExitCode(code));
+  if (code != 0) return static_cast<ExitCode>(code);
   double used = 0;
   for (int64_t rank = 0; rank < result.ranks; ++rank) used += board.processor_seconds[rank];
   result.step_seconds = std::min(result.step_seconds, board.step_seconds);
   result.processor_seconds = std::min(result.processor_seconds, used);
   result.rank_bytes = board.rank_bytes;
+  return ExitCode::Done;
 }
 
 void print(const Result& result, const Result& first) {
@@ -154,6 +157,7 @@ std::vector<Result> variants(const RanksBench& bench, Config config) {
 }
 
 ExitCode run_ranks(const RanksBench& bench, const std::vector<std::string>& overrides) {
+  end_on_stop_signals();
   const Config config = load_config(bench.config, overrides);
   validate_run(config, bench.ranks);
   USER_CHECK(find_backend(config.device.backend).join == nullptr,
@@ -165,7 +169,10 @@ ExitCode run_ranks(const RanksBench& bench, const std::vector<std::string>& over
   const SharedValue<Board> board;
   std::vector<Result> results = variants(bench, config);
   for (int64_t i = 0; i < bench.repeats; ++i) {
-    for (Result& result : results) run_once(result, bench.steps, *board);
+    for (Result& result : results) {
+      const ExitCode code = run_once(result, bench.steps, *board);
+      if (code != ExitCode::Done) return code;
+    }
   }
   for (const Result& result : results) print(result, results.front());
   return ExitCode::Done;

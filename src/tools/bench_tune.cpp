@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/stop.h"
 #include "config/load.h"
 #include "config/validate.h"
 #include "runtime/kernel_timer.h"
@@ -42,6 +43,7 @@ std::vector<Call> distinct_calls(const Plan& plan) {
 }
 
 ExitCode run_tune(const TuneArguments& arguments, const std::vector<std::string>& overrides) {
+  end_on_stop_signals();
   Config config = load_config(arguments.config, overrides);
   validate(config, arguments.ranks, open_sets());
   config.device.tuning.clear();       // what is to be made
@@ -62,6 +64,7 @@ ExitCode run_tune(const TuneArguments& arguments, const std::vector<std::string>
     tuning.choices[tuned->call] = tuned->choice;
     std::printf("%9.4f -> %.4f ms  %s\n", tuned->first_seconds * 1e3, tuned->seconds * 1e3,
                 tuned->call.c_str());
+    std::fflush(stdout);  // a signal ends the command without it
   }
   USER_CHECK(!tuning.empty(), "device.backend = \"", backend.name,
              "\" has no choice of algorithms, expected one with libraries, such as cuda");
