@@ -175,6 +175,28 @@ std::vector<std::string> lines_of_program(const json& program) {
   return lines;
 }
 
+// What the text says of the memory that the plan needs.
+std::vector<std::string> lines_of_memory(const json& report) {
+  const auto text = [](const json& value) { return value.get<std::string>(); };
+  std::vector<std::string> lines;
+  const json& memory = report.at("memory");
+  lines.push_back(cat("fits          ", memory.at("fits") ? "yes" : "no", ": ",
+                      bytes(memory.at("plan_bytes")), " of ", bytes(memory.at("limit_bytes")), " (",
+                      text(report.at("device")), ")"));
+  if (const int64_t beside = memory.at("driver_and_libraries_bytes"); beside > 0) {
+    const int64_t all = memory.at("plan_bytes").get<int64_t>() + beside;
+    lines.push_back(cat("device memory ", bytes(all), " with ", bytes(beside),
+                        " of driver and libraries (", all, " bytes)"));
+  }
+  if (const json& change = report.at("alternative"); !change.is_null()) {
+    lines.push_back(cat("to fit        ",
+                        change.at("fits") ? "" : "nothing that was tried fits, at best ",
+                        text(change.at("change")), " needs ", bytes(change.at("plan_bytes")),
+                        text(change.at("change")).starts_with("--ranks") ? " a rank" : ""));
+  }
+  return lines;
+}
+
 // The lines of the text but the last, from JSON.
 std::vector<std::string> lines_of(const json& report) {
   const json& plan = report.at("plan");
@@ -188,10 +210,8 @@ std::vector<std::string> lines_of(const json& report) {
     axes.push_back(cat(text(axis.at("axis")), "=", number(axis, "ranks")));
   }
   for (const json& stream : plan.at("streams")) streams.push_back(stream);
-  const json& model = report.at("model");
   std::vector<std::string> lines = {
-      cat("model         ", text(model.at("name")), " ", text(model.at("flavor")), ", ",
-          human_count(model.at("parameters")), " parameters"),
+      cat("model         ", text(report.at("model").at("description"))),
       cat("graph         ", number(report, "graph_nodes"), " nodes"),
       cat("plan          ", text(plan.at("name")), "  backend ", text(plan.at("backend")),
           "  mesh ", axes.empty() ? "1 rank" : join(axes, " ")),
@@ -248,21 +268,7 @@ std::vector<std::string> lines_of(const json& report) {
                                             step.at("peak_flops").get<double>());
   }
   lines.push_back(rate);
-  const json& memory = report.at("memory");
-  lines.push_back(cat("fits          ", memory.at("fits") ? "yes" : "no", ": ",
-                      bytes(memory.at("plan_bytes")), " of ", bytes(memory.at("limit_bytes")), " (",
-                      text(report.at("device")), ")"));
-  if (const int64_t beside = number(memory, "driver_and_libraries_bytes"); beside > 0) {
-    const int64_t all = number(memory, "plan_bytes") + beside;
-    lines.push_back(cat("device memory ", bytes(all), " with ", bytes(beside),
-                        " of driver and libraries (", all, " bytes)"));
-  }
-  if (const json& change = report.at("alternative"); !change.is_null()) {
-    lines.push_back(cat("to fit        ",
-                        change.at("fits") ? "" : "nothing that was tried fits, at best ",
-                        text(change.at("change")), " needs ", bytes(change.at("plan_bytes")),
-                        text(change.at("change")).starts_with("--ranks") ? " a rank" : ""));
-  }
+  for (std::string& line : lines_of_memory(report)) lines.push_back(std::move(line));
   return lines;
 }
 
@@ -276,7 +282,7 @@ void collect_keys(const json& value, std::set<std::string>& keys) {
 
 // A batch that no GPU holds.
 const std::vector<std::string> kTooLarge = {"--model.flavor=124M", "--device.backend=cuda",
-                                            "--training.local_batch_size=4096"};
+                                            "--training.local_batch_size=8192"};
 
 struct JsonCase {
   std::string name;
