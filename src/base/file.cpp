@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/partial_files.h"
+#include "base/stop.h"
 
 namespace weft {
 
@@ -175,6 +176,7 @@ OutputFile::OutputFile(std::string path, int64_t keep) : path_(std::move(path)) 
 // Between opening and locking another writer may have given the file its name or removed it; then
 // the lock is on a file that is no longer ours to write.
 void OutputFile::open_locked(const std::string& partial) {
+  const StopSignalsHeld held;  // until the file is known to those who would remove it
   do {
     close_all();
     descriptor_ = ::open(partial.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);

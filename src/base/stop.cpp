@@ -91,6 +91,17 @@ void catch_stop_signals_as_rank() {
   handle(kEndNowSignal, end_now);
 }
 
+StopSignalsHeld::StopSignalsHeld() {
+  sigset_t held;
+  sigemptyset(&held);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, kEndNowSignal}) sigaddset(&held, signal);
+  ::pthread_sigmask(SIG_BLOCK, &held, &before_);
+}
+
+StopSignalsHeld::~StopSignalsHeld() {
+  ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
 void end_on_stop_signals() {
   catch_all(end_at_first);
 }

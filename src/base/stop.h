@@ -44,6 +44,18 @@ inline constexpr int kEndNowSignal = SIGUSR1;
 // code of stop_code and no partial output left.
 void end_on_stop_signals();
 
+// Holds stop signals of this thread back while it lives.
+class StopSignalsHeld {
+ public:
+  StopSignalsHeld();
+  ~StopSignalsHeld();
+  StopSignalsHeld(const StopSignalsHeld&) = delete;
+  StopSignalsHeld& operator=(const StopSignalsHeld&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
 // Says that the run stops after this step; safe in a signal handler.
 void announce_stop(int signal);
 

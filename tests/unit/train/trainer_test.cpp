@@ -136,14 +136,14 @@ TEST(Train, SkipsUpToTheLimit) {
 // Step 1 makes weights so large that no later step is finite: its weights are the last good ones.
 TEST(Train, ARunThatEndsWithinTheLimitKeepsItsLastGoodWeights) {
   const TempFolder folder, shorter;
-  const std::string lr = "--optimizer.lr=1e30", constant = "--lr_scheduler.decay_type=constant",
-                    no_decay = "--optimizer.weight_decay=0";
-  const TrainResult result =
-      train_quietly(small_run(folder, {lr, constant, no_decay, "--training.nonfinite_limit=10"}));
+  const auto run = [](const TempFolder& to, const std::string& option) {
+    return train_quietly(small_run(to, {"--optimizer.lr=1e30", "--optimizer.weight_decay=0",
+                                        "--lr_scheduler.decay_type=constant", option}));
+  };
+  const TrainResult result = run(folder, "--training.nonfinite_limit=10");
   EXPECT_EQ(result.steps, 5);
   EXPECT_EQ(result.skipped, 4);
-  const TrainResult one =
-      train_quietly(small_run(shorter, {lr, constant, no_decay, "--training.steps=1"}));
+  const TrainResult one = run(shorter, "--training.steps=1");
   EXPECT_EQ(one.skipped, 0);
   const std::string weights = "run/weights/model.safetensors";
   EXPECT_TRUE(folder.read(weights) == shorter.read(weights));
