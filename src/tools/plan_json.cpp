@@ -133,6 +133,7 @@ Json memory_object(const MemoryNeed& memory) {
 }  // namespace
 
 std::string to_json(const PlanReport& report) {
+  const ModelSpec& model = report.model;
   Json alternative;
   if (report.alternative) {
     alternative = {{"change", report.alternative->change},
@@ -140,10 +141,13 @@ std::string to_json(const PlanReport& report) {
                    {"fits", report.alternative->fits}};
   }
   const Json object = {{"model",
-                        {{"name", report.model},
-                         {"flavor", report.flavor},
-                         {"description", report.description},
-                         {"parameters", report.parameters}}},
+                        {{"name", model.model},
+                         {"flavor", model.flavor},
+                         {"parameters", report.parameters},
+                         {"layers", model.n_layers},
+                         {"width", model.dim},
+                         {"heads", model.n_heads},
+                         {"vocabulary", model.vocab_size}}},
                        {"ranks", report.ranks},
                        {"device", report.device},
                        {"graph_nodes", report.graph_nodes},

@@ -77,9 +77,7 @@ std::string memory_lines(const PlanReport& report) {
 
 PlanReport make_report(const Config& config, const Compiled& compiled,
                        const ReportOptions& options) {
-  PlanReport report{.model = compiled.spec.model,
-                    .flavor = compiled.spec.flavor,
-                    .description = describe_model(compiled),
+  PlanReport report{.model = compiled.spec,
                     .parameters = num_params(compiled.params),
                     .graph_nodes = static_cast<int64_t>(compiled.reports.back().nodes_after),
                     .passes = compiled.reports,
@@ -99,9 +97,10 @@ PlanReport make_report(const Config& config, const Compiled& compiled,
 }
 
 std::string to_text(const PlanReport& report) {
-  return cat("model         ", report.description, "\n", "graph         ", report.graph_nodes,
-             " nodes\n", to_string(report.plan), "\n", step_lines(report), memory_lines(report),
-             "compiled in   ", static_cast<int64_t>(report.compile_seconds * 1e3), " ms");
+  return cat("model         ", describe_model(report.model, report.parameters), "\n",
+             "graph         ", report.graph_nodes, " nodes\n", to_string(report.plan), "\n",
+             step_lines(report), memory_lines(report), "compiled in   ",
+             static_cast<int64_t>(report.compile_seconds * 1e3), " ms");
 }
 
 }  // namespace weft

@@ -33,9 +33,7 @@ struct MemoryNeed {
 };
 
 struct PlanReport {
-  std::string model;
-  std::string flavor;
-  std::string description;  // of the model, in words
+  ModelSpec model;
   int64_t parameters = 0;
   int64_t graph_nodes = 0;
   std::vector<PassReport> passes;

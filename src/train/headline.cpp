@@ -92,18 +92,16 @@ bool leaves_weights(const Config& config) {
 
 }  // namespace
 
-std::string describe_model(const Compiled& compiled) {
-  const ModelSpec& spec = compiled.spec;
-  return cat(spec.model, " ", spec.flavor, ": ",
-             human_count(static_cast<double>(num_params(compiled.params))), " parameters, ",
-             spec.n_layers, " layers, ", spec.dim, " wide, ", spec.n_heads, " heads, ",
-             spec.vocab_size, " token ids");
+std::string describe_model(const ModelSpec& spec, int64_t parameters) {
+  return cat(spec.model, " ", spec.flavor, ": ", human_count(static_cast<double>(parameters)),
+             " parameters, ", spec.n_layers, " layers, ", spec.dim, " wide, ", spec.n_heads,
+             " heads, ", spec.vocab_size, " token ids");
 }
 
 std::vector<std::string> headline(const Config& config, const Compiled& compiled) {
   const Mesh& mesh = compiled.plan.mesh;
   std::vector<std::string> lines = {
-      cat("model    ", describe_model(compiled)),
+      cat("model    ", describe_model(compiled.spec, num_params(compiled.params))),
       cat("weights  ", weights_text(config)),
       cat("batch    ", batch_text(config, mesh.ranks())),
       cat("ranks    ", ranks_text(mesh)),

@@ -10,7 +10,7 @@
 namespace weft {
 
 // "gpt2 baby: 10.7 M parameters, 6 layers, 384 wide, 6 heads, 65 token ids".
-std::string describe_model(const Compiled& compiled);
+std::string describe_model(const ModelSpec& spec, int64_t parameters);
 
 // The lines, each with a word for its subject before it.
 std::vector<std::string> headline(const Config& config, const Compiled& compiled);

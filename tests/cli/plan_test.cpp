@@ -192,7 +192,7 @@ std::vector<std::string> lines_of_memory(const json& report) {
     lines.push_back(cat("to fit        ",
                         change.at("fits") ? "" : "nothing that was tried fits, at best ",
                         text(change.at("change")), " needs ", bytes(change.at("plan_bytes")),
-                        text(change.at("change")).starts_with("--ranks") ? " a rank" : ""));
+                        text(change.at("change")).starts_with("--ranks") ? " per rank" : ""));
   }
   return lines;
 }
@@ -210,8 +210,12 @@ std::vector<std::string> lines_of(const json& report) {
     axes.push_back(cat(text(axis.at("axis")), "=", number(axis, "ranks")));
   }
   for (const json& stream : plan.at("streams")) streams.push_back(stream);
+  const json& model = report.at("model");
   std::vector<std::string> lines = {
-      cat("model         ", text(report.at("model").at("description"))),
+      cat("model         ", text(model.at("name")), " ", text(model.at("flavor")), ": ",
+          human_count(model.at("parameters")), " parameters, ", number(model, "layers"),
+          " layers, ", number(model, "width"), " wide, ", number(model, "heads"), " heads, ",
+          number(model, "vocabulary"), " token ids"),
       cat("graph         ", number(report, "graph_nodes"), " nodes"),
       cat("plan          ", text(plan.at("name")), "  backend ", text(plan.at("backend")),
           "  mesh ", axes.empty() ? "1 rank" : join(axes, " ")),
