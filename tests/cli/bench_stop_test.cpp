@@ -43,7 +43,8 @@ const Bench kBenches[] = {
 class BenchStop : public testing::TestWithParam<std::tuple<Bench, int>> {};
 
 TEST_P(BenchStop, EndsAtOnceAndLeavesNothing) {
-  const auto& [bench, signal] = GetParam();
+  const Bench& bench = std::get<0>(GetParam());
+  const int signal = std::get<1>(GetParam());
   const Workspace work;
   work.folder().write("long.toml", "[training]\nseq_len = 32\n");
   work.folder().write("large.toml", "[model]\nflavor = \"124M\"\n");

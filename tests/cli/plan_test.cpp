@@ -130,9 +130,7 @@ std::vector<std::string> lines_of_program(const json& program) {
   }
   std::string where = cat("  time        ", short_time(time.at("seconds")), " predicted");
   const auto percent = [&](const json& seconds) {
-    return cat(
-        static_cast<int64_t>(seconds.get<double>() / time.at("seconds").get<double>() * 100 + 0.5),
-        "%");
+    return cat(std::llround(seconds.get<double>() / time.at("seconds").get<double>() * 100), "%");
   };
   if (time.at("collective_seconds") > 0) {
     where += cat("  exposed comm ", percent(time.at("exposed_seconds")));

@@ -29,7 +29,7 @@ TrainResult train_quietly(const Config& config, bool stop = false) {
   StopRequest asked;
   if (stop) asked.take(SIGTERM);
   try {
-    const TrainResult result = train(config, asked);
+    TrainResult result = train(config, asked);
     testing::internal::GetCapturedStdout();
     return result;
   } catch (...) {
