@@ -130,6 +130,6 @@ lose() {
   grep -q "$text" "$folder/$name.log" || fail "$name: $(tail -3 "$folder/$name.log")"
 }
 lose killed KILL 76 "was killed by signal 9 (SIGKILL) at training step"
-lose stopped STOP 79 "hangs: no sign of life for"
+lose stopped STOP 79 "hangs: no heartbeat for"
 
 exit "$failed"

@@ -188,9 +188,9 @@ TEST(TrainRanks, AStoppedRankIsNamedWithTheOpOthersWaitIn) {
   ASSERT_EQ(ranks.size(), 3U);
   EXPECT_EQ(result.exit_code, 79) << result.errors;
   const std::regex message(
-      "weft: rank 1 hangs: no sign of life for [0-9.]+ s at training step [0-9]+, (in|after) .+, "
-      "while rank [02] waits at training step [0-9]+, in .+; if the work takes that long, set "
-      "comm.timeout_seconds higher\nweft: the other 2 ranks stopped; killed after 4 s: 1\n");
+      "weft: rank 1 hangs: no heartbeat for [0-9.]+ s at training step [0-9]+, (in|after) .+, "
+      "while rank [02] waits at training step [0-9]+, in .+; if the work takes that long, "
+      "raise comm.timeout_seconds\nweft: the other 2 ranks stopped; killed after 4 s: 1\n");
   EXPECT_TRUE(std::regex_match(result.errors, message)) << result.errors;
   EXPECT_LT(took.count(), 9.0);
   for (pid_t rank : ranks) EXPECT_FALSE(alive(rank));

@@ -113,7 +113,7 @@ TEST(RankFailures, AHungRankIsNamedWithWhatItAndTheOthersDo) {
     sum_of(comm, "dp", 1, 1);
   });
   for (const size_t rank : {0, 2, 3}) {
-    EXPECT_TRUE(contains(errors[rank], "rank 1 hangs: no sign of life for 0.")) << errors[rank];
+    EXPECT_TRUE(contains(errors[rank], "rank 1 hangs: no heartbeat for 0.")) << errors[rank];
     EXPECT_TRUE(contains(errors[rank],
                          "at training step 7, in step step 2 matmul (layers.0 fwd), while rank "))
         << errors[rank];

@@ -317,7 +317,7 @@ TEST_F(Nccl, AStoppedRankEndsTheJob) {
   const Outcome outcome = lose_rank(send_itself(SIGSTOP));
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   EXPECT_EQ(outcome.code, 79);
-  EXPECT_NE(outcome.messages.find("rank 1 hangs: no sign of life"), std::string::npos)
+  EXPECT_NE(outcome.messages.find("rank 1 hangs: no heartbeat"), std::string::npos)
       << outcome.messages;
   EXPECT_NE(outcome.messages.find("in the sum of the test"), std::string::npos) << outcome.messages;
   EXPECT_LT(taken.count(), 20) << outcome.messages;

@@ -1,4 +1,4 @@
-// How a rank waits for another, and how it finds out that the other will never come.
+// How a rank waits for a peer, and how it detects that the peer will never arrive.
 #include <algorithm>
 #include <vector>
 
@@ -13,12 +13,12 @@ namespace {
 constexpr int64_t kNapMilliseconds = 50;
 
 bool has_arrived(const Cell& cell, uint32_t target) {
-  // Numbers wrap around, so the difference decides.
+  // Arrival numbers wrap around, so compare their difference.
   return static_cast<int32_t>(cell.arrived.load(std::memory_order_acquire) - target) >= 0;
 }
 
-// The peer that a channel of this rank waits for in vain, or -1. A wait whose arrival has been made
-// does not count: then the rank itself does not go on.
+// The peer that blocks this rank on some channel, or -1. A wait whose arrival has already happened
+// does not count: the rank is then able to continue.
 int64_t blocked_by(const Control& control, int64_t rank) {
   for (int64_t channel = 0; channel < kMaxChannels; ++channel) {
     const WaitRecord& wait = control.at(rank).waits[channel];
@@ -31,7 +31,7 @@ int64_t blocked_by(const Control& control, int64_t rank) {
   return -1;
 }
 
-// Follows who waits for whom to a rank that waits for nobody; -1 when they wait in a circle.
+// Follows the chain of waits to a rank that waits for nobody; -1 when the waits form a cycle.
 int64_t find_culprit(const Control& control, int64_t peer) {
   for (int64_t hops = 0; hops <= control.ranks(); ++hops) {
     const int64_t next = blocked_by(control, peer);
@@ -58,13 +58,13 @@ void check_silence(const Control& control, int64_t rank, int64_t peer, int64_t s
   if (silent < timeout || culprit == rank) return;
   control.abort(
       rank,
-      cat("rank ", culprit, " hangs: no sign of life for ", seconds_text(silent), " ",
+      cat("rank ", culprit, " hangs: no heartbeat for ", seconds_text(silent), " ",
           control.whereabouts(culprit), ", while rank ", rank, " waits ", control.whereabouts(rank),
-          "; if the work takes that long, set comm.timeout_seconds higher"),
+          "; if the work takes that long, raise comm.timeout_seconds"),
       ExitCode::Hang);
 }
 
-// Shows the others what this rank waits for, as long as it does.
+// Shows the other ranks what this rank waits for while it waits.
 class ShownWait {
  public:
   ShownWait(WaitRecord& record, int64_t peer, int64_t axis, uint32_t target) : record_(record) {

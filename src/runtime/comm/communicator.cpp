@@ -5,7 +5,7 @@
 namespace weft {
 namespace {
 
-// How far apart in rank number two neighbours along the axis are.
+// The difference in rank number between two neighbours along the axis.
 int64_t axis_stride(const Mesh& mesh, std::string_view name) {
   int64_t stride = 1;
   for (auto axis = mesh.axes.rbegin(); axis != mesh.axes.rend(); ++axis) {
@@ -18,7 +18,7 @@ int64_t axis_stride(const Mesh& mesh, std::string_view name) {
 }  // namespace
 
 int64_t RankInfo::coordinate(std::string_view axis) const {
-  const int64_t stride = axis_stride(mesh, axis);  // refuses an axis that there is not
+  const int64_t stride = axis_stride(mesh, axis);  // throws for an unknown axis
   return rank / stride % mesh.axis_size(axis);
 }
 

@@ -53,7 +53,7 @@ uint32_t Control::arrive(int64_t rank, const MeetingPlace& place, uint64_t tag,
   const uint32_t number = own.arrived.load(std::memory_order_relaxed) + 1;
   own.tags[number & 1] = tag;
   if (!payload.empty()) std::memcpy(own.payloads[number & 1], payload.data(), payload.size());
-  // Sequentially consistent with the sleeper's count, so that one of the two sees the other.
+  // Sequentially consistent with the sleeper count, so that at least one side sees the other.
   own.arrived.store(number);
   if (own.sleepers.load() != 0) futex_wake_all(own.arrived);
   return number;

@@ -1,7 +1,7 @@
-// The memory that all ranks of a job on one host share beside their data: where they meet, what
-// each one does, and why the job ended. It is plain memory without pointers, so it serves threads
-// and, mapped by each of them, processes. All of it works while a peer may be killed at any moment:
-// nobody ever holds a lock, a wait ends when the job is aborted, and a silent peer is found out.
+// Control state shared by all ranks of a job on one host, separate from their data: barriers, what
+// each rank is doing, and why the job ended. It is plain memory without pointers, so threads can
+// use it and processes can map it. It stays usable when a peer is killed at any moment: nobody
+// holds a lock, every wait ends when the job is aborted, and a silent peer is detected.
 #pragma once
 
 #include <atomic>
@@ -21,10 +21,10 @@ inline constexpr int64_t kMaxAxes = 6;
 inline constexpr int64_t kMaxChannels = 4;
 inline constexpr int64_t kInlineBytes = 512;
 inline constexpr int64_t kMailBytes = 4096;
-inline constexpr int64_t kWorldAxis = kMaxAxes;  // the meeting place of all ranks
+inline constexpr int64_t kWorldAxis = kMaxAxes;  // the barrier of all ranks
 
-// One rank's side of a meeting place. The rank alone writes it; tag and payload belong to an
-// arrival and lie in the slot of its parity: nobody can be two arrivals ahead of a reader.
+// One rank's side of a barrier, written by that rank only. Tag and payload of an arrival lie in the
+// slot of its parity, which is safe because no rank can be two arrivals ahead of a reader.
 struct Cell {
   alignas(64) std::atomic<uint32_t> arrived;
   std::atomic<uint32_t> sleepers;
@@ -32,14 +32,14 @@ struct Cell {
   alignas(64) char payloads[2][kInlineBytes];
 };
 
-// Which arrival of whom a channel waits for; peer -1: none.
+// The peer and arrival that a channel waits for; peer -1: none.
 struct WaitRecord {
   std::atomic<int32_t> peer;
   std::atomic<int32_t> axis;
   std::atomic<uint32_t> target;
 };
 
-// What was last started on a channel; two texts, so that the current one is always whole.
+// What was last started on a channel; double-buffered, so that readers always see a complete text.
 struct MarkRecord {
   static constexpr int64_t kWords = 16;
   std::atomic<uint32_t> current;
@@ -53,8 +53,8 @@ struct RankRecord {
   std::atomic<uint32_t> state;
   std::atomic<int32_t> inside;  // collectives this rank is in
   std::atomic<int64_t> step;
-  std::atomic<int32_t> process;       // its id
-  std::atomic<int64_t> sign_of_life;  // nanoseconds of the monotonic clock
+  std::atomic<int32_t> process;       // process id
+  std::atomic<int64_t> sign_of_life;  // last heartbeat, in nanoseconds of the monotonic clock
   WaitRecord waits[kMaxChannels];
   MarkRecord marks[kMaxChannels];
   Cell cells[kMaxAxes + 1][kMaxChannels];
@@ -65,22 +65,22 @@ struct RankRecord {
 
 struct JobRecord {
   int64_t ranks;
-  std::atomic<uint32_t> abort_state;  // 0 going on, 1 being written, 2 aborted
-  std::atomic<int32_t> abort_rank;    // who found out; -1: the launcher
+  std::atomic<uint32_t> abort_state;  // 0 running, 1 being written, 2 aborted
+  std::atomic<int32_t> abort_rank;    // the rank that aborted; -1: the launcher
   int32_t abort_code;
   char abort_reason[1024];
 };
 
-// A point of meeting: whose cells, which axis and channel.
+// Identifies a barrier: group, axis and channel.
 struct MeetingPlace {
   int64_t axis = kWorldAxis;
   int64_t channel = 0;
 };
 
-// A view of the shared memory; copies see the same job.
+// A view of the shared memory; copies refer to the same job.
 class Control {
  public:
-  // Bytes a job needs; zero-filled memory of that size is a fresh job once `start` was called.
+  // Bytes a job needs; zero-filled memory of that size becomes a fresh job by calling `start`.
   static int64_t bytes(int64_t ranks);
   static Control start(void* memory, int64_t ranks);
 
@@ -90,11 +90,11 @@ class Control {
     return at(rank).cells[place.axis][place.channel];
   }
 
-  // Announces an arrival and wakes who sleeps for it; returns its number.
+  // Announces an arrival, wakes its sleepers and returns its number.
   uint32_t arrive(int64_t rank, const MeetingPlace& place, uint64_t tag,
                   std::span<const char> payload = {}) const;
 
-  // Aborts the job unless it is aborted already. `code` is what other ranks exit with.
+  // Aborts the job unless it is already aborted. `code` is the exit code of the other ranks.
   void abort(int64_t rank, std::string_view reason, ExitCode code) const;
   bool aborted() const { return job_->abort_state.load() == 2; }
   // Valid once aborted.
@@ -106,7 +106,7 @@ class Control {
 
   void set_state(int64_t rank, RankState state) const;
   RankState state(int64_t rank) const { return static_cast<RankState>(at(rank).state.load()); }
-  // Leaves the rank's error for the launcher.
+  // Stores the rank's error for the launcher.
   void set_failed(int64_t rank, std::string_view error, ExitCode code) const;
 
   void mark(int64_t rank, int64_t channel, std::string_view where) const;
@@ -121,17 +121,17 @@ class Control {
 // How a rank waits.
 struct WaitOptions {
   double timeout_seconds = 10;
-  int spins = 0;                         // before sleeping; 0 where ranks share cores
-  std::function<bool()> launcher_alive;  // asked while sleeping; empty: there is none
+  int spins = 0;                         // before sleeping; 0 when ranks share cores
+  std::function<bool()> launcher_alive;  // checked while sleeping; empty: no launcher
 };
 
-// Waits until `peer` has made the arrival `target`; throws DeviceError when the job is aborted, and
-// aborts it when the peer has left, the launcher is gone, or a rank is hung: it neither gives signs
-// of life nor uses its processor. So one kernel may take as long as it wants.
+// Waits until `peer` has reached arrival `target`. Throws DeviceError when the job is aborted, and
+// aborts it when the peer has exited, the launcher is gone, or a rank is hung: it neither sends
+// heartbeats nor uses its processor. A single kernel may therefore take as long as it needs.
 void await_arrival(const Control& control, int64_t rank, int64_t peer, const MeetingPlace& place,
                    uint32_t target, const WaitOptions& options);
 
-// Nanoseconds of the monotonic clock, the same for all processes of a host.
+// Nanoseconds of the monotonic clock, which all processes of a host share.
 int64_t monotonic_ns();
 
 }  // namespace weft

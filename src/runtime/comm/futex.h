@@ -1,5 +1,5 @@
-// Sleeping on a word of memory that may be shared between processes; the C++ library's wait has
-// neither a time limit nor a promise for shared memory.
+// Sleeping on a word of memory that processes may share. The wait of the C++ library has no timeout
+// and makes no promise about shared memory.
 #pragma once
 
 #include <linux/futex.h>
@@ -13,7 +13,7 @@
 
 namespace weft {
 
-// Sleeps while the word is `seen`, at most that many milliseconds; may return for no reason.
+// Sleeps while the word equals `seen`, up to the timeout; may wake spuriously.
 inline void futex_wait(const std::atomic<uint32_t>& word, uint32_t seen, int64_t milliseconds) {
   const timespec limit{.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000};
   ::syscall(SYS_futex, &word, FUTEX_WAIT, seen, &limit, nullptr, 0);

@@ -1,6 +1,6 @@
-// Work of a rank's host that makes no marks of its own and may take longer than the watchdog is
-// patient: compiling, reading and writing weights. A thread of its own marks the rank as alive as
-// long as that lasts; a stopped process stops it too, so that a hang is still found.
+// Host work that sends no heartbeats itself and may outlast the watchdog's timeout: compiling,
+// reading and writing weights. A helper thread sends heartbeats meanwhile. It stops together with
+// the process, so a hang is still detected.
 #pragma once
 
 #include <condition_variable>
@@ -14,8 +14,7 @@ namespace weft {
 
 class HostWork {
  public:
-  // Gives signs of life until it is destroyed; `what` is for messages. Without ranks it does
-  // nothing.
+  // Sends heartbeats until destroyed; `what` is for messages. Does nothing without a communicator.
   HostWork(Communicator* comm, std::string what);
   ~HostWork();
   HostWork(const HostWork&) = delete;

@@ -58,7 +58,7 @@ void all_reduce(const Launch& launch) {
   comm(launch).all_reduce(site(launch, kOrdered), launch.results);
 }
 
-// A library adds up in the type that it is given.
+// A library sums in the type of its operands.
 Decision supports_library_sum(const Call& call) {
   for (const auto* types : {&call.operands, &call.results}) {
     for (const TensorType& type : *types) {

@@ -1,5 +1,5 @@
-// Kernel rows of the collectives; they stand beside a backend's own rows. A start runs like the
-// whole: its stream goes on beside the computation.
+// Kernel rows of the collectives, used alongside a backend's own rows. The start of a split
+// collective runs all of it: its stream runs concurrently with the computation.
 #pragma once
 
 #include <span>
@@ -8,11 +8,10 @@
 
 namespace weft {
 
-// For every backend whose memory the host, and the other ranks of the host, can read.
+// For backends whose memory can be read by the host and by the other ranks on it.
 std::span<const Kernel> peer_kernels();
 
-// For GPUs, whose ranks send each other what they need. Planning needs no GPU, so every build has
-// them.
+// For GPUs, whose ranks send data to each other. Planning needs no GPU, so every build has them.
 std::span<const Kernel> gpu_comm_kernels();
 
 }  // namespace weft

@@ -29,7 +29,7 @@ class SignalMask {
   SignalMask() {
     sigemptyset(&watched_);
     for (const int signal : {SIGCHLD, SIGINT, SIGTERM}) sigaddset(&watched_, signal);
-    // Where HUP is ignored, as under nohup, a signal file would see it all the same.
+    // If HUP is ignored, as under nohup, a signalfd would still receive it.
     struct sigaction hangup {};
     ::sigaction(SIGHUP, nullptr, &hangup);
     if (hangup.sa_handler != SIG_IGN) sigaddset(&watched_, SIGHUP);
@@ -46,7 +46,7 @@ class SignalMask {
   sigset_t watched_, before_;
 };
 
-// Runs the body and leaves its error, if any, where the launcher finds it.
+// Runs the body and stores its error, if any, where the launcher finds it.
 int run_body(int64_t rank, ShmJob& job, const Body& body) {
   try {
     const int code = body(rank, job);
@@ -69,7 +69,7 @@ struct RankStart {
                             const SignalMask& mask) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   job.become_rank();
-  // The launcher may have died before it was to take the rank along.
+  // The launcher may have died before this rank asked to die with it.
   if (!job.launcher_alive()) ::_exit(static_cast<int>(ExitCode::PeerLost));
   if (start.finishes_step) catch_stop_signals_as_rank();
   mask.restore();
@@ -85,7 +85,7 @@ class Supervisor {
     std::fflush(nullptr);
     for (int64_t rank = 0; rank < options.ranks; ++rank) start(rank, body);
   }
-  // Nobody stays behind, however this ends.
+  // Leaves no process behind, however the launcher ends.
   ~Supervisor() {
     for (Rank& rank : ranks_) {
       if (rank.ended) continue;
@@ -132,12 +132,12 @@ class Supervisor {
   ShmJob job_;
   Descriptor signals_;
   std::vector<Rank> ranks_;
-  std::string loss_;  // how the first rank was lost, if one was
+  std::string loss_;  // how the first lost rank died; empty: none was lost
   bool cause_named_ = false;
-  int64_t abort_seen_ = 0;  // when the launcher saw the abort; 0: not yet
+  int64_t abort_seen_ = 0;  // when the launcher noticed the abort; 0: not yet
   StopRequest stop_;
-  int end_signal_ = 0;    // what made the launcher end the ranks at once; 0: nothing did
-  int64_t end_seen_ = 0;  // when it did
+  int end_signal_ = 0;    // the signal that made the launcher end the ranks at once; 0: none
+  int64_t end_seen_ = 0;  // when it arrived
 };
 
 void Supervisor::start(int64_t rank, const Body& body) {
@@ -168,7 +168,7 @@ void Supervisor::read_signals() {
     if (action == StopAction::None) continue;
     if (action == StopAction::Stop && options_.ranks_finish_step) {
       announce_stop(signal);
-      tell_ranks(signal);  // those that have it from the terminal do not mind
+      tell_ranks(signal);  // harmless for ranks that also got it from the terminal
       continue;
     }
     if (end_seen_ == 0) end_seen_ = monotonic_ns();
@@ -188,7 +188,7 @@ void Supervisor::reap() {
     Rank& rank = ranks_[i];
     if (rank.ended || ::waitpid(rank.pid, &rank.status, WNOHANG) != rank.pid) continue;
     rank.ended = true;
-    read_signals();  // a signal to the whole group has reached the launcher by now
+    read_signals();  // a signal to the process group has reached the launcher by now
     note_end(static_cast<int64_t>(i));
   }
 }
@@ -220,11 +220,11 @@ void Supervisor::enforce() {
     if (static_cast<double>(monotonic_ns() - end_seen_) * 1e-9 > kEndNowSeconds) force_ranks();
     return;
   }
-  // A rank that dies while it aborts the job leaves it half aborted, and nobody else can do it.
+  // A rank that dies while aborting leaves the job half aborted; only the launcher can finish it.
   if (!control.aborted() && loss_.empty()) return;
   const int64_t now = monotonic_ns();
   if (abort_seen_ == 0) abort_seen_ = now;
-  // A rank that hangs may need force to end; its name need not wait for that.
+  // A hung rank may have to be killed; report it without waiting for that.
   if (control.aborted() && control.abort_code() == ExitCode::Hang) {
     name_cause(control.abort_reason());
   }
@@ -240,7 +240,7 @@ void Supervisor::force_ranks() {
   }
 }
 
-// Ranks with an error of their own, the earliest first.
+// Ranks with an error of their own, earliest first.
 std::vector<int64_t> Supervisor::failures() const {
   const Control& control = job_.control();
   std::vector<int64_t> found;
@@ -273,13 +273,13 @@ int Supervisor::verdict() {
   return 0;
 }
 
-// Says once, as soon as it is known, why the job ends.
+// Reports the cause once, as soon as it is known.
 void Supervisor::name_cause(const std::string& message) {
   if (!cause_named_) report(message);
   cause_named_ = true;
 }
 
-// The cause first; what followed from it in one line.
+// Reports the cause first, then its consequences in one line.
 int Supervisor::blame(const std::string& message, int64_t involved, ExitCode code) {
   name_cause(message);
   std::vector<std::string> forced;

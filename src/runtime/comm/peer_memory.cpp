@@ -20,11 +20,11 @@ enum class Kind : uint64_t { AllGather = 1, ReduceScatter, AllReduce, Barrier, E
 
 std::string_view kind_name(uint64_t kind) {
   constexpr std::string_view kNames[] = {"nothing", "all_gather", "reduce_scatter", "all_reduce",
-                                         "barrier", "exchange",   "the end of it"};
+                                         "barrier", "exchange",   "finish"};
   return kNames[std::min<uint64_t>(kind, std::size(kNames) - 1)];
 }
 
-// What an arrival is for, so that ranks that disagree find out instead of mixing data.
+// Describes an arrival, so that ranks that disagree fail instead of mixing data.
 uint64_t tag_of(Kind kind, DType dtype, int64_t elements) {
   return static_cast<uint64_t>(kind) << 56 | static_cast<uint64_t>(dtype) << 48 |
          static_cast<uint64_t>(elements);
@@ -40,9 +40,9 @@ int64_t total_elements(std::span<const Tensor> tensors) {
   return sum;
 }
 
-// The elements of a tensor that one rank of a group sums for all: cut `i` of `n`.
+// The range of a tensor's elements that one rank of a group sums for all: slice `i` of `n`.
 std::pair<int64_t, int64_t> slice(int64_t elements, int64_t i, int64_t n) {
-  constexpr int64_t kLine = 16;  // cuts stay on whole cache lines
+  constexpr int64_t kLine = 16;  // slices are aligned to cache lines
   const auto at = [&](int64_t k) {
     return std::min(elements, (elements * k / n + kLine - 1) / kLine * kLine);
   };
@@ -51,13 +51,14 @@ std::pair<int64_t, int64_t> slice(int64_t elements, int64_t i, int64_t n) {
 
 }  // namespace
 
-// One collective of a group on a channel: counts arrivals and checks that all do the same.
+// One collective of a group on a channel: counts arrivals and checks that all ranks make the same
+// call.
 class PeerMemory::Meeting {
  public:
   Meeting(PeerMemory& comm, const Group& group, int64_t channel)
       : comm_(comm), group_(group), place_{group.axis, channel} {
     CHECK(channel >= 0 && channel < kMaxChannels, "channel ", channel);
-    // Counted before the check: see close_block of threads.
+    // Incremented before the check: see close_block of threads.
     comm_.control_.at(comm_.rank()).inside.fetch_add(1);
     try {
       comm_.control_.check_alive();
@@ -102,11 +103,11 @@ class PeerMemory::Meeting {
     await_all();
   }
 
-  // Member i's payload of the arrival that was awaited last.
+  // Member i's payload of the last awaited arrival.
   const char* payload(size_t i) const {
     return comm_.control_.cell(group_.ranks[i], place_).payloads[number_ & 1];
   }
-  // The slot of mail that belongs to the next arrival.
+  // The mail slot of the next arrival.
   static char* mail(const Control& control, int64_t rank, uint32_t number) {
     return control.at(rank).mail[number & 1];
   }
@@ -148,7 +149,7 @@ PeerMemory::PeerMemory(const Control& control, RankInfo info, const CommOptions&
 }
 
 PeerMemory::~PeerMemory() {
-  // Left by an exception: peers need not wait to find out.
+  // Destroyed by an exception: peers need not wait for the timeout.
   if (std::uncaught_exceptions() > 0) {
     control_.abort(rank(), cat("rank ", rank(), " failed"), ExitCode::PeerLost);
   }
@@ -243,18 +244,18 @@ void PeerMemory::all_gather(const CollectiveSite& site, const Tensor& shard,
     }
   };
   if (is_common(members[0].data)) {
-    meeting.sync(tag_of(Kind::AllGather, dtype, cut));  // nobody reads what lay there before
+    meeting.sync(tag_of(Kind::AllGather, dtype, cut));  // nobody still reads the old contents
     place_own();
     meeting.sync(tag_of(Kind::Done, dtype, cut));
     return delay((size - 1) * cut * dtype_bytes(dtype));
   }
-  // Without conversion peers read the shard itself, while this rank still copies its own part.
+  // Without conversion peers read the shard directly, while this rank still copies its own part.
   const bool direct = shard.dtype == dtype;
   if (!direct) place_own();
   meeting.arrive(tag_of(Kind::AllGather, dtype, cut));
   if (direct) place_own();
   for (int64_t k = 1; k < size; ++k) {
-    const int64_t i = (own + k) % size;  // each starts elsewhere, so that reads spread out
+    const int64_t i = (own + k) % size;  // each rank starts elsewhere, to spread the reads
     const int64_t from = group.ranks[static_cast<size_t>(i)];
     meeting.await(static_cast<size_t>(i));
     for (const Piece& piece : pieces_of(members, i * cut, (i + 1) * cut)) {
@@ -307,7 +308,7 @@ void PeerMemory::all_reduce(const CollectiveSite& site, std::span<const Tensor> 
   delay(2 * (size - 1) * bytes / size);
 }
 
-// Few bytes travel with the arrival itself: one meeting, and they may lie anywhere.
+// Few bytes travel with the arrival itself: one barrier, and the tensors may lie anywhere.
 void PeerMemory::all_reduce_inline(Meeting& meeting, std::span<const Tensor> tensors) {
   char packed[kInlineBytes];
   int64_t bytes = 0;
@@ -323,7 +324,7 @@ void PeerMemory::all_reduce_inline(Meeting& meeting, std::span<const Tensor> ten
   for (const Tensor& tensor : tensors) {
     std::vector<const void*> sources;
     const int64_t length = tensor.elements() * dtype_bytes(tensor.dtype);
-    // Packing may leave an element off its natural alignment.
+    // Packing may leave an element misaligned.
     std::vector<std::vector<int64_t>> aligned;
     for (size_t i = 0; i < meeting.size(); ++i) {
       aligned.emplace_back((length + 7) / 8);
@@ -335,7 +336,7 @@ void PeerMemory::all_reduce_inline(Meeting& meeting, std::span<const Tensor> ten
   }
 }
 
-// Each rank sums one slice of every tensor in its own memory, then collects the other slices.
+// Each rank sums one slice of every tensor in its own memory, then copies the other slices.
 void PeerMemory::all_reduce_shared(Meeting& meeting, std::span<const Tensor> tensors) {
   const Group& group = meeting.group();
   const auto size = static_cast<int64_t>(meeting.size());

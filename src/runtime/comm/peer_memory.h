@@ -1,6 +1,6 @@
-// The collectives for ranks that can read each other's memory: one implementation for threads and
-// for processes on one host. Every rank holds the same blocks, so what lies at some place of this
-// rank's block lies at the same place of a peer's. Each collective meets before reading and after.
+// Collectives for ranks that can read each other's memory: one implementation for threads and for
+// processes on one host. Every rank has the same blocks, so an offset in this rank's block is valid
+// in a peer's. Each collective has a barrier before and after reading.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ namespace weft {
 class PeerMemory : public Communicator {
  public:
   PeerMemory(const Control& control, RankInfo info, const CommOptions& options);
-  // The rank counts as ended: peers that still wait for it fail.
+  // Marks the rank as finished: peers that still wait for it fail.
   ~PeerMemory() override;
 
   const RankInfo& info() const override { return info_; }
@@ -37,25 +37,25 @@ class PeerMemory : public Communicator {
   void abort(std::string_view reason) override;
 
  protected:
-  // Memory that peers read: `bases` has this rank's view of each rank's block, by rank.
+  // Memory that peers read: `bases` holds this rank's mapping of each rank's block, by rank.
   struct Block {
     int64_t bytes = 0;
     std::vector<char*> bases;
-    int64_t leader = -1;           // of a common block: the rank whose memory it is
-    std::shared_ptr<void> shared;  // keeps a common block of threads
+    int64_t leader = -1;           // of a shared block: the rank that owns its memory
+    std::shared_ptr<void> shared;  // keeps a shared block of threads alive
   };
 
   const Control& control() const { return control_; }
-  // Called while waiting; false ends the job.
+  // Polled while waiting; false ends the job.
   virtual bool launcher_alive() { return true; }
-  // Makes this rank's block, lets the peers see it, and fills in their bases.
+  // Creates this rank's block, makes it visible to the peers, and fills in their bases.
   virtual void open_block(Block& block, Device& device) = 0;
-  // As open_block; every base is the leader's memory.
+  // Like open_block, but every base is the leader's memory.
   virtual void open_common(Block& block) = 0;
   virtual void close_block(Block& block, Device& device) = 0;
 
  private:
-  // The ranks along an axis, or all of them.
+  // The ranks along an axis, or all ranks.
   struct Group {
     int64_t axis = kWorldAxis;
     std::vector<int64_t> ranks;
@@ -64,14 +64,14 @@ class PeerMemory : public Communicator {
   class Meeting;
 
   const Group& group(std::string_view axis) const;
-  // The same place in the block of each rank of the group.
+  // The same offset in the block of each rank of the group.
   std::vector<const void*> peers(const Group& group, const void* own) const;
   const void* peer(int64_t rank, const void* own) const;
   bool is_common(const void* data) const;
   void* keep(Block block);
   void all_reduce_inline(Meeting& meeting, std::span<const Tensor> tensors);
   void all_reduce_shared(Meeting& meeting, std::span<const Tensor> tensors);
-  // Makes the collective last as long as the artificial link takes for these bytes.
+  // Delays the collective by the time the artificial link needs for these bytes.
   void delay(int64_t bytes);
 
   Control control_;
@@ -80,9 +80,9 @@ class PeerMemory : public Communicator {
   WaitOptions wait_;
   DeviceWait device_wait_;
   std::vector<Group> groups_;  // one per axis, then the world
-  mutable std::mutex mutex_;   // of the two below
+  mutable std::mutex mutex_;   // guards the two below
   std::vector<Block> blocks_;
-  int64_t link_free_ = 0;  // when the artificial link has sent what it was given
+  int64_t link_free_ = 0;  // when the artificial link has finished its queued transfers
 };
 
 }  // namespace weft

@@ -7,7 +7,7 @@
 namespace weft {
 namespace {
 
-constexpr int64_t kSliceUnit = 64;  // elements; slices begin on whole lines of memory
+constexpr int64_t kSliceUnit = 64;  // elements; slices are aligned to cache lines
 
 }  // namespace
 
@@ -44,9 +44,9 @@ int64_t flat_end(std::span<const Tensor> members) {
 }
 
 void check_members(std::span<const Tensor> members, const Tensor& shard, int64_t size) {
-  CHECK(!members.empty(), "a flat without members");
+  CHECK(!members.empty(), "a flat tensor without members");
   for (const Tensor& member : members) {
-    CHECK(member.dtype == members[0].dtype, "members of one flat have different types");
+    CHECK(member.dtype == members[0].dtype, "members of one flat tensor have different types");
   }
   CHECK(flat_end(members) <= shard.elements() * size, "members of ", flat_end(members),
         " elements, ", size, " shards of ", shard.elements());
@@ -56,7 +56,7 @@ void check_in_one_piece(std::span<const Tensor> members) {
   int64_t start = 0;
   for (const Tensor& member : members) {
     CHECK(member.data == shifted(members[0].data, member.dtype, start),
-          "members of a collective do not lie as in a flat");
+          "members of a collective are not laid out as in a flat tensor");
     start += flat_padded(member.elements());
   }
 }

@@ -1,5 +1,5 @@
-// The geometry of collectives: how the members of a flat are cut over ranks, and how much scratch
-// memory an exchange needs where ranks cannot read each other's memory.
+// The geometry of collectives: how the members of a flat tensor are sharded over ranks, and how
+// much scratch memory an exchange needs when ranks cannot read each other's memory.
 #pragma once
 
 #include <cstdint>
@@ -10,24 +10,24 @@
 
 namespace weft {
 
-// A part of a member inside a cut of the flat.
+// A part of a member inside a shard of the flat tensor.
 struct Piece {
   size_t member = 0;
   int64_t offset = 0;    // in the member
-  int64_t position = 0;  // in the cut
+  int64_t position = 0;  // in the shard
   int64_t elements = 0;
 };
 
-// The parts of the members that lie in elements [begin, end) of the flat, in order.
+// The parts of the members in elements [begin, end) of the flat tensor, in order.
 std::vector<Piece> pieces_of(std::span<const Tensor> members, int64_t begin, int64_t end);
 
-// A range of elements that holds no member.
+// A range of elements without a member.
 struct Gap {
   int64_t begin = 0;
   int64_t end = 0;
 };
 
-// What a cut has around its pieces, in order.
+// The gaps around the pieces of a shard, in order.
 std::vector<Gap> gaps_of(std::span<const Piece> pieces, int64_t cut);
 
 // One past the last element of the last member.
@@ -36,19 +36,19 @@ int64_t flat_end(std::span<const Tensor> members);
 // Throws InternalError unless the members have one dtype and `size` shards hold them.
 void check_members(std::span<const Tensor> members, const Tensor& shard, int64_t size);
 
-// The same, and the members lie in memory as in the flat.
+// The same, and the members must be laid out in memory as in the flat tensor.
 void check_in_one_piece(std::span<const Tensor> members);
 
-// The address that many elements further on.
+// The address `elements` elements further on.
 void* shifted(const void* data, DType dtype, int64_t elements);
 
-// A sum of so few bytes is made by every rank from what all of them send.
+// Up to this size, every rank gathers all parts and computes the full sum itself.
 inline constexpr int64_t kWholeSumBytes = int64_t{64} << 10;
 
-// The elements of each rank's slice of a sum, the last ones shorter or empty.
+// The elements of each rank's slice of a sum; the last slices may be shorter or empty.
 int64_t slice_elements(int64_t elements, int64_t ranks);
 
-// Scratch memory in which the pieces of other ranks arrive: for the sum of a cut, and of a whole
+// Scratch memory for the parts received from other ranks: for the sum of one shard, and for a full
 // tensor that all ranks get.
 int64_t scatter_workspace(DType dtype, int64_t cut, int64_t ranks);
 int64_t sum_workspace(DType dtype, int64_t elements, int64_t ranks);

@@ -23,7 +23,7 @@ DeviceError no_memory(std::string_view what, int64_t bytes) {
       ExitCode::OutOfMemory);
 }
 
-// Each rank takes a descriptor, and these run out long before the memory does.
+// Each rank takes a descriptor, and descriptors run out long before memory does.
 DeviceError no_descriptor(std::string_view what) {
   return DeviceError(cat("shared memory: cannot make ", what, ": ", reason_of(errno)),
                      ExitCode::OutOfMemory);
@@ -39,7 +39,7 @@ char* map_shared(int fd, int64_t offset, int64_t bytes) {
   void* memory = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, fd,
                         static_cast<off_t>(offset));
   if (memory == MAP_FAILED) throw no_memory("map", bytes);
-  ::madvise(memory, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // where the system offers it
+  ::madvise(memory, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // where the system supports it
   return static_cast<char*>(memory);
 }
 
@@ -51,7 +51,7 @@ class ShmRank : public PeerMemory {
  private:
   bool launcher_alive() override { return job_.launcher_alive(); }
 
-  // Blocks lie one after the other in each rank's file, at the same place for all.
+  // Blocks follow each other in each rank's file, at the same offset for all ranks.
   void open_block(Block& block, Device&) override {
     reserve(block, rank());
     for (int64_t i = 0; i < ranks(); ++i) {
@@ -60,7 +60,7 @@ class ShmRank : public PeerMemory {
     note(block);
   }
 
-  // The other ranks' files keep a hole there.
+  // The other ranks' files have a hole at that offset.
   void open_common(Block& block) override {
     reserve(block, block.leader);
     block.bases.assign(block.bases.size(), map_shared(job_.arena(block.leader), end_, block.bytes));
@@ -70,21 +70,21 @@ class ShmRank : public PeerMemory {
   void close_block(Block& block, Device&) override {
     char* own = block.bases[static_cast<size_t>(rank())];
     if (block.leader >= 0) {
-      // Peers may still read, so the pages stay until the file is gone.
+      // Peers may still read, so the pages stay until the file is closed.
       ::munmap(own, static_cast<size_t>(block.bytes));
       return;
     }
     for (char* base : block.bases) ::munmap(base, static_cast<size_t>(block.bytes));
     const auto at = std::find_if(offsets_.begin(), offsets_.end(),
                                  [&](const auto& entry) { return entry.first == own; });
-    CHECK(at != offsets_.end(), "a block without a place");
-    // Gives the pages back; the file keeps its length.
+    CHECK(at != offsets_.end(), "a block without an offset");
+    // Frees the pages; the file keeps its length.
     ::fallocate(job_.arena(rank()), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                 static_cast<off_t>(at->second), static_cast<off_t>(block.bytes));
     offsets_.erase(at);
   }
 
-  // Takes the memory if it is this rank's to take, and returns when every rank has.
+  // Allocates the memory if this rank is the owner, and returns when every rank is done.
   void reserve(Block& block, int64_t owner) {
     block.bytes = (block.bytes + kPage - 1) / kPage * kPage;
     if (owner == rank()) {

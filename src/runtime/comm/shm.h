@@ -1,6 +1,6 @@
-// Ranks as processes of one host. A job is made before the processes are forked: its memory is
-// anonymous files whose descriptors they inherit, so that nothing has a name and everything is gone
-// with the last process, however it ends.
+// Ranks as processes of one host. A job is created before the processes are forked: its memory is
+// anonymous files whose descriptors they inherit. Nothing has a name, so everything is freed with
+// the last process, however it ends.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace weft {
 
 class ShmJob {
  public:
-  // Throws DeviceError when the system gives no memory.
+  // Throws DeviceError when the system is out of memory.
   explicit ShmJob(int64_t ranks);
   ~ShmJob();
   ShmJob(const ShmJob&) = delete;
@@ -23,12 +23,13 @@ class ShmJob {
   int64_t ranks() const { return control_.ranks(); }
   const Control& control() const { return control_; }
 
-  // In a forked rank: gives up the launcher's side, so that the launcher's death can be seen.
+  // In a forked rank: closes the launcher's end of the pipe, so that the launcher's death is
+  // visible.
   void become_rank();
-  // Whether the launcher still holds its side.
+  // Whether the launcher still holds its end.
   bool launcher_alive() const;
 
-  // The communicator of one rank; the job outlives it.
+  // Creates the communicator of one rank; the job outlives it.
   std::unique_ptr<Communicator> join(RankInfo info, const CommOptions& options = {});
 
   // The anonymous file of a rank's arena.
@@ -39,7 +40,7 @@ class ShmJob {
   int64_t bytes_ = 0;
   Control control_;
   std::vector<Descriptor> arenas_;
-  Descriptor life_read_, life_write_;  // the launcher alone keeps the write end
+  Descriptor life_read_, life_write_;  // only the launcher keeps the write end
 };
 
 }  // namespace weft

@@ -10,12 +10,12 @@ namespace {
 
 constexpr int64_t kBetweenLooks = 45'000'000;
 constexpr int64_t kComputingShare = 20;  // a twentieth of the time between two looks
-// Peers' proxies of a device use the processor even when nothing arrives, so that a standstill of
-// all ranks shows by their marks alone; it gets more time than a rank that is plainly gone.
+// A device's proxy threads use the processor even when nothing arrives, so a standstill of all
+// ranks shows only in their heartbeats. It gets a longer timeout than a rank that is plainly gone.
 constexpr double kStandstillFactor = 3;
 constexpr double kSecond = 1e-9;
 
-// Processor time that a process has used; 0 when it is gone.
+// Processor time used by a process; 0 when it is gone.
 int64_t processor_ns(pid_t process) {
   clockid_t clock;
   timespec time{};
@@ -86,16 +86,16 @@ void DeviceWait::find_cause(const Control& control, int64_t rank, int64_t blocke
                     ExitCode::PeerLost);
     } else if (silent >= options.timeout_seconds) {
       control.abort(rank,
-                    cat("rank ", peer, " hangs: no sign of life for ", seconds_text(silent), " ",
+                    cat("rank ", peer, " hangs: no heartbeat for ", seconds_text(silent), " ",
                         control.whereabouts(peer), ", while rank ", rank, " waits ",
                         control.whereabouts(rank),
-                        "; if the work takes that long, set comm.timeout_seconds higher"),
+                        "; if the work takes that long, raise comm.timeout_seconds"),
                     ExitCode::Hang);
     }
   }
   if (!standstill) return;
   control.abort(rank,
-                cat("no rank gets any further: rank ", rank, " ", control.whereabouts(rank),
+                cat("no rank makes progress: rank ", rank, " ", control.whereabouts(rank),
                     ", rank ", other, " ", control.whereabouts(other)),
                 ExitCode::Hang);
 }

@@ -1,5 +1,5 @@
-// How long a rank has given no sign of life, as the ranks that wait for it see it, and the wait of
-// a host for its device, whose collectives wait for other ranks in turn.
+// How long a rank has been silent, as seen by the ranks that wait for it. Also the wait of a host
+// for its device, whose collectives wait for other ranks in turn.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 
 namespace weft {
 
-// Looks now and then at the rank that is waited for. A process that waits, is stopped or is locked
-// up uses next to no processor time, whereas one that computes on a busy machine gets its share.
+// Samples the awaited rank. A process that waits, is stopped or is deadlocked uses almost no
+// processor time, whereas one that computes gets its share even on a busy machine.
 class Silence {
  public:
-  // Nanoseconds since the rank last was seen alive, by its own marks or because it computed.
+  // Nanoseconds since the rank was last seen alive, by its heartbeat or because it computed.
   int64_t of(const Control& control, int64_t rank);
 
  private:
@@ -25,13 +25,13 @@ class Silence {
   int64_t computed_ = 0;
 };
 
-// What a rank does while its device works: it lives as long as the device computes, and finds out
-// why when a collective there gets no further.
+// A rank's watchdog while its device works: the rank is alive as long as the device computes. When
+// a collective there makes no progress, it finds out why.
 class DeviceWait {
  public:
   // Throws DeviceError when the job is aborted, and aborts it when the launcher is gone, a peer has
-  // left or is silent, or no rank gets any further. How often it is called does not matter: a busy
-  // host looks seldom.
+  // exited or is silent, or no rank makes progress. It need not be called at a fixed rate, as a
+  // busy host looks rarely.
   void look(const Control& control, int64_t rank, const DeviceLook& seen,
             const WaitOptions& options);
 
@@ -40,7 +40,7 @@ class DeviceWait {
                   const WaitOptions& options);
 
   std::map<int64_t, Silence> silences_;  // by rank
-  int64_t got_further_ = 0;              // when the device was last seen to get on
+  int64_t got_further_ = 0;              // when the device last made progress
 };
 
 // "1.5 s".

@@ -16,10 +16,10 @@ namespace weft {
 namespace {
 
 constexpr int64_t kBlock = 1024;
-// What is larger does not stay in a core's own caches.
+// Larger data does not stay in a core's private caches.
 constexpr int64_t kStreamBytes = 1 << 20;
 
-// Copies past the caches: what is written is not read soon, and lines need not be fetched first.
+// Non-temporal copy: the data is not read soon, and its cache lines need not be fetched first.
 void stream_bytes(void* to, const void* from, int64_t bytes) {
   char* at = static_cast<char*>(to);
   const char* source = static_cast<const char*>(from);
@@ -38,7 +38,7 @@ void stream_bytes(void* to, const void* from, int64_t bytes) {
     _mm_stream_si128(out + 2, c);
     _mm_stream_si128(out + 3, d);
   }
-  _mm_sfence();  // before anybody is told that it is there
+  _mm_sfence();  // before any rank is told that the data is there
 #endif
   std::memcpy(at + i, source + i, static_cast<size_t>(bytes - i));
 }
@@ -57,7 +57,7 @@ WEFT_CLONES void sum4(const float* a, const float* b, const float* c, const floa
 #if defined(__SSE2__)
 constexpr int64_t kLine = 16;  // elements of a cache line
 
-// Sums of whole lines past the caches; `sum` gives those of elements [i, i + 4).
+// Non-temporal sums of full cache lines; `sum` returns those of elements [i, i + 4).
 template <class Sum>
 void stream_lines(int64_t n, float* to, const Sum& sum) {
   for (int64_t i = 0; i < n; i += kLine) {
@@ -66,10 +66,11 @@ void stream_lines(int64_t n, float* to, const Sum& sum) {
     _mm_stream_ps(to + i + 8, sum(i + 8));
     _mm_stream_ps(to + i + 12, sum(i + 12));
   }
-  _mm_sfence();  // before anybody is told that they are there
+  _mm_sfence();  // before any rank is told that the sums are there
 }
 
-// The sums of two or four f32 sources, without a block in between; how many elements were summed.
+// Sums two or four f32 sources without an intermediate block; returns how many elements were
+// summed.
 int64_t stream_sums(std::span<const void* const> sources, int64_t n, float* to) {
   const int64_t lines = n / kLine * kLine;
   if (reinterpret_cast<uintptr_t>(to) % 16 != 0) return 0;
@@ -94,8 +95,8 @@ int64_t stream_sums(std::span<const void* const>, int64_t, float*) {
 }
 #endif
 
-// Elements [offset, offset + n) of the sources, n at most a block. Parts go through blocks of their
-// own, as `to` may be a source that is still to be read.
+// Sums elements [offset, offset + n) of the sources, n at most a block. Partial sums use separate
+// blocks, as `to` may be a source that is still to be read.
 void sum_block(std::span<const void* const> sources, DType dtype, int64_t offset, int64_t n,
                float* to) {
   float buffers[4][kBlock];

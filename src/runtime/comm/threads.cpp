@@ -28,7 +28,7 @@ class ThreadRank : public PeerMemory {
     }
   }
 
-  // All hold the block, as a peer may still read when the leader has left.
+  // Every rank holds a reference, as a peer may still read after the leader has exited.
   void open_common(Block& block) override {
     std::shared_ptr<void> own;
     if (rank() == block.leader) {
@@ -43,12 +43,12 @@ class ThreadRank : public PeerMemory {
     const uintptr_t leader = holders[static_cast<size_t>(block.leader)];
     block.shared = *reinterpret_cast<const std::shared_ptr<void>*>(leader);
     block.bases.assign(block.bases.size(), static_cast<char*>(block.shared.get()));
-    barrier();  // until then the leader's holder is read
+    barrier();  // until here the leader's pointer is read
   }
 
   void close_block(Block& block, Device& device) override {
     if (block.leader >= 0) return block.shared.reset();
-    // After an abort a peer may still read; it leaves soon, as every wait of its ends.
+    // After an abort a peer may still read; it exits soon, because every one of its waits ends.
     for (int64_t i = 0; i < ranks() && control().aborted(); ++i) {
       while (control().at(i).inside.load() != 0) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));

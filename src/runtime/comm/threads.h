@@ -1,4 +1,4 @@
-// Ranks as threads of one process: for tests, and for a look at a job under one debugger.
+// Ranks as threads of one process: for tests, and for debugging a job in one debugger.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace weft {
 
-// What the ranks of one process share. It outlives their communicators.
+// State shared by the ranks of one process. It outlives their communicators.
 class ThreadsJob {
  public:
   explicit ThreadsJob(int64_t ranks);
@@ -15,7 +15,7 @@ class ThreadsJob {
   ThreadsJob(const ThreadsJob&) = delete;
   ThreadsJob& operator=(const ThreadsJob&) = delete;
 
-  // The communicator of one rank; each rank joins once, on its own thread.
+  // Creates the communicator of one rank; each rank calls it once, on its own thread.
   std::unique_ptr<Communicator> join(RankInfo info, const CommOptions& options = {});
 
  private:

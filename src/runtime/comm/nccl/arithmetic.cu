@@ -1,5 +1,4 @@
-// Plain loops over elements: these kernels run at the speed of memory, which the exchange before
-// them does not come near.
+// Simple elementwise loops: they run at memory bandwidth, far faster than the exchange before them.
 #include <algorithm>
 
 #include "runtime/comm/nccl/arithmetic.h"
@@ -39,8 +38,8 @@ struct Sources {
   }
 };
 
-// A binary counter of partial sums: whole subtrees as they fill up, the rest joined from the right.
-// That is the tree which splits at the largest power of two below n, at every node.
+// A binary counter of partial sums: complete subtrees are added as they fill up, the rest from the
+// right. The result is the tree that splits every node at the largest power of two below n.
 __device__ float sum_of(const Sources& sources, int64_t i) {
   float sums[kMostLevels];
   int level = 0;

@@ -1,6 +1,6 @@
-// Collectives on the GPU's streams. A bucket is one range of memory with every rank's slot in full,
-// so gathers and the library's own sums work on it in place. An ordered sum is an exchange of the
-// cuts, as many bytes as a ring moves, into workspace of the plan, and the tree over what came.
+// Collectives on the GPU's streams. A bucket is one contiguous range with a full slot per rank, so
+// gathers and NCCL's own sums work on it in place. An ordered sum exchanges the shards, moving no
+// more bytes than a ring, into workspace of the plan, and then sums them as a tree.
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -52,7 +52,7 @@ class GpuRank : public Communicator {
   void make_groups(std::span<const CollectiveGroup> groups) override { groups_.make(groups); }
   void* allocate(int64_t bytes, Device& device) override { return device.allocate(bytes); }
   void* allocate_common(std::string_view, int64_t, Device&) override {
-    throw InternalError("GPUs have no memory in common");
+    throw InternalError("GPUs share no memory");
   }
   void release(void* memory, Device& device) override { device.release(memory); }
 
@@ -76,7 +76,7 @@ class GpuRank : public Communicator {
   void abort(std::string_view reason) override { hosts_->abort(reason); }
 
  private:
-  // A collective on its way: its group and stream, and the marks around it.
+  // A collective in progress: its group and stream, and the progress notes around it.
   class Work {
    public:
     Work(GpuRank& rank, const CollectiveSite& site)
@@ -145,14 +145,14 @@ void GpuRank::reduce_scatter(const CollectiveSite& site, std::span<const Tensor>
   work.end();
 }
 
-// Every rank sends the others their cuts and sums its own.
+// Every rank sends the others their shards and sums its own.
 void GpuRank::sum_cut(const Work& work, std::span<const Tensor> members, const Tensor& shard,
                       void* workspace) {
   const Group& group = work.group();
   const DType dtype = members[0].dtype;
   const int64_t cut = shard.elements();
   const int64_t end = flat_end(members);
-  // Behind the last member nothing needs to be sent.
+  // Nothing needs to be sent past the last member.
   const auto filled = [&](int64_t rank) { return std::clamp<int64_t>(end - rank * cut, 0, cut); };
   const int64_t own = filled(group.rank);
   int64_t arrived = 0;
@@ -183,7 +183,7 @@ void GpuRank::all_reduce(const CollectiveSite& site, std::span<const Tensor> ten
   CHECK(!tensors.empty(), "nothing to reduce");
   Work work(*this, site);
   check_in_one_piece(tensors);
-  // What lies between the tensors is summed along with them and read by nobody.
+  // The gaps between tensors are summed too; nobody reads them.
   const Tensor flat{tensors[0].data, tensors[0].dtype, {flat_end(tensors)}};
   const Group& group = work.group();
   if (group.size == 1) {
@@ -201,12 +201,12 @@ void GpuRank::all_reduce(const CollectiveSite& site, std::span<const Tensor> ten
   work.end();
 }
 
-// Few bytes: everybody gets everything and makes the same sum.
+// Few bytes: every rank gathers all parts and computes the same sum.
 void GpuRank::sum_whole(const Work& work, const Tensor& flat, void* workspace) {
   const Group& group = work.group();
   NCCL_CHECK(functions().all_gather(flat.data, workspace, unsigned_count(flat.elements()),
                                     nccl_type(flat.dtype), group.comm, work.stream()));
-  // All ranks' parts are there, so the first stands for the own one.
+  // All ranks' parts are in the workspace, so the first one takes the place of `own`.
   nccl::tree_sum({.own = {workspace, flat.dtype},
                   .others = shifted(workspace, flat.dtype, flat.elements()),
                   .rank = 0,
@@ -215,7 +215,7 @@ void GpuRank::sum_whole(const Work& work, const Tensor& flat, void* workspace) {
                  {flat.data, flat.dtype}, work.stream());
 }
 
-// Each rank sums one slice in place and sends the sum to all.
+// Each rank sums one slice in place and sends the result to all.
 void GpuRank::sum_slices(const Work& work, const Tensor& flat, void* workspace) {
   const Group& group = work.group();
   const DType dtype = flat.dtype;
@@ -260,7 +260,7 @@ void GpuRank::sum_slices(const Work& work, const Tensor& flat, void* workspace) 
   });
 }
 
-// The marks of what was queued give way to what the GPU is in.
+// What the GPU is executing takes precedence over what was queued.
 void GpuRank::watch(const DeviceLook& look) {
   DeviceLook seen = look;
   std::array<std::string_view, kMaxChannels> places;
@@ -275,13 +275,13 @@ void GpuRank::watch(const DeviceLook& look) {
     hosts_->watch(seen);
     groups_.check_errors(places);
   } catch (const std::exception& error) {
-    hosts_->abort(error.what());  // without effect where another rank has done it
+    hosts_->abort(error.what());  // no effect if another rank has already aborted
     groups_.abort();
     throw;
   }
 }
 
-// Ranks of one GPU pass for hosts of their own, which the library needs to join them at all.
+// Makes ranks that share a GPU look like separate hosts; NCCL refuses to connect them otherwise.
 void share_one_gpu(const RankInfo& info) {
   ::setenv("NCCL_HOSTID", cat("weft-", ::getppid(), "-", info.rank).c_str(), 1);
   ::setenv("NCCL_SOCKET_IFNAME", "lo", 0);
@@ -292,7 +292,7 @@ void share_one_gpu(const RankInfo& info) {
 std::unique_ptr<Communicator> join_gpus(std::unique_ptr<Communicator> hosts,
                                         const JoinOptions& options) {
   if (options.share_device) share_one_gpu(hosts->info());
-  functions();  // a missing library shows before anything else is done
+  functions();  // reports a missing library first
   return std::make_unique<GpuRank>(std::move(hosts));
 }
 

@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kNap{5};
 
-// Joins a communicator on a thread of its own, as the library waits for the other ranks and knows
-// nothing of those that are lost; `hosts` does, and throws.
+// Creates a communicator on a separate thread: NCCL waits for the other ranks without noticing that
+// one is lost. `hosts` does notice, and throws.
 ncclComm_t join(Communicator& hosts, const ncclUniqueId& id, int64_t size, int64_t rank) {
   struct Joined {
     ncclComm_t comm = nullptr;
@@ -77,8 +77,8 @@ const Group& Groups::at(const CollectiveSite& site) const {
   return found->group;
 }
 
-// The first rank of each group makes its name; all ranks make such a group now, so that one
-// exchange between all of them serves every group.
+// The first rank of each group creates its id. All ranks create such a group now, so one exchange
+// between all of them distributes the ids of every group.
 Group Groups::join_group(std::string_view axis) {
   Group group{.rank = hosts_.coordinate(axis), .size = hosts_.size(axis)};
   if (group.size == 1) return group;
@@ -99,7 +99,7 @@ void Groups::check_errors(std::span<const std::string_view> places) const {
     NCCL_CHECK(functions().comm_get_async_error(group.comm, &error));
     if (error == ncclSuccess || error == ncclInProgress) continue;
     const std::string_view place = places[static_cast<size_t>(key.stream)];
-    check(error, cat("a collective on the way", place.empty() ? "" : " in ", place));
+    check(error, cat("a collective in flight", place.empty() ? "" : " in ", place));
   }
 }
 

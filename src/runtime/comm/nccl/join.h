@@ -1,5 +1,5 @@
-// Ranks with a GPU each: their collectives run on the GPUs' streams through NCCL, everything
-// between their host threads through the communicator of the processes.
+// Ranks with one GPU each: their collectives run on the GPU streams through NCCL. Communication
+// between the host threads goes through the communicator of the processes.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace weft {
 
-// Throws DeviceError where NCCL, or a build with CUDA, is missing. make_groups joins the GPU that
-// is current then.
+// Throws DeviceError if NCCL is missing or the build has no CUDA. make_groups uses the GPU that is
+// current when it is called.
 std::unique_ptr<Communicator> join_gpus(std::unique_ptr<Communicator> hosts,
                                         const JoinOptions& options);
 

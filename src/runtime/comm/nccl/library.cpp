@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kLeastVersion = 22600;  // 2.26, the first with the implicit launch order
 
-// The library reads its options from the environment when it makes its first communicator.
+// NCCL reads its options from the environment when it creates its first communicator.
 void use_launch_order(const Functions& functions) {
   int version = 0;
   const ncclResult_t result = functions.get_version(&version);
@@ -56,7 +56,7 @@ std::string error_text(ncclResult_t result) {
 
 void check(ncclResult_t result, std::string_view what) {
   if (result == ncclSuccess) return;
-  // What another rank's end brings about is told by who saw that end.
+  // Consequences of another rank's exit are reported by the rank that noticed the exit.
   const bool remote = result == ncclRemoteError || result == ncclSystemError;
   throw DeviceError(cat("nccl: ", what, " failed: ", error_text(result)),
                     remote ? ExitCode::PeerLost : ExitCode::Internal);

@@ -1,4 +1,4 @@
-// The functions of NCCL that are used, from a library that is opened when ranks first need it.
+// The NCCL functions in use, from a library that is loaded when ranks first need it.
 #pragma once
 
 #include <nccl.h>
@@ -11,8 +11,8 @@
 namespace weft::nccl {
 
 struct Functions {
-  // Throws DeviceError when there is no libnccl.so.2, or one without the implicit launch order:
-  // operations of several communicators on one GPU run in the order in which the host queued them.
+  // Throws DeviceError when libnccl.so.2 is missing or lacks the implicit launch order, which runs
+  // the operations of several communicators on one GPU in the order in which the host queued them.
   Functions();
 
   cuda::Library library;
@@ -33,15 +33,15 @@ struct Functions {
   decltype(ncclGroupEnd)* group_end = nullptr;
 };
 
-// The library of this process.
+// The library, loaded once per process.
 const Functions& functions();
 
-// Throws DeviceError "nccl: <what> failed: <message>" unless the call went well.
+// Throws DeviceError "nccl: <what> failed: <message>" unless the call succeeded.
 void check(ncclResult_t result, std::string_view what);
 
 #define NCCL_CHECK(call) ::weft::nccl::check((call), #call)
 
-// Why an operation failed, in the library's words.
+// Why an operation failed, in NCCL's words.
 std::string error_text(ncclResult_t result);
 
 }  // namespace weft::nccl

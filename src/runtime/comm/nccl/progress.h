@@ -1,5 +1,5 @@
-// How far the GPU has come, as the host can see it while it waits: each collective leaves in memory
-// of the host that it has begun and that it has ended, in a replayed graph too.
+// The GPU's progress as the host sees it while it waits: each collective notes in host memory that
+// it has started and that it has finished, also in a replayed graph.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -23,13 +23,13 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // What the next collective on the channel is, for messages.
+  // Names the next collective on the channel, for messages.
   void set_label(int64_t channel, std::string_view label);
   // Queued around a collective.
   void begin(int64_t channel, cudaStream_t stream);
   void end(int64_t channel, cudaStream_t stream);
 
-  // What a channel is in, "" for nothing, and whether that changed since it was last asked for.
+  // What a channel is executing ("" for nothing), and whether that changed since the last look.
   struct Look {
     std::string_view label;
     bool changed = false;
@@ -39,11 +39,11 @@ class Progress {
  private:
   int64_t number(int64_t channel);
 
-  std::mutex mutex_;  // labels come from the threads of long host work too
+  std::mutex mutex_;  // labels also come from threads of long host work
   std::array<std::string, kMaxChannels> next_;
-  std::map<std::string, int64_t, std::less<>> numbers_;  // by label, from 1 on
-  std::vector<std::string_view> labels_;                 // by number, less 1
-  int64_t* begun_ = nullptr;  // pinned: by channel, twice the number; one more when it has ended
+  std::map<std::string, int64_t, std::less<>> numbers_;  // by label, starting at 1
+  std::vector<std::string_view> labels_;                 // by number - 1
+  int64_t* begun_ = nullptr;  // pinned, by channel: 2 x the number, + 1 once it has finished
   std::array<int64_t, kMaxChannels> seen_ = {};
 };
 

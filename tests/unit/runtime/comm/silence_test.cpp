@@ -66,7 +66,7 @@ TEST_F(DeviceWaiting, ADeviceThatComputesIsASignOfLife) {
 TEST_F(DeviceWaiting, ASilentPeerOfABlockedDeviceHangs) {
   control_.mark(0, 1, "last step 3 all_gather");
   const std::string text = cause(0.1, blocked());
-  EXPECT_TRUE(text.starts_with("rank 1 hangs: no sign of life for ")) << text;
+  EXPECT_TRUE(text.starts_with("rank 1 hangs: no heartbeat for ")) << text;
   EXPECT_NE(text.find("rank 0 waits before the first training step, in last step 3 all_gather"),
             std::string::npos)
       << text;
@@ -77,7 +77,7 @@ TEST_F(DeviceWaiting, ASilentPeerOfABlockedDeviceHangs) {
 TEST_F(DeviceWaiting, AHostThatSeldomLooksFindsTheHangToo) {
   between_looks_ = std::chrono::milliseconds(150);
   const std::string text = cause(0.2, blocked());
-  EXPECT_TRUE(text.starts_with("rank 1 hangs: no sign of life for ")) << text;
+  EXPECT_TRUE(text.starts_with("rank 1 hangs: no heartbeat for ")) << text;
 }
 
 TEST_F(DeviceWaiting, EveryWaitHasTheWholeTime) {
@@ -106,7 +106,7 @@ TEST_F(DeviceWaiting, RanksThatUseTheirProcessorsAndGetNoFurtherStandStill) {
   const std::string text = cause(0.3, blocked());
   stop = true;
   busy.join();
-  EXPECT_TRUE(text.starts_with("no rank gets any further: rank 0")) << text;
+  EXPECT_TRUE(text.starts_with("no rank makes progress: rank 0")) << text;
 }
 
 TEST_F(DeviceWaiting, AnAbortEndsTheWait) {
