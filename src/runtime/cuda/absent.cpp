@@ -1,5 +1,5 @@
-// Compiled in place of the GPU code when the build has no CUDA compiler: plans can be made, running
-// them cannot.
+// Compiled in place of the GPU code when the build has no CUDA compiler: plans can be made but not
+// run.
 #include "base/error.h"
 #include "runtime/cuda/device.h"
 #include "runtime/cuda/launches.h"

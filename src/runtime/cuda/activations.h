@@ -1,6 +1,6 @@
-// The activation functions of the models and their slopes. Half types use the fast exponential and
-// reciprocal, whose error is far below their rounding; every kernel of an op uses the same
-// function, so that chains, single ops, vector and plain rows have the same bits.
+// The activation functions of the models and their derivatives. Half types use the fast exponential
+// and reciprocal, whose error is far below their rounding. Every kernel of an op uses the same
+// function, so chains, single ops, vector and plain rows have the same bits.
 #pragma once
 
 #include "graph/type.h"
@@ -8,7 +8,7 @@
 
 namespace weft::cuda {
 
-// 1 / (1 + exp(-x)), as exact as `dtype` needs.
+// 1 / (1 + exp(-x)), with the accuracy that `dtype` needs.
 __device__ inline float sigmoid(DType dtype, float x) {
   if (dtype == DType::F32) return 1.0f / (1.0f + expf(-x));
   return fast_reciprocal(1.0f + fast_exp2(x * -kLog2E));

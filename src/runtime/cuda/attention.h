@@ -1,5 +1,5 @@
-// What the attention kernels share: where q, k and v of a head lie in the packed tensor, and the
-// score and dropout of one pair of positions.
+// Shared by the attention kernels: the layout of q, k and v in the packed tensor, and the score and
+// dropout of one pair of positions.
 #pragma once
 
 #include "runtime/cuda/elements.h"
@@ -19,8 +19,8 @@ struct AttentionShape {
   int64_t dim = 0;
   float scale = 0;
   DropRule dropout;
-  const int32_t* rng = nullptr;        // of dropout; null: there is none
-  const int32_t* positions = nullptr;  // of tokens in their documents; null: samples are documents
+  const int32_t* rng = nullptr;        // state of dropout; null: no dropout
+  const int32_t* positions = nullptr;  // within documents; null: each sample is one document
 
   __device__ int64_t row(int64_t b, int64_t i) const {
     return (b * length + i) * (heads + 2 * kv_heads) * dim;
@@ -37,7 +37,7 @@ struct AttentionShape {
   __device__ int64_t y_at(int64_t b, int64_t h, int64_t i) const {
     return ((b * length + i) * heads + h) * dim;
   }
-  // The first key that query i sees; never less than that of the query before.
+  // The first key that query i sees; does not decrease with i.
   __device__ int64_t first_key(int64_t b, int64_t i) const {
     return positions == nullptr ? 0 : i - positions[b * length + i];
   }
@@ -50,7 +50,7 @@ struct AttentionShape {
     for (int64_t d = 0; d < dim; ++d) sum += qkv.get(q + d) * qkv.get(k + d);
     return sum * scale;
   }
-  // Dropout of a value that belongs to query i and key j.
+  // Applies dropout to a value of query i and key j.
   __device__ float drop_pair(int64_t b, int64_t h, int64_t i, int64_t j, float value) const {
     if (rng == nullptr) return value;
     const int64_t local = ((b * heads + h) * length + i) * length + j;
@@ -58,7 +58,7 @@ struct AttentionShape {
   }
 };
 
-// Which operands are which; positions 0 stands for none.
+// Operand indices; positions = 0 means there are none.
 struct AttentionPlaces {
   size_t qkv = 0, rng = 0, positions = 0;
 };
@@ -67,7 +67,7 @@ inline constexpr AttentionPlaces kDocumentPlaces{.qkv = 0, .rng = 2, .positions 
 inline constexpr AttentionPlaces kAttentionGradPlaces{.qkv = 1, .rng = 4};
 inline constexpr AttentionPlaces kDocumentGradPlaces{.qkv = 1, .rng = 5, .positions = 4};
 
-// Reads shapes and attributes of an attention or its gradient.
+// Reads the shapes and attributes of an attention or its gradient.
 inline AttentionShape attention_shape(const Launch& launch, const AttentionPlaces& places) {
   const Call& call = *launch.call;
   const Tensor& qkv = launch.operands.at(places.qkv);
@@ -91,7 +91,7 @@ struct AttentionGradArgs {
   AttentionShape shape;
   Elements dy, y, dqkv;
   const float* lse = nullptr;  // [batch, heads, length]
-  float* delta = nullptr;      // likewise
+  float* delta = nullptr;      // [batch, heads, length]
 
   __device__ int64_t row(int64_t b, int64_t h, int64_t i) const {
     return (b * shape.heads + h) * shape.length + i;

@@ -1,7 +1,8 @@
 // attention backward, deterministic in two passes. With p = exp(s - lse), c the dropout factor,
-// delta_i = dy_i . y_i and ds_ij = p_ij (c_ij dy_i . v_j - delta_i): the first pass makes delta and
-// dq_i = scale sum_j ds_ij k_j, one block per query; the second dk_j = scale sum_i ds_ij q_i and
-// dv_j = sum_i c_ij p_ij dy_i, one block per key, which walks the heads of its group in order.
+// delta_i = dy_i . y_i and ds_ij = p_ij (c_ij dy_i . v_j - delta_i): the first pass computes delta
+// and dq_i = scale sum_j ds_ij k_j, one block per query. The second computes dk_j = scale sum_i
+// ds_ij q_i and dv_j = sum_i c_ij p_ij dy_i, one block per key, which walks the heads of its group
+// in order.
 #include <cmath>
 
 #include "runtime/cuda/attention.h"
@@ -11,7 +12,7 @@ namespace weft::cuda {
 
 namespace {
 
-// The two factors of one pair: c p for dv, ds for dq and dk. Without initialisers, as it lies in
+// The two factors of one pair: c p for dv, ds for dq and dk. No initialisers, because it lies in
 // shared memory.
 struct PairWeights {
   float kept;

@@ -1,4 +1,4 @@
-// What the CUDA backend consists of: a kernel table that can be read anywhere, and a device.
+// The parts of the CUDA backend: a kernel table that every build can read, and a device.
 #include "runtime/cuda/backend.h"
 
 #include "runtime/cuda/device.h"

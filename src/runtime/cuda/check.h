@@ -1,4 +1,4 @@
-// Turns a failed call of the CUDA library into a DeviceError with the call and the library's words.
+// Turns a failed CUDA call into a DeviceError with the call and the library's message.
 #pragma once
 
 #include <cuda_runtime_api.h>

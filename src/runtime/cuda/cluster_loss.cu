@@ -1,7 +1,7 @@
 // cross_entropy with and without its gradient on Hopper: a cluster of blocks keeps a row of logits
-// in registers, so that each is read once and each gradient written once. Blocks exchange maximum
-// and sum through each other's shared memory and add them up in a fixed order. A thread fetches
-// its part of the cluster's next row as it stores that of this one.
+// in registers, so each logit is read once and each gradient written once. Blocks exchange maximum
+// and sum through distributed shared memory and add them in a fixed order. A thread fetches its
+// part of the cluster's next row while it stores that of the current one.
 #include <cooperative_groups.h>
 
 #include <algorithm>
@@ -16,10 +16,10 @@ namespace weft::cuda {
 
 namespace {
 
-constexpr int kSmallBlock = 512;  // of threads, for rows that a block of them holds
+constexpr int kSmallBlock = 512;  // threads, for rows that fit one block
 constexpr int kBlock = 1024;
-constexpr int kMostSlots = 8;   // vectors of a thread
-constexpr int kMostBlocks = 8;  // of a cluster, on any Hopper GPU
+constexpr int kMostSlots = 8;   // vectors per thread
+constexpr int kMostBlocks = 8;  // blocks per cluster, on any Hopper GPU
 static_assert(kMinClusterRow == kSmallBlock * kMostSlots / 2 * kVector);
 static_assert(kMaxClusterRow == kMostBlocks * kBlock * kMostSlots * kVector);
 
@@ -29,8 +29,8 @@ struct Exp2Sum {
   float sum;
 };
 
-// Of all lanes; every lane gets it. A lane without a maximum has -inf alone and the sum 0, or NaN,
-// which reaches the sum of all.
+// Reduces over all lanes; every lane gets the result. A lane without a maximum holds only -inf with
+// the sum 0, or NaN, which propagates to the total.
 __device__ Exp2Sum warp_join(const Exp2Sum& own) {
   Exp2Sum all = own;
   for (int step = 16; step > 0; step /= 2) {
@@ -43,8 +43,8 @@ __device__ Exp2Sum warp_join(const Exp2Sum& own) {
   return all;
 }
 
-// Of all blocks of the cluster; every thread gets it. Calls alternate between the parities, so that
-// who is ahead does not write what another still reads.
+// Reduces over all blocks of the cluster; every thread gets the result. Calls alternate between
+// parities, so that a block that is ahead does not overwrite what another still reads.
 template <int kThreads>
 __device__ Exp2Sum cluster_join(const Exp2Sum& own, int parity) {
   namespace cg = cooperative_groups;
@@ -70,7 +70,7 @@ __device__ Exp2Sum cluster_join(const Exp2Sum& own, int parity) {
   return warp_join(all);
 }
 
-// Vectors in the half types.
+// Vectors of the half types.
 template <DType kType>
 struct Packed {
   using Pair = std::conditional_t<kType == DType::BF16, __nv_bfloat162, __half2>;
@@ -95,7 +95,7 @@ struct Packed {
   }
 };
 
-// Sum of the exponentials of what a thread has of a row.
+// Sum of the exponentials of a thread's part of a row.
 template <DType kType, int kSlots>
 __device__ Exp2Sum own_sum(const typename Vector<kType>::Raw (&row)[kSlots]) {
   const float maximum = Packed<kType>::largest(row) * kLog2E;
@@ -111,8 +111,8 @@ __device__ Exp2Sum own_sum(const typename Vector<kType>::Raw (&row)[kSlots]) {
   return {maximum, sum[0] + sum[1]};
 }
 
-// `nothing` is zero, which the compiler must not know: it would keep the row as floats, twice the
-// registers, rather than unpack it twice.
+// `nothing` is zero, but the compiler must not know that. Otherwise it would keep the row as
+// floats, in twice the registers, instead of unpacking it twice.
 template <DType kType, int kThreads, int kSlots, bool kGrad>
 __global__ void __launch_bounds__(kThreads, kBlock / kThreads)
     cluster_loss(LossArgs args, uint32_t nothing) {
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(kThreads, kBlock / kThreads)
 #pragma unroll
   for (int s = 0; s < kSlots; ++s) fetch(row, s);
   int next_target = args.targets[row];
-  cooperative_groups::this_cluster().sync();  // the others must run before they are written to
+  cooperative_groups::this_cluster().sync();  // all blocks must run before remote writes
   int parity = 0;
   for (; row < args.rows; row += clusters, parity ^= 1) {
     const bool more = row + clusters < args.rows;
@@ -192,7 +192,7 @@ void launch_rows(const LossArgs& args, unsigned blocks, const Launch& launch) {
   CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, args, 0u));
 }
 
-// The fewest blocks that hold a row: each thread has five vectors at least.
+// The fewest blocks that hold a row; each thread has at least five vectors.
 template <DType kType, int kThreads, bool kGrad>
 void launch_clusters(const LossArgs& args, const Launch& launch) {
   constexpr int64_t kSlot = int64_t{kThreads} * kVector;

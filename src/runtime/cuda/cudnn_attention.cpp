@@ -1,5 +1,5 @@
-// The two graphs. cuDNN recognises them by their pattern, so their operations and the layouts of
-// the tensors between are those that it documents for attention.
+// The two graphs. cuDNN recognises them by pattern, so operations and layouts of the intermediate
+// tensors are those that it documents for attention.
 #include "runtime/cuda/cudnn_attention.h"
 
 #include <cmath>
@@ -14,7 +14,7 @@ namespace weft::cuda {
 
 namespace {
 
-// The tensors of a graph that lie in memory; those of the other direction stay 0.
+// The tensors of a graph that are bound to memory; those of the other direction stay 0.
 struct AttentionTensors {
   TensorId q = 0, k = 0, v = 0, y = 0, lse = 0;
   TensorId dy = 0, dq = 0, dk = 0, dv = 0, delta = 0;
@@ -69,7 +69,7 @@ class AttentionGraph {
     return pointwise(CUDNN_POINTWISE_MUL, product, scale());
   }
 
-  // Minus infinity where the key lies after the query.
+  // Minus infinity where the key comes after the query.
   TensorId causal(TensorId x) {
     const TensorId row = between_pairs(CUDNN_DATA_INT32);
     const TensorId column = between_pairs(CUDNN_DATA_INT32);
@@ -96,7 +96,7 @@ class AttentionGraph {
     return y;
   }
 
-  // c = a^T b for every query head, added up over the heads that share a key.
+  // c = a^T b for every query head, summed over the heads that share a key.
   void transposed_product(TensorId a, TensorId b, TensorId c) {
     if (h_ == g_) {
       graph.matmul(transposed(a), b, c);
@@ -212,7 +212,7 @@ struct AttentionPlans::AttentionPlan {
   CudnnPlan plan;
 };
 
-// Only the backward adds up over blocks of a kernel.
+// Only the backward accumulates across blocks of a kernel.
 const AttentionPlans::AttentionPlan& AttentionPlans::plan(const AttentionKey& key,
                                                           int64_t workspace_bytes) {
   std::shared_ptr<AttentionPlan>& known = plans_[key];

@@ -1,5 +1,5 @@
-// A small builder over cuDNN's backend interface: tensors and operations go in, an execution plan
-// with a known workspace comes out. Only what attention is made of is here.
+// A small builder over cuDNN's backend API: tensors and operations go in, an execution plan with a
+// known workspace comes out. It covers only what attention needs.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,7 +15,7 @@
 
 namespace weft::cuda {
 
-// The opened library and its handle for one stream.
+// The loaded library and its handle for one stream.
 class Cudnn {
  public:
   explicit Cudnn(cudaStream_t stream);
@@ -26,7 +26,7 @@ class Cudnn {
   struct Functions;
   const Functions& functions() const { return *functions_; }
   cudnnHandle_t handle() const { return handle_; }
-  // Throws DeviceError with cuDNN's own words unless the status is success.
+  // Throws DeviceError with cuDNN's message unless the status is success.
   void check(cudnnStatus_t status, const char* what) const;
 
  private:
@@ -35,7 +35,7 @@ class Cudnn {
   cudnnHandle_t handle_ = nullptr;
 };
 
-// One object of the backend interface.
+// One object of the backend API.
 class Descriptor {
  public:
   Descriptor(const Cudnn& cudnn, cudnnBackendDescriptorType_t type);
@@ -53,7 +53,7 @@ class Descriptor {
   void set(cudnnBackendAttributeName_t name, bool value);
   void set(cudnnBackendAttributeName_t name, const Descriptor& value);
   void finalize();
-  // Whether it can be finalized; the library's reason is dropped.
+  // Whether it can be finalized; the library's reason is discarded.
   bool try_finalize();
 
  private:
@@ -63,7 +63,7 @@ class Descriptor {
 
 using Axes = std::array<int64_t, 4>;  // batch, head, row, column
 
-// A tensor of a graph by its number.
+// Index of a tensor of a graph.
 using TensorId = int64_t;
 
 class CudnnPlan {
@@ -81,10 +81,10 @@ class CudnnPlan {
   int64_t workspace_bytes_ = 0;
 };
 
-// What a plan must keep to.
+// Requirements on a plan.
 struct CudnnLimits {
   int64_t workspace_bytes = 0;
-  bool fixed_order = false;  // of sums: none that its engine calls nondeterministic
+  bool fixed_order = false;  // rejects engines that are marked nondeterministic
 };
 
 class CudnnGraph {
@@ -93,9 +93,9 @@ class CudnnGraph {
 
   // A tensor that is bound to memory when the plan runs.
   TensorId bound(cudnnDataType_t type, const Axes& dims, const Axes& strides);
-  // One that exists only inside the kernel.
+  // An intermediate tensor that exists only inside the kernel.
   TensorId between(cudnnDataType_t type, const Axes& dims, const Axes& strides);
-  // A number that the plan passes along.
+  // A constant that is passed by value.
   TensorId scalar(float value);
 
   // y = mode(x...); one to three operands.
@@ -108,7 +108,7 @@ class CudnnGraph {
   // The same elements with other dims and strides.
   void view(TensorId x, TensorId y);
 
-  // The first plan within the limits that the heuristic offers; throws DeviceError when none is.
+  // The first plan of the heuristic within the limits; throws DeviceError when there is none.
   CudnnPlan build(const CudnnLimits& limits);
 
  private:
@@ -123,7 +123,7 @@ class CudnnGraph {
 
   const Cudnn& cudnn_;
   std::vector<Descriptor> tensors_;
-  std::vector<Descriptor> parts_;  // what operations refer to
+  std::vector<Descriptor> parts_;  // descriptors that operations refer to
   std::vector<Descriptor> operations_;
   std::map<TensorId, float> scalars_;
 };

@@ -1,4 +1,4 @@
-// A GPU: its memory, and whether this build can use it at all.
+// A GPU: its memory, and whether this build can run on it.
 #include "runtime/cuda/device.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace weft::cuda {
 
 namespace {
 
-// Of the compute capability: Ampere's, whose asynchronous copies and products of bf16 kernels use.
+// Compute capability of Ampere: kernels use its asynchronous copies and bf16 matrix units.
 constexpr int kLeastMajor = 8;
 
 class CudaDevice : public Device {
@@ -33,7 +33,7 @@ class CudaDevice : public Device {
                         ExitCode::Config);
     }
     CUDA_CHECK(cudaSetDevice(index()));
-    CUDA_CHECK(cudaFree(nullptr));  // makes the context now, so that a broken driver shows here
+    CUDA_CHECK(cudaFree(nullptr));  // creates the context, to detect a broken driver here
     check_architecture();
     const Tuning& tuning = options_.tuning;
     USER_CHECK(tuning.empty() || tuning.device == description(), "device.tuning: made on \"",
@@ -67,7 +67,7 @@ class CudaDevice : public Device {
     void* memory = nullptr;
     const cudaError_t error = cudaMalloc(&memory, static_cast<size_t>(std::max<int64_t>(bytes, 1)));
     if (error == cudaSuccess) return memory;
-    cudaGetLastError();  // forgets it: running out of memory does not harm the context
+    cudaGetLastError();  // clears the error: running out of memory does not harm the context
     if (error != cudaErrorMemoryAllocation) throw_cuda_error(error, "cudaMalloc");
     throw DeviceError(
         cat("cuda: out of memory: the plan needs ", human_bytes(static_cast<double>(bytes)),

@@ -7,8 +7,8 @@
 
 namespace weft::cuda {
 
-// The GPU of that index; throws DeviceError when there are fewer than needed, or none that this
-// build can use.
+// The GPU with that index; throws DeviceError when there are fewer than needed, or this build
+// cannot use it.
 std::unique_ptr<Device> make_device(const DeviceOptions& options);
 
 }  // namespace weft::cuda

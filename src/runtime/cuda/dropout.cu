@@ -1,5 +1,5 @@
-// dropout, alone or added to another tensor as residual branches are. Drawing takes about as long
-// as reading and writing, so a thread has the loads of several vectors under way while it draws.
+// dropout, alone or added to a residual. Drawing takes about as long as reading and writing, so a
+// thread keeps the loads of several vectors in flight while it draws.
 #include "runtime/cuda/draw_together.h"
 #include "runtime/cuda/elementwise_program.h"
 #include "runtime/cuda/launches.h"
@@ -12,7 +12,7 @@ namespace {
 
 struct DropArgs {
   const void* x = nullptr;
-  const void* residual = nullptr;  // what the result is added to
+  const void* residual = nullptr;  // added to the result; null: none
   void* result = nullptr;
   const int32_t* rng = nullptr;
   DropRule rule;
@@ -22,7 +22,7 @@ struct DropArgs {
 
 template <DType kType, bool kAdds>
 struct DropVectors {
-  static constexpr int kVectors = kType == DType::F32 ? 2 : 4;  // of a thread
+  static constexpr int kVectors = kType == DType::F32 ? 2 : 4;  // per thread
   using V = Vector<kType>;
 
   static __device__ void run(const DropArgs& args) {

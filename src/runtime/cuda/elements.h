@@ -1,6 +1,6 @@
-// How every kernel here reads and writes floating tensors: as f32, whatever the stored type. The
-// type is a run-time field, the same for all threads of a launch, so one kernel serves f32, bf16
-// and f16 in any mixture. Also the grid arithmetic.
+// How every kernel here reads and writes floating-point tensors: as f32, whatever the stored type.
+// The type is a run-time field that is uniform across a launch, so one kernel handles any mix of
+// f32, bf16 and f16. Also grid size arithmetic.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace weft::cuda {
 
-// A floating tensor inside a kernel.
+// A floating-point tensor inside a kernel.
 struct Elements {
   void* data = nullptr;
   DType dtype = DType::F32;
@@ -33,7 +33,7 @@ struct Elements {
   }
 };
 
-// The value that storing as `dtype` and loading again gives.
+// The value after a round trip through `dtype`.
 __device__ inline float round_to(DType dtype, float value) {
   if (dtype == DType::BF16) return f32_from_bf16(bf16_from_f32(value));
   if (dtype == DType::F16) return f32_from_f16(f16_from_f32(value));
@@ -46,7 +46,7 @@ inline Elements elements(const Tensor& tensor) {
 
 inline constexpr int kThreads = 256;
 
-// Blocks of `per_block` that cover n items; at least one, as an empty grid is an error.
+// Blocks of `per_block` items that cover n items; at least one, as an empty grid is an error.
 inline unsigned blocks_for(int64_t n, int64_t per_block) {
   const int64_t blocks = n <= 0 ? 1 : (n - 1) / per_block + 1;
   CHECK(blocks <= 0x7fffffff, "a grid of ", blocks, " blocks");

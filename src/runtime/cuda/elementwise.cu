@@ -1,6 +1,6 @@
 // add, cast, gelu, gelu_grad, dropout and fused: one interpreter. The plain kernel has one thread
 // per element, the vector kernel one per eight. A thread reads its elements of every operand before
-// it writes, so the result may lie over an operand of the same element size.
+// it writes, so the result may alias an operand of the same element size.
 #include "runtime/cuda/activations.h"
 #include "runtime/cuda/elementwise_program.h"
 #include "runtime/cuda/launches.h"
@@ -54,7 +54,7 @@ __global__ void run_elementwise(ElementwiseProgram program, ElementwiseTensors t
   tensors.result.put(i, value[program.steps - 1]);
 }
 
-// A program small enough to keep in registers.
+// A program small enough for registers.
 struct SmallProgram {
   int operands = 0;
   int steps = 0;
@@ -66,7 +66,7 @@ struct SmallProgram {
   int64_t per_sample = 0;
 };
 
-// The values before they are rounded to the type of the step.
+// Computes the values before they are rounded to the type of the step.
 __device__ void apply_vector(const SmallProgram& program, const ElementwiseStep& step,
                              const float (&left)[kLanes], const float (&right)[kLanes], int64_t i,
                              float (&result)[kLanes]) {
@@ -95,7 +95,7 @@ __device__ void apply_vector(const SmallProgram& program, const ElementwiseStep&
   }
 }
 
-// A single op, between bf16 tensors or any: nothing to look up.
+// A single op, for bf16 tensors or for any type: no program to interpret.
 template <bool kBf16>
 __global__ void run_vector_op(SmallProgram program) {
   const int64_t i = vector_start();
@@ -117,8 +117,8 @@ __global__ void run_vector_op(SmallProgram program) {
   }
 }
 
-// Values are kept as an array in registers, which a run-time index must not address: it is looked
-// for among all of them.
+// Values are an array in registers, which must not be indexed at run time: all of them are compared
+// instead.
 template <int kValues>
 __device__ void pick(const float (&values)[kValues][kLanes], int index, float (&to)[kLanes]) {
 #pragma unroll

@@ -1,4 +1,4 @@
-// Builds elementwise programs from the calls of single ops and of fused ones.
+// Builds elementwise programs from calls of single ops and of fused nodes.
 #include "runtime/cuda/elementwise_program.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ ElementwiseOp elementwise_op(const Call& call) {
   call.refuse("no elementwise kernel");
 }
 
-// The step of one op with its result; the values it reads are set by the caller.
+// The step of one op and its result; the caller sets the values it reads.
 ElementwiseStep make_step(const Call& call) {
   ElementwiseStep step;
   step.op = elementwise_op(call);

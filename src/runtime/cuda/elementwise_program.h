@@ -1,6 +1,6 @@
-// A chain of elementwise ops as a small plain program that is passed to the GPU by value: a single
-// op is a program of one step, a fused node is one step per statement of its body. Both run through
-// the same interpreter, so that they round alike.
+// A chain of elementwise ops as a small program that is passed to the GPU by value. A single op is
+// a program of one step; a fused node has one step per statement of its body. Both run through the
+// same interpreter, so they round alike.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ enum class ElementwiseOp : int { Add, Cast, Gelu, GeluGrad, Dropout };
 struct ElementwiseStep {
   ElementwiseOp op = ElementwiseOp::Add;
   DType result = DType::F32;
-  // Values in order: the operands, then the results of the steps. `right` of a dropout is the
-  // operand with the random state.
+  // Indices of values: the operands first, then the results of the steps. `right` of a dropout is
+  // the operand with the random state.
   int left = 0;
   int right = 0;
   DropRule drop;
@@ -37,7 +37,7 @@ struct ElementwiseProgram {
 // parse or does not fit.
 ElementwiseProgram elementwise_program(const Call& call);
 
-// Which operands are what in a program that adds a tensor, some elements dropped, to another.
+// The operands of a program that adds a tensor, after dropout, to another.
 struct DropoutAdd {
   size_t dropped, added, rng;
   DropRule rule;

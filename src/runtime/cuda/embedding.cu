@@ -1,5 +1,5 @@
-// embedding and add_positions with their gradients. An id outside the table stops the kernel; the
-// error shows at the next synchronize.
+// embedding and add_positions with their gradients. An id outside the table traps; the error
+// appears at the next synchronize.
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/launches.h"
 #include "runtime/cuda/vector.h"
@@ -18,7 +18,7 @@ __global__ void embedding(const int32_t* ids, Elements w, Elements y, int64_t n,
 }
 
 // One block per row of the table and strip of columns: it walks the tokens in order, one chunk of
-// ids at a time, and adds the rows of dy that belong to it.
+// ids at a time, and adds the matching rows of dy.
 __global__ void embedding_grad(const int32_t* ids, Elements dy, Elements dw, int64_t tokens,
                                int64_t width, int64_t strips) {
   __shared__ bool mine[kThreads];
@@ -67,7 +67,7 @@ __global__ void vector_embedding(const int32_t* ids, const void* w, void* y, int
   Vector<kType>::store(y, i, value);
 }
 
-// A block owns this many rows of the table and a strip of columns, four to a thread.
+// A block owns this many rows of the table and a strip of columns, four per thread.
 constexpr int kOwnedRows = 16;
 constexpr int kOwnedCols = 4 * kThreads;
 
@@ -77,10 +77,10 @@ struct OrderedGradArgs {
   int64_t tokens = 0;
   int64_t width = 0;
   int64_t rows = 0;
-  bool add = false;  // to what dw holds
+  bool add = false;  // to the contents of dw
 };
 
-// Finds the tokens of its rows among the next kThreads, in order; gives how many there are.
+// Finds the tokens of its rows among the next kThreads, in order; returns their count.
 __device__ int find_tokens(const OrderedGradArgs& args, int64_t first, int64_t owned, int* found) {
   __shared__ int before[kThreads / 32];
   const int64_t token = first + threadIdx.x;
@@ -103,8 +103,8 @@ __device__ int find_tokens(const OrderedGradArgs& args, int64_t first, int64_t o
   return total;
 }
 
-// Each thread adds the columns it owns, token by token in order, into shared memory that no other
-// thread touches.
+// Each thread adds the columns it owns, token by token in order, in shared memory that no other
+// thread accesses.
 __global__ void ordered_embedding_grad(OrderedGradArgs args) {
   extern __shared__ float4 sums[];  // [kOwnedRows, kThreads]
   __shared__ int found[kThreads];

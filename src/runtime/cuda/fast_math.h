@@ -1,5 +1,5 @@
-// Single instructions of the special function unit, as exact as half types need: without the
-// scaling that keeps results below 2^-126, which become zero.
+// Single instructions of the special function unit, accurate enough for half types. Denormal
+// results, below 2^-126, are flushed to zero.
 #pragma once
 
 namespace weft::cuda {

@@ -29,7 +29,7 @@ cudaDataType_t data_type(DType dtype) {
   }
 }
 
-// The shape as a tuning file names it.
+// The shape as it appears in a tuning file.
 std::string to_text(const GemmShape& shape) {
   return cat("matmul rows=", shape.rows, " cols=", shape.cols, " depth=", shape.depth,
              " left=", shape.transpose_left ? "t" : "n",
@@ -47,7 +47,7 @@ GemmMemory memory_of(const Launch& launch, size_t first) {
           .workspace = launch.workspace};
 }
 
-// The memory of the first block of a product: its copies lie behind the library's workspace.
+// The memory of the first block of a matmul: its copies come after the library's workspace.
 GemmMemory in_copies(const GemmMemory& memory, const GemmCopies& copies) {
   char* scratch = static_cast<char*>(memory.workspace) + kGemmWorkspace;
   const auto place = [&](void* matrix, int64_t bytes) {
@@ -61,7 +61,7 @@ GemmMemory in_copies(const GemmMemory& memory, const GemmCopies& copies) {
   return at;
 }
 
-// An algorithm is plain data, which the library promises to know again in the same version.
+// An algorithm is plain data, which stays valid within one version of the library.
 constexpr size_t kAlgorithmWords = sizeof(cublasLtMatmulAlgo_t) / sizeof(uint64_t);
 constexpr size_t kWordDigits = 16;
 
@@ -87,7 +87,7 @@ std::optional<cublasLtMatmulAlgo_t> parse_algorithm(const std::string& text) {
 
 constexpr int kMostAlgorithms = 32;
 
-// Seconds of one product by the GPU's own clock: the best of some rows of them.
+// Seconds per matmul by the GPU's clock: the best of several batches.
 double row_seconds(cudaStream_t stream, const std::function<void()>& queue) {
   constexpr int kRows = 4;
   constexpr float kRowMilliseconds = 3;
@@ -208,7 +208,7 @@ GemmPlans::GemmPlan& GemmPlans::plan(const GemmShape& shape) {
   const auto compute = shape.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
   check(f.create_product(&made->product, compute, CUDA_R_32F), "description");
   const auto set = [&](cublasLtMatmulDescAttributes_t attribute, auto value) {
-    check(f.set_product(made->product, attribute, &value, sizeof value), "attribute of a product");
+    check(f.set_product(made->product, attribute, &value, sizeof value), "attribute of a matmul");
   };
   set(CUBLASLT_MATMUL_DESC_TRANSA, shape.transpose_left ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(CUBLASLT_MATMUL_DESC_TRANSB, shape.transpose_right ? CUBLAS_OP_T : CUBLAS_OP_N);
@@ -235,7 +235,7 @@ cublasLtMatmulAlgo_t GemmPlans::chosen(const GemmPlan& gemm, const GemmShape& sh
   const auto choice = tuning_.choices.find(to_text(shape));
   const bool tuned = choice != tuning_.choices.end() && shape.right_pitch == 0;
   if (!tuned) return offered(gemm, 1).front();
-  if (shape.bias) {  // the check wants an aligned one; each product sets its own
+  if (shape.bias) {  // the check requires an aligned one; each call sets its own
     const void* aligned = reinterpret_cast<const void*>(uintptr_t{256});
     check(functions_->set_product(gemm.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &aligned,
                                   sizeof aligned),
@@ -265,8 +265,8 @@ std::vector<cublasLtMatmulAlgo_t> GemmPlans::offered(const GemmPlan& gemm, int m
           "attribute of a preference");
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, u64(kGemmWorkspace));
-  // Parts of a sum meet in f32 in the workspace: neither rounded to the result's type nor mixed
-  // with what a product is added to.
+  // Partial sums are combined in f32 in the workspace: they are neither rounded to the result's
+  // type nor mixed with the addend.
   prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
          uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
   std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most));
@@ -322,7 +322,7 @@ void GemmPlans::product_of_copies(const GemmShape& shape, const GemmCopies& copi
   }
   if (copies.bias_bytes > 0) copy(at.bias, {block.rows, 1}, memory.bias, {shape.rows, 1}, 0);
   for (int64_t start = 0; start < shape.cols; start += block.cols) {
-    GemmShape part = shape;  // of the whole, what belongs to the block
+    GemmShape part = shape;  // restricted to the columns of the block
     part.cols = block.cols = block_columns(shape, copies, start);
     const GemmColumns columns = right_columns(part);
     const int64_t pitch = right_columns(shape).length;
@@ -335,7 +335,7 @@ void GemmPlans::product_of_copies(const GemmShape& shape, const GemmCopies& copi
     } else {
       at.right = right;
     }
-    const int64_t halves = dtype_bytes(shape.out) / 2;  // of an element of the result
+    const int64_t halves = dtype_bytes(shape.out) / 2;  // 2-byte units per element of the result
     void* result = static_cast<uint16_t*>(memory.result) + halves * start * shape.rows;
     const GemmColumns dense = {halves * shape.rows, block.cols};
     const GemmColumns filled = {halves * block.rows, block.cols};
@@ -401,7 +401,7 @@ void launch_cublaslt_matmul_add(const Launch& launch) {
   cuda_stream(launch).gemm().run_added(launch);
 }
 
-// Zero and the product are the product: no element of a sum that starts at zero is -0.
+// Adding to zero gives the same bits as the matmul alone: no sum that starts at zero is -0.
 void launch_cublaslt_matmul_accumulate(const Launch& launch) {
   launch_clear_at_start(launch.results.at(0), launch.operands.at(3), launch);
   cuda_stream(launch).gemm().run_added(launch);

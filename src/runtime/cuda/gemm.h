@@ -1,6 +1,6 @@
-// Matrix products by cuBLASLt. Every shape has one algorithm, so the same call has the same bits on
-// every run: that of the tuning, or else the first that the library's heuristic offers within the
-// declared workspace. f32 is multiplied as f32, or as tf32 where that is asked for.
+// Matmuls by cuBLASLt. Every shape has one algorithm, so the same call has the same bits on every
+// run. It comes from the tuning file, or else is the first one offered by the library's heuristic
+// within the declared workspace. f32 is multiplied as f32, or as tf32 where the config asks for it.
 #pragma once
 
 #include <cublasLt.h>
@@ -17,19 +17,20 @@
 
 namespace weft::cuda {
 
-// What a product reads and writes.
+// The buffers of a matmul.
 struct GemmMemory {
   void* left = nullptr;
   void* right = nullptr;
   void* result = nullptr;
   void* bias = nullptr;  // nullptr: none
-  bool added = false;    // to what lies at the result
+  bool added = false;    // to the contents of the result
   void* workspace = nullptr;
 };
 
 class GemmPlans {
  public:
-  // `tuning` outlives the plans. Throws UserError when it was made with another cuBLASLt.
+  // `tuning` outlives the plans. Throws UserError when it was made with another version of
+  // cuBLASLt.
   GemmPlans(const Tuning& tuning, bool tf32);
   ~GemmPlans();
   GemmPlans(const GemmPlans&) = delete;
@@ -38,29 +39,29 @@ class GemmPlans {
   // Queues the matmul of the launch.
   void run(const Launch& launch);
 
-  // Queues the product of operands 1 and 2, added to what lies at the result. Its algorithm is that
-  // of the product alone, so the bits are those of a product and a sum.
+  // Queues the matmul of operands 1 and 2, added to the contents of the result. It uses the
+  // algorithm of the plain matmul, so the bits are those of a matmul followed by an add.
   void run_added(const Launch& launch);
 
-  // Measures all algorithms that are offered for the product of operands `first` and the next one,
-  // or for its first block.
+  // Measures all algorithms offered for the matmul of operands `first` and `first` + 1, or for its
+  // first block.
   TunedCall tune(const Launch& launch, size_t first);
 
  private:
   struct Functions;
   struct GemmPlan;
   GemmPlan& plan(const GemmShape& shape);
-  // The product of operands `first` and the next one.
+  // The matmul of operands `first` and `first` + 1.
   GemmShape shape_of(const Launch& launch, size_t first) const;
   std::string version() const;
-  // The algorithms offered for a product, the library's first choice first; `most` at most.
+  // The algorithms offered for a matmul, best first by the library's heuristic; at most `most`.
   std::vector<cublasLtMatmulAlgo_t> offered(const GemmPlan& gemm, int most) const;
-  // The algorithm that the tuning has for the shape; throws UserError when it does not fit.
+  // The algorithm in the tuning file for the shape; throws UserError when it does not fit.
   cublasLtMatmulAlgo_t chosen(const GemmPlan& gemm, const GemmShape& shape) const;
-  // The product of operands `first` and the next; where operand 0 is no factor, added to the
-  // result.
+  // The matmul of operands `first` and `first` + 1; added to the result if operand 0 is not a
+  // factor.
   void product(const Launch& launch, size_t first);
-  // The same in blocks, on copies of what lies badly.
+  // The same in blocks, on aligned copies of badly aligned matrices.
   void product_of_copies(const GemmShape& shape, const GemmCopies& copies, const GemmMemory& memory,
                          cudaStream_t stream);
   void multiply(GemmPlan& gemm, const GemmMemory& memory, cudaStream_t stream);
@@ -74,7 +75,7 @@ class GemmPlans {
   std::map<GemmShape, std::unique_ptr<GemmPlan>> plans_;
 };
 
-// Measures the product of a launch by cuBLASLt; nullopt for other kernels.
+// Measures the matmul of a launch by cuBLASLt; nullopt for other kernels.
 std::optional<TunedCall> tune_gemm(const Kernel& kernel, const Launch& launch);
 
 }  // namespace weft::cuda

@@ -12,16 +12,16 @@ namespace weft::cuda {
 namespace {
 
 constexpr int64_t kHalfBytes = 2;
-constexpr int64_t kMostBlockBytes = int64_t{128} << 20;  // of the copies that belong to a block
-constexpr int64_t kLeastBlock = 128;  // columns that the library works on together
-constexpr int64_t kMostBlock = 8192;  // that keep any GPU busy
+constexpr int64_t kMostBlockBytes = int64_t{128} << 20;  // for the copies of one block
+constexpr int64_t kLeastBlock = 128;  // columns that the library processes together
+constexpr int64_t kMostBlock = 8192;  // enough to keep any GPU busy
 
-// Copies are worth it for this many products, and this many for each element that is copied: on an
-// H200 a copy to and fro takes as long as the library loses in 80 products.
+// Copies pay off above this many multiplications in total and per copied element: on an H200
+// copying an element there and back takes as long as the library loses in 80 multiplications.
 constexpr double kLeastProducts = 0x1p29;
 constexpr int64_t kProductsPerElement = 128;
 
-// A double, as the products of absurd sizes are more than an int64 holds.
+// A double, as the operation count of absurd sizes overflows int64.
 double product(std::initializer_list<int64_t> sizes) {
   double all = 1;
   for (const int64_t size : sizes) all *= static_cast<double>(size);
@@ -32,7 +32,7 @@ int64_t elements(const GemmColumns& columns) {
   return columns.length * columns.count;
 }
 
-// The shape with every size filled up along which columns lie, but for that of the blocks.
+// The shape with its column lengths padded, except for the dimension that is split into blocks.
 GemmShape with_filled_sizes(const GemmShape& shape) {
   GemmShape filled = shape;
   filled.rows = filled_up(shape.rows);
@@ -88,7 +88,7 @@ std::optional<GemmCopies> gemm_copies(const GemmShape& shape) {
     return std::nullopt;
   }
 
-  const int64_t right_bytes = right ? block.depth * kHalfBytes : 0;  // of a column of the result
+  const int64_t right_bytes = right ? block.depth * kHalfBytes : 0;  // per column of the result
   const int64_t result_bytes = result ? block.rows * dtype_bytes(shape.out) : 0;
   const auto most = static_cast<uint64_t>(kMostBlockBytes / (right_bytes + result_bytes));
   block.cols = std::min(

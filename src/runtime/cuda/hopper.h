@@ -1,7 +1,7 @@
-// What a kernel for Hopper writes as single instructions: barriers that count bytes, copies by the
-// tensor engine, and matrix products of a warpgroup. A tile lies in shared memory as panels of 64
-// half-type columns, 128 bytes a row, whose 16-byte pieces are permuted within each 8 rows as the
-// tensor engine does it ("128-byte swizzle"); panels start at multiples of 1024 bytes.
+// Single instructions used by Hopper kernels: barriers that count bytes, TMA copies, and warpgroup
+// matmuls. A tile lies in shared memory as panels of 64 half-type columns, 128 bytes per row. The
+// 16-byte chunks are permuted within each 8 rows as the tensor engine does it ("128-byte swizzle");
+// panels start at multiples of 1024 bytes.
 #pragma once
 
 #include <cuda.h>
@@ -16,7 +16,7 @@ inline constexpr int kPanelColumns = 64;
 inline constexpr int kRowBytes = 128;
 inline constexpr int kEightRows = 8 * kRowBytes;
 
-// Byte offset of a 16-byte piece of a row within its panel.
+// Byte offset of a 16-byte chunk of a row within its panel.
 __device__ inline uint32_t piece_offset(uint32_t row, uint32_t piece) {
   return row * kRowBytes + ((piece ^ (row % 8)) << 4);
 }
@@ -35,7 +35,7 @@ __device__ inline void arrive(uint64_t* barrier) {
                : "memory");
 }
 
-// Arrives, and has the barrier wait for so many copied bytes besides.
+// Arrives, and makes the barrier wait for this many copied bytes as well.
 __device__ inline void arrive_expecting(uint64_t* barrier, uint32_t bytes) {
   asm volatile(
       "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
@@ -54,7 +54,7 @@ __device__ inline void await(uint64_t* barrier, uint32_t parity) {
       : "memory");
 }
 
-// Copies of a box of a tensor, or of bytes, into shared memory; they complete on the barrier.
+// Copies a box of a tensor, or bytes, into shared memory; completes on the barrier.
 __device__ inline void copy_box(void* to, const CUtensorMap& map, int column, int row, int sample,
                                 uint64_t* barrier) {
   asm volatile(
@@ -72,7 +72,7 @@ __device__ inline void copy_bytes(void* to, const void* from, uint32_t bytes, ui
       : "memory");
 }
 
-// Copies out of shared memory, which the same thread waits for.
+// Copies out of shared memory; the same thread waits for completion.
 __device__ inline void write_bytes(void* to, const void* from, uint32_t bytes) {
   asm volatile(
       "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n"
@@ -95,25 +95,25 @@ __device__ inline void await_reads() {
   asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
 
-// Waits until the results are in memory, for ordinary accesses too.
+// Waits until the results are in memory, visible to ordinary accesses too.
 __device__ inline void await_writes() {
   asm volatile("cp.async.bulk.wait_group 0;\nfence.proxy.async;" ::: "memory");
 }
 
-// A panel whose rows run along the other axis of the product; its 64 columns are summed over.
+// A panel whose rows run along the M or N dimension; its 64 columns are the K dimension.
 __device__ inline uint64_t rows_operand(const void* panel) {
   return (static_cast<uint64_t>(shared_address(panel)) >> 4) | (uint64_t{1} << 16) |
          (uint64_t{kEightRows >> 4} << 32) | (uint64_t{1} << 62);
 }
 
-// A panel whose rows are summed over; further panels of the product's axis lie `stride` bytes on.
+// A panel whose rows are the K dimension; further panels along M or N are `stride` bytes apart.
 __device__ inline uint64_t columns_operand(const void* panel, uint32_t stride = kEightRows) {
   return (static_cast<uint64_t>(shared_address(panel)) >> 4) |
          (static_cast<uint64_t>(stride >> 4) << 16) | (uint64_t{kEightRows >> 4} << 32) |
          (uint64_t{1} << 62);
 }
 
-// Sixteen further elements along the sum.
+// Advances by sixteen elements along K.
 inline constexpr uint64_t kNextInRow = 32 >> 4;
 inline constexpr uint64_t kNextRows = (2 * kEightRows) >> 4;
 
@@ -125,7 +125,7 @@ __device__ inline void commit_products() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-// Waits until at most kPending groups of products are unfinished.
+// Waits until at most kPending groups of matmuls are unfinished.
 template <int kPending>
 __device__ void await_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
@@ -151,9 +151,9 @@ __device__ void pin(float (&sum)[kCount]) {
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, " \
   "%49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
-// The products of one type: 64 x 64 (32 sums a thread) or 64 x 128 (64 sums), 16 deep. `keep`
-// false starts from zero. The left operand lies in shared memory or, as four registers, in the
-// layout of the sums.
+// Matmuls of one type: 64 x 64 (32 sums per thread) or 64 x 128 (64 sums), 16 deep. `keep` false
+// starts from zero. The left operand lies in shared memory or, as four registers, in the layout of
+// the sums.
 #define WEFT_PRODUCTS(TYPE, NAME)                                                               \
   template <int kByColumns>                                                                     \
   __device__ inline void multiply(TYPE, float(&d)[32], uint64_t a, uint64_t b, bool keep) {     \
@@ -195,14 +195,14 @@ WEFT_PRODUCTS(__half, "f16")
 #undef WEFT_SUMS32
 #undef WEFT_SUMS8
 
-// Stores four 8 x 8 blocks of half-type elements; each lane gives the address of one row.
+// Stores four 8 x 8 blocks of half-type elements; each lane passes the address of one row.
 __device__ inline void store_blocks(uint32_t address, const uint32_t* blocks) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
                "r"(blocks[0]), "r"(blocks[1]), "r"(blocks[2]), "r"(blocks[3])
                : "memory");
 }
 
-// Makes ordinary stores to shared memory visible to products and copies, before a barrier.
+// Makes ordinary stores to shared memory visible to matmuls and copies; call before a barrier.
 __device__ inline void publish_stores() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -216,13 +216,13 @@ __device__ void give_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-// A barrier of some warps of a block; 0 is __syncthreads.
+// A named barrier for some warps of a block; 0 is __syncthreads.
 template <int kThreads>
 __device__ void meet(int id) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(kThreads) : "memory");
 }
 
-// Arrives there without waiting.
+// Arrives at it without waiting.
 template <int kThreads>
 __device__ void arrive_at(int id) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(kThreads) : "memory");

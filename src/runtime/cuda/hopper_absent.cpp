@@ -1,4 +1,4 @@
-// Compiled in place of Hopper's kernels for other GPUs: their rows of the table take no call.
+// Compiled in place of Hopper's kernels for other GPUs: their rows of the table refuse every call.
 #include "base/error.h"
 #include "runtime/cuda/launches.h"
 #include "runtime/cuda/probe.h"

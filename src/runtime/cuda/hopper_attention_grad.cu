@@ -1,10 +1,9 @@
-// attention backward on Hopper's matrix units, with the same bits in every run. With
-// p = exp(scale q k^T - lse), delta = dy . y and ds = p (dy v^T - delta): dv = p^T dy,
-// dk = scale ds^T q, dq = scale ds k. A block owns 128 keys and values of one key-value head and
-// walks the tiles of queries that see them, one head of its group after the other, so dk and dv
-// stay in registers. A tile of dq is a sum over blocks, which take turns in a fixed order. Two
-// warpgroups multiply, 64 keys each; one warp copies tiles in, two add to dq. s and dp are
-// transposed, so that p and ds are left operands where they lie.
+// attention backward on Hopper's matrix units, bit-identical on every run. With p = exp(scale q k^T
+// - lse), delta = dy . y and ds = p (dy v^T - delta): dv = p^T dy, dk = scale ds^T q, dq = scale ds
+// k. A block owns 128 keys of one key-value head and walks the query tiles that see them, head by
+// head, so dk and dv stay in registers. A tile of dq is summed over blocks, which take turns in a
+// fixed order. Two warpgroups multiply, 64 keys each; one warp copies tiles in, two add to dq. s
+// and dp are transposed, so that p and ds are usable as left operands in place.
 #include "runtime/cuda/hopper.h"
 
 #include <cuda_runtime.h>
@@ -23,16 +22,16 @@ namespace {
 
 using namespace hopper;
 
-constexpr int kKeyRows = 128;  // of k and v that a block owns
+constexpr int kKeyRows = 128;  // of k and v, owned by a block
 constexpr int kConsumers = 2;  // warpgroups that multiply, 64 keys each
 constexpr int kGroupThreads = 128;
 constexpr int kBlockThreads = (kConsumers + 1) * kGroupThreads;
 constexpr int kStages = 2;
 constexpr int kBoxRows = 64;
 constexpr int kBandTiles = 16;
-constexpr int kPartElements = 64 * 64;  // of a tile of dq: a warpgroup's product
+constexpr int kPartElements = 64 * 64;  // of a tile of dq: the share of one warpgroup
 
-// Barriers of some warps of a block; those of dq are two each, one per warpgroup.
+// Named barriers for some warps of a block; those of dq come in pairs, one per warpgroup.
 constexpr int kDsFull = 1;
 constexpr int kDqFull = 2;
 constexpr int kDqEmpty = 4;
@@ -41,7 +40,7 @@ constexpr float kLog2e = 1.4426950408889634f;
 
 struct GradShape {
   int batch = 0, length = 0, heads = 0, kv_heads = 0;
-  int padded = 0;  // length up to a multiple of kKeyRows
+  int padded = 0;  // length rounded up to a multiple of kKeyRows
   float scale = 0;
 
   __host__ __device__ int group() const { return heads / kv_heads; }
@@ -50,10 +49,10 @@ struct GradShape {
 
 struct GradArgs {
   GradShape shape;
-  const float* lse2 = nullptr;   // [batch, heads, padded], in powers of two, infinite past the end
-  const float* delta = nullptr;  // likewise, 0 past the end
-  float* dq = nullptr;           // sums of tiles of dq, in the order of the registers
-  uint32_t* turn = nullptr;      // per warpgroup's part of such a tile: key tiles added so far
+  const float* lse2 = nullptr;   // [batch, heads, padded], base 2, infinite past the end
+  const float* delta = nullptr;  // [batch, heads, padded], 0 past the end
+  float* dq = nullptr;           // sums of tiles of dq, in register order
+  uint32_t* turn = nullptr;      // per warpgroup part of such a tile: key tiles added so far
   void* dqkv = nullptr;
 };
 
@@ -72,7 +71,7 @@ struct Tiles {
     char q[kStages][kPanels * kQueryPanel];
     char dy[kStages][kPanels * kQueryPanel];
     char ds[2][kQueryPanels * kKeyPanel];
-    float dq[kConsumers][kPartElements];  // in the order of the registers
+    float dq[kConsumers][kPartElements];  // in register order
     alignas(128) float lse2[kStages][kQueries];
     alignas(128) float delta[kStages][kQueries];
     uint64_t keys_full;
@@ -83,12 +82,12 @@ struct Tiles {
 };
 
 // Which keys a block owns, and how many tiles of queries see them. The last keys come first and
-// every block walks up from its own position, so that a block meets each tile of dq one step after
-// the block before it, whose turn precedes its own. Blocks come in bands of some tiles of keys of
-// every key-value head: those that run together add to the same tiles while these are in the cache.
+// every block walks up from its own position, so a block reaches each tile of dq one step after the
+// block whose turn precedes its own. Blocks are ordered in bands of several key tiles of every
+// key-value head: blocks that run concurrently add to the same tiles while these are in the cache.
 struct BlockPlace {
   int tile, sample, kv_head;
-  int queries, steps;  // of a tile; tiles
+  int queries, steps;  // queries per tile; number of tiles
 
   __device__ BlockPlace(const GradShape& shape, int tile_queries) : queries(tile_queries) {
     const int tiles = shape.padded / kKeyRows;
@@ -102,7 +101,8 @@ struct BlockPlace {
     steps = (shape.length - 1 - tile * kKeyRows) / queries + 1;
   }
 
-  // Calls action(item, head, row) for every tile of queries: `row` is its first one, items count.
+  // Calls action(item, head, row) for every tile of queries: `row` is its first query, `item`
+  // counts tiles.
   template <class Action>
   __device__ void walk(const GradShape& shape, Action action) const {
     int item = 0;
@@ -143,7 +143,7 @@ __device__ void copy_tile(char* to, const CUtensorMap& map, int rows, int column
   }
 }
 
-// One thread's work: the keys and values of the block, then tile after tile of q and dy.
+// The work of the copying thread: the keys and values of the block, then each tile of q and dy.
 template <int kDim>
 __device__ void produce(typename Tiles<kDim>::Shared& shared, const CUtensorMap& qkv,
                         const CUtensorMap& dy, const GradArgs& args) {
@@ -169,8 +169,8 @@ __device__ void produce(typename Tiles<kDim>::Shared& shared, const CUtensorMap&
   });
 }
 
-// Adds one warpgroup's 64 x 64 parts of dq to the sums in memory, each when its turn has come, so
-// that the sums have the same bits in every run.
+// Adds one warpgroup's 64 x 64 parts of dq to the sums in memory, each in its turn, so that the
+// sums have the same bits on every run.
 template <int kDim>
 __device__ void add_to_dq(typename Tiles<kDim>::Shared& shared, const GradArgs& args,
                           int consumer) {
@@ -206,8 +206,8 @@ __device__ void add_to_dq(typename Tiles<kDim>::Shared& shared, const GradArgs& 
   });
 }
 
-// A thread's share of 64 rows of products, rounded and written to dqkv: rows of 16 per warp from
-// `row` on, two neighbouring columns of every eight.
+// Rounds a thread's share of 64 rows of results and writes it to dqkv: 16 rows per warp starting at
+// `row`, two adjacent columns of every eight.
 template <class Half, int kCount>
 __device__ void write_rows(const GradArgs& args, int dim, int sample, int row, int column,
                            const float (&sum)[kCount], float factor) {
@@ -226,8 +226,8 @@ __device__ void write_rows(const GradArgs& args, int dim, int sample, int row, i
   }
 }
 
-// A warpgroup's 64 keys: their scores and weights for one tile of queries after the other, and the
-// gradients of k and v.
+// A warpgroup's 64 keys: their scores and weights for each tile of queries, and the gradients of k
+// and v.
 template <class Half, int kDim>
 class KeyGradient {
  public:
@@ -288,7 +288,7 @@ class KeyGradient {
   }
 
  private:
-  // s^T = k q^T or dp^T = v dy^T, started.
+  // Starts s^T = k q^T or dp^T = v dy^T.
   __device__ void multiply_rows(float (&sum)[kSums], const char* keys, const char* queries) const {
     const char* own = keys + consumer_ * 64 * kRowBytes;
     start_products();
@@ -301,7 +301,7 @@ class KeyGradient {
     commit_products();
   }
 
-  // p and ds from s and dp; no key weighs anything for a query before it.
+  // p and ds from s and dp; a key after the query gets weight 0.
   template <bool kMasked>
   __device__ void weigh(int row, int stage, const float (&s)[kSums], const float (&dp)[kSums],
                         uint32_t (&p)[kSums / 2], uint32_t (&ds)[kSums / 2]) const {
@@ -325,7 +325,7 @@ class KeyGradient {
     }
   }
 
-  // dv += p^T dy or dk += ds^T q, started.
+  // Starts dv += p^T dy or dk += ds^T q.
   __device__ void add_product(float (&sum)[kDim / 2], const uint32_t (&weights)[kSums / 2],
                               const char* queries) const {
     start_products();
@@ -337,7 +337,7 @@ class KeyGradient {
     commit_products();
   }
 
-  // Puts this warpgroup's ds where both can multiply it: rows are keys, columns queries.
+  // Stores this warpgroup's ds where both can multiply it: rows are keys, columns queries.
   __device__ void publish(const uint32_t (&ds)[kSums / 2], char* buffer) const {
 #pragma unroll
     for (int step = 0; step < T::kQueries / 16; ++step) {
@@ -349,7 +349,7 @@ class KeyGradient {
     publish_stores();
   }
 
-  // Gives this warpgroup's part of dq to the warp that adds it up.
+  // Passes this warpgroup's part of dq to the warp that accumulates it.
   __device__ void hand_over(const float (&dq)[kPartElements / kGroupThreads]) const {
     meet<kHandOverThreads>(kDqEmpty + consumer_);
     auto* to = reinterpret_cast<float4*>(shared_.dq[consumer_]) + thread_;
@@ -361,7 +361,7 @@ class KeyGradient {
     arrive_at<kHandOverThreads>(kDqFull + consumer_);
   }
 
-  // dq = ds k over all keys of the block, started: this warpgroup's part of it.
+  // Starts this warpgroup's part of dq = ds k over all keys of the block.
   __device__ void multiply_queries(float (&sum)[32], const char* buffer) const {
     const char* left = buffer + (T::kSplitQueries ? consumer_ * T::kKeyPanel : 0);
     const char* right = shared_.k + (T::kSplitQueries ? 0 : consumer_ * T::kKeyPanel);
@@ -378,7 +378,7 @@ class KeyGradient {
   const GradArgs& args_;
   const BlockPlace place_;
   const int consumer_, thread_, lane_;
-  const int key_row_;  // of this warp's 16, in the block's tile
+  const int key_row_;  // of this warp's 16 rows, in the block's tile
   float dk_[kDim / 2] = {};
   float dv_[kDim / 2] = {};
 };
@@ -411,7 +411,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   }
 }
 
-// lse in powers of two and delta = dy . y of every query; a few threads per head and position.
+// lse in base 2 and delta = dy . y of every query; several threads per head and position.
 template <class Half, int kDim>
 __global__ void attention_grad_stats(GradShape shape, const Half* dy, const Half* y,
                                      const float* lse, float* lse2, float* delta) {
@@ -446,7 +446,7 @@ __global__ void attention_grad_stats(GradShape shape, const Half* dy, const Half
   }
 }
 
-// Rounds the sums of dq into their place.
+// Rounds the sums of dq and writes them to dqkv.
 template <class Half, int kDim>
 __global__ void attention_grad_round(GradArgs args) {
   using T = Tiles<kDim>;
@@ -471,7 +471,7 @@ __global__ void attention_grad_round(GradArgs args) {
   if (row + 8 < shape.length) to[4 * width] = pack(Half(), x.z * shape.scale, x.w * shape.scale);
 }
 
-// A view of [batch, length, width] for copies of 64 rows of 64 columns; rows past the end are zero.
+// A view of [batch, length, width] for copies of 64 rows x 64 columns; rows past the end are zero.
 CUtensorMap tensor_map(const void* data, DType dtype, const GradShape& shape, int width) {
   static const auto encode = [] {
     void* found = nullptr;

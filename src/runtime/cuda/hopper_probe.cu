@@ -1,4 +1,4 @@
-// An empty kernel that is compiled as Hopper's kernels are.
+// An empty kernel, compiled with the flags of the Hopper kernels.
 #include "runtime/cuda/probe.h"
 
 namespace weft::cuda {

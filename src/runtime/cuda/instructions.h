@@ -1,5 +1,5 @@
-// What kernels for every GPU since Ampere write as single instructions: copies into shared memory
-// that run by themselves, blocks of it in the order that matrix units read, and their products.
+// Single instructions available since Ampere: asynchronous copies into shared memory, loads of
+// blocks in the order of the matrix units, and their matmuls.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -13,7 +13,7 @@ __device__ inline uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// The shared memory whose size the launch says.
+// The dynamic shared memory of the launch.
 template <class T>
 __device__ T& dynamic_shared() {
   extern __shared__ __align__(128) char dynamic_shared_memory[];
@@ -30,27 +30,27 @@ __device__ inline uint32_t pack(__half, float low, float high) {
   return *reinterpret_cast<const uint32_t*>(&both);
 }
 
-// Writes 16 bytes of shared memory: those at `from`, or zeros, in which case nothing is read.
+// Copies 16 bytes to shared memory, or writes zeros without reading `from`.
 __device__ inline void copy_async(void* to, const void* from, bool inside) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
                "r"(inside ? 16 : 0)
                : "memory");
 }
 
-// Waits for all such copies of this thread.
+// Waits for all asynchronous copies of this thread.
 __device__ inline void await_copies() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-// Four 8 x 8 blocks of half-type elements. Lane 8 b + r gives the address of row r of block b; a
-// lane gets of each block columns 2 (lane % 4) and the next of row lane / 4.
+// Loads four 8 x 8 blocks of half-type elements. Lane 8 b + r passes the address of row r of block
+// b; of each block a lane gets columns 2 (lane % 4) and the next one, in row lane / 4.
 __device__ inline void load_blocks(uint32_t (&blocks)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(blocks[0]), "=r"(blocks[1]), "=r"(blocks[2]), "=r"(blocks[3])
                : "r"(shared_address(row)));
 }
 
-// The same of the transposed blocks.
+// The same, with each block transposed.
 __device__ inline void load_blocks_transposed(uint32_t (&blocks)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(blocks[0]), "=r"(blocks[1]), "=r"(blocks[2]), "=r"(blocks[3])

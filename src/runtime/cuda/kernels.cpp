@@ -1,6 +1,6 @@
-// What each CUDA kernel accepts and needs. A fast row refuses the shapes it is not made for and
-// leaves them to the plain row below it. Below a fast row that takes every call, as for the losses,
-// no plan gets to the plain one; the conformance tests run both against the reference.
+// What each CUDA kernel accepts and needs. A fast row refuses the shapes it does not handle and
+// leaves them to the plain row below it. Where the fast row takes every call, as for the losses, no
+// plan uses the plain one; the conformance tests run both against the reference.
 #include "runtime/cuda/kernels.h"
 
 #include <algorithm>
@@ -17,12 +17,12 @@ namespace weft::cuda {
 namespace {
 
 constexpr int64_t kFloatBytes = 4;
-// Scratch memory of an attention gradient stays below this where a part of it can.
+// Upper bound for the scratch memory of an attention gradient, where it can run in parts.
 constexpr int64_t kAttentionPartBytes = int64_t{2} << 30;
-// What cuDNN's attention may use beyond the tensors that are counted one by one.
+// What cuDNN's attention may use in addition to the tensors that are counted individually.
 constexpr int64_t kCudnnWorkspace = int64_t{4} << 20;
 
-// Every row reads and writes f32, bf16 and f16; integers stand where the op asks for them.
+// Every row reads and writes f32, bf16 and f16, and integers where the op asks for them.
 Decision any_call(const Call& call) {
   for (const auto* types : {&call.operands, &call.results}) {
     for (const TensorType& type : *types) {
@@ -74,14 +74,15 @@ Decision vector_program_fits(const Call& call) {
   const int64_t samples = result.shape.empty() ? 1 : result.shape[0];
   for (int s = 0; s < program.steps; ++s) {
     if (program.step[s].op == ElementwiseOp::Dropout && elements / samples % 4 != 0) {
-      return Decision::no(cat("dropout of ", elements / samples, " elements a sample, which begin ",
+      return Decision::no(cat("dropout of ", elements / samples,
+                              " elements per sample, which begin ",
                               "within a block of four random words"));
     }
   }
   return Decision::yes();
 }
 
-// Of tensors of one type.
+// For tensors of one type.
 Decision vector_dropout_fits(const Call& call) {
   if (call.type(0).dtype != call.results.at(0).dtype) return Decision::no("changes the type");
   return vector_program_fits(call);
@@ -108,7 +109,7 @@ Decision gemm_fits(const Call& call) {
   return any_call(call);
 }
 
-// A product that is added to f32: operand 0 is what it is added to.
+// A matmul added to f32: operand 0 is the addend.
 Decision added_gemm_fits(const Call& call) {
   if (call.type(1).elements() == 0 || call.type(2).elements() == 0) return Decision::no("is empty");
   return any_call(call);
@@ -133,7 +134,7 @@ Decision norm_row_fits(const Call& call) {
   return vector_rows(call, length);
 }
 
-// The lanes of a sum over the rows of operand 0.
+// The partial sums of a sum over the rows of operand 0.
 int64_t sum_rows_workspace(const Call& call) {
   return row_lanes(row_length(call.type(0))) * row_length(call.type(0)) * kFloatBytes;
 }
@@ -217,17 +218,17 @@ Decision cudnn_attention_grad_fits(const Call& call) {
 }
 
 Decision hopper_attention_grad_fits(const Call& call) {
-  if (!WEFT_HOPPER) return Decision::no("not built for Hopper alone");
+  if (!WEFT_HOPPER) return Decision::no("not built for Hopper only");
   return half_heads_fit(call, call.type(1));
 }
 
-// The length of a sequence, filled up to tiles of 128 queries or keys.
+// The length of a sequence, rounded up to tiles of 128 queries or keys.
 int64_t tiled_length(const TensorType& qkv) {
   return (qkv.shape.at(1) + 127) / 128 * 128;
 }
 
-// For every query two statistics and an f32 row of dq, and the turns of at most four parts per 128
-// queries.
+// Per query two statistics and an f32 row of dq, and the turn counters of at most four parts per
+// 128 queries.
 int64_t hopper_attention_grad_workspace(const Call& call) {
   const int64_t rows =
       call.type(1).shape.at(0) * call.int_attr("heads") * tiled_length(call.type(1));
@@ -240,7 +241,7 @@ int64_t attention_pair_bytes(const Call& call) {
   return call.int_attr("heads") / call.int_attr("kv_heads") * length * length * 2;
 }
 
-// delta and the gradients of k and v of every query head besides.
+// Also delta, and the gradients of k and v of every query head.
 int64_t cudnn_attention_grad_workspace(const Call& call) {
   const AttentionPart part = attention_grad_part(call);
   const int64_t groups = part.samples * part.kv_heads;
@@ -261,7 +262,7 @@ int64_t attention_grad_workspace(const Call& call) {
 
 // A cluster of blocks keeps a row of these types in registers.
 Decision cluster_logits_fit(const Call& call, const TensorType& logits) {
-  if (!WEFT_HOPPER) return Decision::no("not built for Hopper alone");
+  if (!WEFT_HOPPER) return Decision::no("not built for Hopper only");
   if (logits.dtype != DType::BF16 && logits.dtype != DType::F16) {
     return Decision::no(cat(dtype_name(logits.dtype), ", expected bf16 or f16"));
   }
@@ -310,7 +311,7 @@ int64_t joined_workspace(const Call& call) {
   return parts_workspace(kernels(), call);
 }
 
-// A row without its launch function, which a build without CUDA does not have.
+// A row without its launch function, which only builds with CUDA have.
 struct Row {
   std::string_view op;
   std::string_view name;
@@ -420,8 +421,8 @@ constexpr Row kRows[] = {
 
 int64_t row_lanes(int64_t n) {
   constexpr int64_t kProcessors = 132;
-  // The rows of half types that row_norm_grad works on at once: one round of it, two of the longest
-  // that as many warps share.
+  // Lanes per SM: the rows of half types that row_norm_grad has in flight, so one wave. The longest
+  // rows of a given warp count have fewer in flight and take two waves.
   const int64_t at_once = n <= 1024 ? 8 : n <= 4096 ? 4 : 2;
   return at_once * kProcessors;
 }

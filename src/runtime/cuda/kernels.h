@@ -1,6 +1,6 @@
-// The kernel table of the CUDA backend as the planner sees it: which kernels there are, what each
-// accepts and how much scratch memory it needs. Plain C++ that every build has, so that a plan for
-// a GPU can be made and checked where there is none.
+// The kernel table of the CUDA backend as the planner sees it: which kernels exist, what each
+// accepts and how much scratch memory it needs. Plain C++ in every build, so that a plan for a GPU
+// can be made and checked without one.
 #pragma once
 
 #include <span>
@@ -9,42 +9,42 @@
 
 namespace weft::cuda {
 
-// Longest head the plain attention and rope kernels hold in one block.
+// Longest head that the plain attention and rope kernels hold in one block.
 inline constexpr int kMaxHeadDim = 256;
 
-// Longest head of the attention kernels that work by tiles.
+// Longest head of the tiled attention kernels.
 inline constexpr int64_t kMaxTileDim = 128;
 
-// Scratch memory of one matrix product; its algorithm is chosen under this limit.
+// Scratch memory of one matmul; its algorithm is chosen within this limit.
 inline constexpr int64_t kGemmWorkspace = int64_t{32} << 20;
 
-// Elements a thread of a vector kernel handles at once: 16 bytes of a half type.
+// Elements per thread and access of a vector kernel: 16 bytes of a half type.
 inline constexpr int64_t kVector = 8;
 
-// Longest row of a norm, which a block keeps in registers.
+// Longest row of a norm that a block keeps in registers.
 inline constexpr int64_t kMaxNormRow = 8192;
 
-// Rows of logits that clusters of blocks keep: longer than one, to at most the other.
+// Rows of logits that clusters of blocks handle: longer than the first, at most the second.
 inline constexpr int64_t kMinClusterRow = 16384;
 inline constexpr int64_t kMaxClusterRow = 524288;
 
-// Longest elementwise chain, and its operands, of the vector kernel.
+// Longest elementwise chain of the vector kernel, and its number of operands.
 inline constexpr int kVectorSteps = 8;
 inline constexpr int kVectorOperands = 6;
 
-// A sum over rows of n elements is made in this many lanes, of every so many rows: enough for a
-// large GPU, in whole rounds of it. It follows from n alone, so that the order of the sums does.
+// Number of lanes of a sum over rows of n elements; lane l adds rows l, l + lanes, ... It fills a
+// large GPU in full waves and depends on n alone, so the order of the sum does too.
 int64_t row_lanes(int64_t n);
 
-// The heads of the largest part of an attention gradient that runs at once, which bounds its
-// scratch memory: [samples, key-value heads] of the call.
+// The largest part of an attention gradient that runs at once, which bounds its scratch memory:
+// samples and key-value heads of the call.
 struct AttentionPart {
   int64_t samples = 1;
   int64_t kv_heads = 1;
 };
 AttentionPart attention_grad_part(const Call& call);
 
-// The table: rows of one op in order of preference, the last one for every call.
+// The table: rows of one op in order of preference; the last one accepts every call.
 std::span<const Kernel> kernels();
 
 }  // namespace weft::cuda

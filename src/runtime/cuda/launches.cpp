@@ -1,4 +1,4 @@
-// Which function launches which row of the table.
+// Maps each row of the table to the function that launches it.
 #include "runtime/cuda/launches.h"
 
 #include "base/error.h"

@@ -8,7 +8,7 @@
 
 namespace weft::cuda {
 
-// The launch function of a row of the table, by the name of the row.
+// The launch function of a row of the table, by the row's name.
 void (*find_launch(std::string_view kernel))(const Launch&);
 
 // add, cast, gelu, gelu_grad, dropout, fused.
@@ -35,7 +35,7 @@ void launch_row_rms_norm_grad(const Launch& launch);
 void launch_vector_gelu_grad_sum(const Launch& launch);
 void launch_cublaslt_matmul_add(const Launch& launch);
 void launch_cublaslt_matmul_accumulate(const Launch& launch);
-// Joined ops by the rows of their parts.
+// Fused ops, run as the rows of their parts.
 void launch_joined(const Launch& launch);
 void launch_swiglu(const Launch& launch);
 void launch_swiglu_grad(const Launch& launch);

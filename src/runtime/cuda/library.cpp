@@ -10,7 +10,7 @@
 namespace weft::cuda {
 
 Library::Library(std::string file, const std::string& package) : file_(std::move(file)) {
-  // The second place is where NVIDIA's packages put it, known to the loader or not.
+  // The second path is where NVIDIA's packages install it, in case the loader does not know it.
   std::vector<std::string> reasons;
   for (const std::string& path : {file_, "/usr/local/cuda/lib64/" + file_}) {
     handle_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);

@@ -1,5 +1,5 @@
-// A CUDA library opened when it is first needed, so that a build with CUDA starts, plans and trains
-// on the CPU on a machine that does not have it.
+// A CUDA library loaded on first use, so that a build with CUDA starts, plans and trains on the CPU
+// on machines without it.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@ namespace weft::cuda {
 
 class Library {
  public:
-  // `file` such as "libcudnn.so.9"; throws DeviceError that says why it does not load, and names
+  // `file` is e.g. "libcudnn.so.9". Throws DeviceError that says why it does not load and names
   // `package`.
   Library(std::string file, const std::string& package);
   ~Library();

@@ -1,6 +1,6 @@
-// cross_entropy and its gradient. One block per row makes lse and the row's loss, the fast one in
-// one pass with a running maximum; one block then adds the rows in a fixed tree. A target beyond
-// the vocabulary stops the kernel. Long rows on Hopper: cluster_loss.cu.
+// cross_entropy and its gradient. One block per row computes lse and the row's loss, the fast
+// kernel in one pass with a running maximum; one block then adds the rows in a fixed tree. A target
+// outside the vocabulary traps. Long rows on Hopper: cluster_loss.cu.
 #include "runtime/cuda/loss.h"
 
 #include <cmath>
@@ -73,7 +73,7 @@ struct ExpSum {
 
 __device__ ExpSum join(const ExpSum& a, const ExpSum& b) {
   const float maximum = fmaxf(a.maximum, b.maximum);
-  if (maximum == -INFINITY) return {maximum, a.sum + b.sum};  // 0, or NaN that must not get lost
+  if (maximum == -INFINITY) return {maximum, a.sum + b.sum};  // 0, or a NaN that must propagate
   return {maximum, a.sum * __expf(a.maximum - maximum) + b.sum * __expf(b.maximum - maximum)};
 }
 
@@ -96,10 +96,10 @@ __device__ ExpSum block_join(ExpSum value) {
   return total;
 }
 
-// A row that may begin and end within a vector: the elements before the first whole one, how many
-// whole ones hold, and the others.
+// A row that may begin and end inside a vector: the elements before the first full vector, the
+// number of full vectors, and the elements after them.
 struct RowParts {
-  int64_t first;  // element of the row in its tensor
+  int64_t first;  // index of the row's first element in its tensor
   int head, tail;
   int64_t body;
 
@@ -108,7 +108,7 @@ struct RowParts {
     body = (n - head) / kLanes * kLanes;
     tail = static_cast<int>(n - head - body);
   }
-  // The element in the row that this thread has outside of whole vectors, or -1.
+  // The element of the row outside of full vectors that this thread handles, or -1.
   __device__ int64_t edge() const {
     const int thread = static_cast<int>(threadIdx.x);
     if (thread < head) return thread;
@@ -116,7 +116,7 @@ struct RowParts {
   }
 };
 
-// The sum of exponentials of a row, for every thread of its block.
+// The sum of exponentials of a row; every thread of the block gets it.
 template <DType kType>
 __device__ ExpSum row_exp_sum(const void* logits, const RowParts& row) {
   ExpSum own;
@@ -148,7 +148,7 @@ __device__ float target_logit(const void* logits, int64_t first, int64_t target,
   return target < 0 ? 0.0f : all.get(first + target);
 }
 
-// With kGrad a row is read again, if it is short from the cache.
+// With kGrad a row is read a second time, from the cache if it is short.
 template <DType kType, bool kGrad>
 __global__ void online_row_loss(LossArgs args) {
   const int64_t row = blockIdx.x;
@@ -287,7 +287,7 @@ void launch_vector_cross_entropy_grad(const Launch& launch) {
   });
 }
 
-// The two after each other; lse lies behind the losses of the rows.
+// Runs the two in sequence; lse lies behind the losses of the rows.
 void launch_cross_entropy_both(const Launch& launch) {
   const std::vector<Tensor>& x = launch.operands;
   auto* losses = static_cast<float*>(launch.workspace);

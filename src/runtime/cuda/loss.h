@@ -1,4 +1,5 @@
-// What the kernels of the loss share: gradients of logits have the same bits whichever makes them.
+// Shared by the loss kernels: gradients of logits have the same bits whichever kernel computes
+// them.
 #pragma once
 
 #include "runtime/cuda/fast_math.h"
@@ -6,12 +7,12 @@
 
 namespace weft::cuda {
 
-// The exponent of a probability in powers of two is x log2(e) minus this.
+// In base 2, the exponent of a probability is x log2(e) minus this.
 __device__ inline float exponent_base(float lse) {
   return lse * kLog2E;
 }
 
-// Gradients of eight logits, of which number `target`, if it is one of them, is that of the target.
+// Gradients of eight logits; logit `target`, if it is one of them, is the target's.
 template <DType kType>
 __device__ void logit_grads(float (&value)[kLanes], float lse, int target, float scale) {
 #pragma unroll
@@ -25,15 +26,15 @@ __device__ void logit_grads(float (&value)[kLanes], float lse, int target, float
   for (int e = 0; e < kLanes; ++e) value[e] -= e == target ? scale : 0.0f;
 }
 
-// A tensor of rows of logits, what goes in with it and what comes out.
+// A tensor of rows of logits, with the other inputs and the outputs.
 struct LossArgs {
   const void* logits = nullptr;
   const int32_t* targets = nullptr;
   const float* valid = nullptr;
-  const float* dloss = nullptr;  // nullptr: no gradient is wanted
-  void* dlogits = nullptr;       // may lie on the logits
-  float* lse = nullptr;          // nullptr: not wanted
-  float* losses = nullptr;       // of the rows
+  const float* dloss = nullptr;  // nullptr: no gradient
+  void* dlogits = nullptr;       // may alias the logits
+  float* lse = nullptr;          // nullptr: not needed
+  float* losses = nullptr;       // one per row
   int64_t rows = 0;
   int64_t n = 0;
 };
@@ -42,7 +43,7 @@ struct LossArgs {
 LossArgs loss_args(const Launch& launch);
 LossArgs loss_both_args(const Launch& launch);
 
-// The loss: the losses of the rows, added up in a fixed tree.
+// The loss: the losses of the rows, added in a fixed tree.
 void launch_total_loss(const LossArgs& args, const Tensor& loss, const Launch& launch);
 
 }  // namespace weft::cuda

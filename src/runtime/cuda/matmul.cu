@@ -1,5 +1,5 @@
-// matmul in its three forms and sum_rows. The forms differ in strides alone: C[i,j] is the sum over
-// k of A(i,k) B(k,j). Each block makes a tile of 32 x 32 results from tiles in shared memory.
+// matmul in its three forms and sum_rows. The forms differ only in strides: C[i,j] is the sum over
+// k of A(i,k) B(k,j). Each block computes a tile of 32 x 32 results from tiles in shared memory.
 #include "runtime/cuda/elements.h"
 #include "runtime/cuda/kernels.h"
 #include "runtime/cuda/launches.h"
@@ -31,8 +31,7 @@ struct MatmulArgs {
   int64_t k = 0;
 };
 
-// Element (row, col) of a tile is loaded by the thread for which neighbours in x are neighbours in
-// memory.
+// Threads are assigned to the elements of a tile so that neighbours in x are neighbours in memory.
 __device__ void load_tile(float (*tile)[kTile + 1], const Matrix& from, int64_t row0, int64_t col0,
                           int64_t rows, int64_t cols) {
   const bool along_rows = from.col_stride == 1;

@@ -1,4 +1,4 @@
-// A part of a copy at a time goes through each block in turn.
+// A copy goes through the two blocks in turn, one part at a time.
 #include "runtime/cuda/pinned.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Page-locked host memory that copies pass through: the GPU reaches it by itself, at the speed of
-// the bus, while the host fills or empties the other of two blocks.
+// Page-locked host memory as a staging buffer for copies: the GPU accesses one of two blocks at bus
+// speed, while the host fills or empties the other.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,7 +15,7 @@ class PinnedBlocks {
   explicit PinnedBlocks(cudaStream_t stream);
 
   // Queue copies on the stream and return the first error. copy_in returns when `host` has been
-  // read, copy_out when it has been written, after all earlier work of the stream.
+  // read; copy_out when it has been written, after all earlier work of the stream.
   cudaError_t copy_in(void* device, const void* host, int64_t bytes);
   cudaError_t copy_out(void* host, const void* device, int64_t bytes);
 

@@ -1,6 +1,6 @@
-// The result is written in whole vectors, wherever its rows begin: it has no gaps. A vector is made
-// of the two aligned ones that its elements lie in; at the ends of a row, and where those two would
-// reach outside the source, it is gathered one element at a time.
+// The result is written in full vectors wherever its rows begin, since it has no gaps. Each vector
+// is assembled from the two aligned vectors that contain its elements. At the ends of a row, and
+// where those two would reach outside the source, it is gathered one element at a time.
 #include "runtime/cuda/pitched_rows.h"
 
 #include "runtime/cuda/vector.h"
@@ -9,10 +9,10 @@ namespace weft::cuda {
 
 namespace {
 
-constexpr int kAtOnce = 4;  // vectors that a thread has under way
+constexpr int kAtOnce = 4;  // vectors that a thread has in flight
 constexpr int kSegment = kThreads * kAtOnce * kLanes;
 
-// Eight elements that begin `offset` bytes into two neighbouring vectors.
+// Eight elements that begin `offset` bytes into two adjacent vectors.
 struct Window {
   uint4 low;
   uint4 high;
@@ -50,7 +50,7 @@ __device__ Window load(const RowCopy& copy, int64_t row, int64_t column) {
     const uint16_t* at = begin + row * copy.from_pitch + column;
     const auto offset = static_cast<unsigned>(reinterpret_cast<uintptr_t>(at) % sizeof(uint4));
     const uint16_t* aligned = at - offset / sizeof(uint16_t);
-    const int last = offset == 0 ? 0 : 1;  // the vector that the eighth element lies in
+    const int last = offset == 0 ? 0 : 1;  // the vector that contains the eighth element
     if (aligned >= begin && aligned + (last + 1) * kLanes <= end) {
       const uint4* vector = reinterpret_cast<const uint4*>(aligned);
       return {vector[0], vector[last], offset};

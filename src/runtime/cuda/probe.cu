@@ -1,4 +1,4 @@
-// Asks the driver for an empty kernel: it has one only if the build made code for this GPU.
+// Asks the driver for an empty kernel, which exists only if the build has code for this GPU.
 #include <cuda_runtime_api.h>
 
 #include "runtime/cuda/probe.h"
@@ -14,7 +14,7 @@ __global__ void probe() {}
 bool has_code_of(const void* kernel) {
   cudaFuncAttributes attributes;
   const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
-  cudaGetLastError();  // forgets it: a missing kernel does not harm the context
+  cudaGetLastError();  // clears the error: a missing kernel does not harm the context
   return error == cudaSuccess;
 }
 

@@ -1,10 +1,10 @@
-// Whether the GPU can run the code of this build. Part of it is made for Hopper alone, without the
-// intermediate code that a driver translates for later GPUs, so that each part is asked for.
+// Whether the GPU can run the code of this build. Part of it is compiled for Hopper only, without
+// PTX for later GPUs, so each part is checked.
 #pragma once
 
 namespace weft::cuda {
 
-// Whether the driver has code of this kernel for the GPU in use.
+// Whether the driver has code for this kernel on the current GPU.
 bool has_code_of(const void* kernel);
 
 bool has_code_for_this_gpu();

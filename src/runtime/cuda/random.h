@@ -1,5 +1,5 @@
-// Dropout decisions of a kernel: the same elements are dropped as on any other backend. Host and
-// device.
+// Dropout decisions of a kernel: the same elements are dropped as on every other backend. Compiles
+// for host and device.
 #pragma once
 
 #include <cmath>
@@ -9,10 +9,10 @@
 
 namespace weft::cuda {
 
-// What one dropout site does with its random words.
+// How one dropout site uses its random words.
 struct DropRule {
   uint32_t below = 0;  // words less than this drop their element
-  float scale = 1;     // of the others
+  float scale = 1;     // of the kept elements
   uint64_t stream = 0;
 
   WEFT_HOST_DEVICE float apply(float value, uint32_t word) const {
@@ -20,21 +20,21 @@ struct DropRule {
   }
 };
 
-// Drops where unit_from_bits of the word is less than the rate.
+// Drops an element where unit_from_bits of its word is below the rate.
 inline DropRule drop_rule(double rate, int64_t stream) {
   const double units = std::ceil(static_cast<double>(static_cast<float>(rate)) * 0x1p24);
   return {static_cast<uint32_t>(units) << 8, static_cast<float>(1.0 / (1.0 - rate)),
           static_cast<uint64_t>(stream)};
 }
 
-// Where a site draws its words from: made once, drawn from many times.
+// The source of a site's random words: created once, drawn from many times.
 struct DropStream {
   PhiloxKey key;
   uint32_t step;
   int32_t first_sample;
 
-  // What the words of elements `local` to `local` + 3 of a tensor with `per_sample` elements a
-  // sample are drawn from; both are multiples of four.
+  // The Philox counter for elements `local` to `local` + 3 of a tensor with `per_sample` elements
+  // per sample; both are multiples of four.
   WEFT_HOST_DEVICE PhiloxBlock counter(int64_t local, int64_t per_sample) const {
     return random_counter(step, element(local, per_sample) / 4);
   }
@@ -44,7 +44,7 @@ struct DropStream {
   WEFT_HOST_DEVICE uint32_t word(int64_t local, int64_t per_sample) const {
     return random_bits(key, step, element(local, per_sample));
   }
-  // Of all samples of the batch.
+  // The element's index over all samples of the batch.
   WEFT_HOST_DEVICE uint64_t element(int64_t local, int64_t per_sample) const {
     return static_cast<uint64_t>(first_sample * per_sample + local);
   }

@@ -1,5 +1,5 @@
 // One program as one CUDA graph: the launches of all its streams, captured once. The first stream
-// forks into the others and joins them again, so that one launch stands for the whole program.
+// forks into the others and joins them at the end, so one launch runs the entire program.
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -28,8 +28,8 @@ class GraphRecording : public Recording {
     description_ = cat("program ", name, " (", nodes, " nodes)");
     cudaGraphExec_t program = nullptr;
     CUDA_CHECK(cudaGraphInstantiate(&program, graph, 0));
-    // Not uploaded ahead of its first launch: drivers have crashed in that call on graphs with
-    // NCCL's launch order.
+    // Not uploaded before its first launch: drivers have crashed in that call on graphs with NCCL's
+    // launch order.
     program_.reset(program);
   }
 
@@ -41,8 +41,8 @@ class GraphRecording : public Recording {
   std::string description_;
 };
 
-// Throws the error that spoiled a capture rather than one that other streams kept because it was
-// spoiled.
+// Throws the error that invalidated a capture rather than the errors that followed on other
+// streams.
 void throw_kept_error(std::span<const std::unique_ptr<Stream>> streams) {
   CudaStream* failed = nullptr;
   for (const auto& each : streams) {
@@ -66,7 +66,7 @@ std::unique_ptr<Recording> record_graph(std::string_view name,
   const auto end_capture = [&] {
     cudaGraph_t graph = nullptr;
     const cudaError_t error = cudaStreamEndCapture(first.handle(), &graph);
-    cudaGetLastError();  // forgets it: a capture that failed does not harm the context
+    cudaGetLastError();  // clears the error: a failed capture does not harm the context
     return std::pair(error, Graph(graph));
   };
   try {

@@ -1,10 +1,10 @@
-// Reductions over the threads of a block, in a tree that depends on the block size alone: the same
+// Reductions over the threads of a block, in a tree that depends only on the block size: the same
 // bits every time. Block sizes are powers of two up to 1024.
 #pragma once
 
 namespace weft::cuda {
 
-// Combines one value per thread; every thread gets the result. Safe to call again at once.
+// Combines one value per thread; every thread gets the result. Can be called again at once.
 template <class T, class Combine>
 __device__ T block_reduce(T value, Combine combine) {
   __shared__ T partial[1024];

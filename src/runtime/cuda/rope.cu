@@ -1,6 +1,6 @@
-// rope. The frequencies are made on the host in double and passed by value; angles are double,
-// cosine and sine are rounded to f32. The plain kernel makes them for every element, the other one
-// once per row and frequency, into a table of the block while the row is on its way.
+// rope. The frequencies are computed on the host in double and passed by value; angles are double,
+// cosine and sine are rounded to f32. The plain kernel computes them for every element. The other
+// one computes them once per row and frequency, into shared memory, while the row is loading.
 #include <algorithm>
 #include <cmath>
 
@@ -17,7 +17,7 @@ struct RopeArgs {
   int64_t n = 0;
   int64_t positions = 0;
   int64_t width = 0;
-  int64_t rotated = 0;  // the first columns of a row, whole heads
+  int64_t rotated = 0;  // the first columns of a row, all of its rotated heads
   int64_t head_dim = 0;
   float sign = 1;
   double frequency[kMaxHeadDim / 2];
@@ -47,8 +47,7 @@ __global__ void rope(RopeArgs args) {
   const int64_t half = args.head_dim / 2;
   const int64_t within = col % args.head_dim;
   const Turn by = turn(position, args.frequency[within % half], args.sign);
-  // Rotate-half: the partner of column c is c + half in the lower half, with a minus, else c -
-  // half.
+  // Rotate-half: the partner of column c is c + half in the lower half, negated, else c - half.
   const bool lower = within < half;
   const float partner = args.x.get(lower ? i + half : i - half);
   args.y.put(i, x * by.cosine + (lower ? -partner : partner) * by.sine);
@@ -56,7 +55,7 @@ __global__ void rope(RopeArgs args) {
 
 constexpr int kRopeThreads = 256;
 
-// A block per row: a thread turns eight pairs of a head, or copies eight elements.
+// One block per row: a thread rotates eight pairs of a head, or copies eight elements.
 template <DType kType>
 __global__ void __launch_bounds__(kRopeThreads) table_rope(RopeArgs args) {
   using V = Vector<kType>;
@@ -70,7 +69,7 @@ __global__ void __launch_bounds__(kRopeThreads) table_rope(RopeArgs args) {
   for (int first = 0; first < units; first += blockDim.x) {
     const int unit = first + static_cast<int>(threadIdx.x);
     const bool turns = unit < turning;
-    const int pair = unit * kLanes;  // counts pairs of the row
+    const int pair = unit * kLanes;  // index of the first pair in the row
     const int64_t at = row * args.width + (turns ? pair / half * args.head_dim + pair % half
                                                  : rotated + (unit - turning) * kLanes);
     typename V::Raw raw[2];
@@ -108,7 +107,7 @@ __global__ void __launch_bounds__(kRopeThreads) table_rope(RopeArgs args) {
 }
 
 // Llama 3.1: wavelengths beyond the original context are stretched by `factor`, short ones kept,
-// those between blended.
+// those in between blended.
 double scaled_frequency(double frequency, const Call& call) {
   const double factor = call.double_attr("factor");
   if (!(factor > 0)) return frequency;

@@ -1,5 +1,5 @@
-// layer_norm and rms_norm, alone or of a residual sum, over rows that stay in registers: each
-// element is read once.
+// layer_norm and rms_norm, alone or of a residual sum, on rows that stay in registers: each element
+// is read once.
 #include "runtime/cuda/launches.h"
 #include "runtime/cuda/row_shape.h"
 #include "runtime/cuda/vector.h"
@@ -10,8 +10,8 @@ namespace {
 
 struct RowNormArgs {
   const void* x = nullptr;
-  const void* residual = nullptr;  // with kAdd: what is added to x
-  void* sum = nullptr;             // with kAdd: where that goes
+  const void* residual = nullptr;  // with kAdd: added to x
+  void* sum = nullptr;             // with kAdd: receives the sum
   const void* w = nullptr;
   const void* bias = nullptr;  // nullptr: none
   void* y = nullptr;
@@ -22,7 +22,7 @@ struct RowNormArgs {
   float eps = 0;
 };
 
-// Threads beyond the row hold zeros.
+// Threads past the end of the row hold zeros.
 template <DType kType, int kWarps, int kSlots, bool kAdd>
 __global__ void row_norm(RowNormArgs args) {
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kBlockRows<kWarps> + threadIdx.y;
@@ -101,7 +101,7 @@ void launch(const Launch& launch, RowNormArgs args) {
   });
 }
 
-// Weight, bias and statistics from operand and result `first` on.
+// Weight and bias from operand `operand` on, statistics from result `result` on.
 RowNormArgs norm_args(const Launch& launch, size_t operand, size_t result) {
   RowNormArgs args;
   args.w = launch.operands.at(operand).data;

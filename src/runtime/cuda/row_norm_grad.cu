@@ -1,7 +1,7 @@
-// Gradients of layer_norm and rms_norm over rows that stay in registers, with what is added to dx
-// and the sums over rows beside it. Column sums are made on the way: lane l walks rows l,
-// l + lanes, ... and a second kernel adds the lanes up in order, as sum_rows does. The next row is
-// fetched while this one is worked on.
+// Gradients of layer_norm and rms_norm on rows that stay in registers, optionally with an addend to
+// dx and sums over rows. Column sums are accumulated on the fly: lane l walks rows l, l + lanes,
+// ... and a second kernel adds the lanes in order, as sum_rows does. The next row is fetched while
+// the current one is processed.
 #include <vector>
 
 #include "runtime/cuda/launches.h"
@@ -17,17 +17,17 @@ struct RowNormGradArgs {
   const void* dy = nullptr;
   const void* x = nullptr;
   const void* w = nullptr;
-  const void* more = nullptr;   // with kMore: what is added to dx
+  const void* more = nullptr;   // with kMore: added to dx
   const float* mean = nullptr;  // nullptr: rms_norm
   const float* rstd = nullptr;
   void* dx = nullptr;
-  float* partial = nullptr;  // [lanes, n] of dw; with kSums of db and the sum of dx besides
+  float* partial = nullptr;  // [lanes, n] of dw; with kSums also of db and of the sum of dx
   int64_t rows = 0;
   int64_t lanes = 0;
   int n = 0;
 };
 
-// What a thread reads of one row.
+// A thread's inputs from one row.
 template <DType kType, int kSlots, bool kMore>
 struct RowData {
   using V = Vector<kType>;
@@ -59,7 +59,7 @@ struct RowData {
     for (int e = 0; e < kLanes; ++e) h[e] = (h[e] - mean) * rstd;
   }
 
-  // g = dy w and h once more: the compiler takes dy and x for new values, or it would keep g and h.
+  // Recomputes g = dy w and h. The compiler sees dy and x as new values, or it would keep g and h.
   __device__ void make_again(int s, const typename V::Raw& w, float (&g)[kLanes],
                              float (&h)[kLanes]) {
     for (uint4& p : dy[s].part) asm volatile("" : "+r"(p.x), "+r"(p.y), "+r"(p.z), "+r"(p.w));
@@ -71,20 +71,20 @@ struct RowData {
   }
 };
 
-// How a thread gets by with its registers.
+// How a thread saves registers.
 template <DType kType, int kWarps, int kSlots, bool kSums>
 struct Thrift {
-  // Rows of several warps wait at a barrier, during which other rows must go on: with 128 registers
-  // a processor works on 512 threads at once.
+  // Rows of several warps wait at a barrier, so other rows must run meanwhile: with 128 registers
+  // per thread an SM runs 512 threads at once.
   static constexpr bool kMany = kType != DType::F32 && kWarps > 1 && kSlots <= 3 && !kSums;
   static constexpr int kBlocks = kMany ? 512 / (32 * kWarps) : 1;
-  // g and h are made again after the sums; only threads with little else keep them.
+  // g and h are recomputed after the sums; only threads with registers to spare keep them.
   static constexpr bool kAgain = kWarps > 1 || kSlots > 3;
-  // w lies in shared memory, where a thread reads what it wrote itself.
+  // w lies in shared memory, where each thread reads only what it wrote.
   static constexpr bool kSharedWeight = kMany && kSlots == 3;
 };
 
-// Stores what the lane has of a sum over rows, the one that is stored as number `which`.
+// Stores the lane's part of sum number `which`.
 template <int kSlots>
 __device__ void store_lane(const RowNormGradArgs& args, int which, int64_t lane,
                            const float (&sum)[kSlots][kLanes]) {

@@ -1,4 +1,4 @@
-// How the rows of a norm are spread over threads: kWarps warps share a row, each thread keeps
+// How the rows of a norm are distributed over threads: kWarps warps share a row, each thread keeps
 // kSlots vectors of it in registers. Rows of one warp need no barrier, and several share a block.
 #pragma once
 
@@ -8,11 +8,11 @@
 
 namespace weft::cuda {
 
-// Rows that a block works on at a time.
+// Rows that a block processes at a time.
 template <int kWarps>
 inline constexpr int kBlockRows = kWarps == 1 ? 4 : 1;
 
-// The first element of a row in slot s of this thread.
+// The first element of slot s of this thread, within its row.
 __device__ inline int slot_start(int s) {
   return static_cast<int>(threadIdx.x + s * blockDim.x) * kLanes;
 }

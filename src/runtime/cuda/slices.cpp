@@ -1,4 +1,4 @@
-// split_time and join_time: copies of whole runs of memory, one per sample and piece.
+// split_time and join_time: copies of contiguous memory, one per sample and chunk.
 #include <algorithm>
 #include <limits>
 
@@ -10,11 +10,11 @@ namespace weft::cuda {
 
 namespace {
 
-// Copies `from` or into `to`, whichever is the piece: rows of its samples.
+// The layout of one chunk: a row per sample.
 struct Piece {
   int64_t samples = 0;
-  int64_t bytes = 0;        // of one sample of the piece
-  int64_t whole_bytes = 0;  // of one sample of the whole
+  int64_t bytes = 0;        // per sample of the chunk
+  int64_t whole_bytes = 0;  // per sample of the full tensor
 };
 
 Piece piece_of(const Tensor& piece, int64_t parts) {

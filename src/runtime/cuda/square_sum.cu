@@ -1,6 +1,6 @@
-// square_sum and norm: one f32 tree sum of squares per block of 1024 elements, the block values
-// added as integers. Integer sums have no order, so neither the device nor the way in which tensors
-// are cut into whole blocks changes the bits, and atomics may be used.
+// square_sum and norm: one f32 tree sum of squares per block of 1024 elements; the block values are
+// added as integers. Integer addition is associative, so neither the device nor sharding the
+// tensors at block boundaries changes the bits, and atomics are safe.
 #include <algorithm>
 
 #include "base/exact_sum.h"
@@ -16,10 +16,10 @@ constexpr int kNormBlock = static_cast<int>(kFlatBlock);
 constexpr unsigned kMaxGrid = 1056;
 
 constexpr int kWarps = 8;
-constexpr int kParts = kNormBlock / (32 * kLanes);  // vectors of a lane
+constexpr int kParts = kNormBlock / (32 * kLanes);  // vectors per lane
 static_assert(kParts == 4);
 
-// Squares of a vector in a tree, neighbours added first.
+// Squares of a vector summed in a tree, neighbours first.
 __device__ float vector_squares(const Elements& g, int64_t n, int64_t i) {
   float value[kLanes] = {};
   if (i + kLanes <= n) {
@@ -37,10 +37,9 @@ __device__ float vector_squares(const Elements& g, int64_t n, int64_t i) {
   return value[0];
 }
 
-// A warp makes the tree of a block of 1024 elements, neighbours added first; a short last block is
-// filled up with zeros. Part p of lane l is vector 32 p + l. Neighbouring lanes exchange halves of
-// their parts until each has one, p = 2 (l mod 2) + (l / 2 mod 2); then lanes are joined, then
-// parts.
+// A warp sums a block of 1024 elements in a tree, neighbours first; a short last block is padded
+// with zeros. Part p of lane l is vector 32 p + l. Neighbouring lanes exchange halves of their
+// parts until each has one, p = 2 (l mod 2) + (l / 2 mod 2); then lanes are added, then parts.
 __device__ float block_squares(const Elements& g, int64_t n, int64_t block) {
   const unsigned lane = threadIdx.x % 32;
   float part[kParts];
@@ -58,12 +57,12 @@ __device__ float block_squares(const Elements& g, int64_t n, int64_t block) {
   return sum;
 }
 
-// Several tensors in one launch; their blocks are counted through.
+// Several tensors in one launch; their blocks are numbered consecutively.
 struct SquareSumArgs {
   static constexpr int kTensors = 64;
   Elements g[kTensors];
   int64_t elements[kTensors];
-  int64_t end[kTensors];  // blocks of this tensor and those before it
+  int64_t end[kTensors];  // blocks of this tensor and all before it
   int tensors = 0;
 };
 

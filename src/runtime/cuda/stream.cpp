@@ -1,5 +1,5 @@
 // CUDA streams and events behind the device interfaces. Destructors ignore errors: a dead context
-// fails every call, and what killed it has been thrown by synchronize.
+// fails every call, and synchronize has already thrown the cause.
 #include "runtime/cuda/stream.h"
 
 #include <chrono>
@@ -70,7 +70,7 @@ void CudaStream::launch(const Kernel& kernel, const Launch& launch) {
   last_where_ = launch.where;
   const cudaError_t error = cudaGetLastError();
   if (error == cudaSuccess) return;
-  // Asking again clears an error of the launch itself; one of running work stays.
+  // A second call clears an error of the launch itself; an error of running work stays.
   const bool refused = cudaGetLastError() == cudaSuccess;
   keep(error, [&] { return refused ? cat("launch of ", last_work()) : work_so_far(); });
 }
@@ -108,7 +108,7 @@ void CudaStream::wait(Event& event) {
        [&] { return cat("wait for an event", after()); });
 }
 
-// Short waits poll without a pause, so that a few bytes for the host take no longer for it.
+// Short waits poll without a pause, so that small results reach the host without extra latency.
 cudaError_t CudaStream::wait_watching() {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::milliseconds kBetweenLooks{1};
@@ -141,7 +141,7 @@ void CudaStream::throw_kept_error() {
   throw DeviceError(std::exchange(kept_text_, {}));
 }
 
-// The GPU pauses until the kernel is queued, so that it is not the host that is timed.
+// The GPU pauses until the kernel is queued, so that host time is not measured.
 double CudaStream::time(const Kernel& kernel, const Launch& launch) {
   CudaEvent start(cudaEventDefault);
   CudaEvent end(cudaEventDefault);

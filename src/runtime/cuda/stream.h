@@ -17,7 +17,7 @@ class AttentionPlans;
 class GemmPlans;
 class PinnedBlocks;
 
-// What the host does while it waits, as Device::set_watch says; empty: nothing.
+// Called while the host waits, see Device::set_watch; empty: nothing.
 using Watch = std::function<void(int64_t since)>;
 
 class CudaEvent : public Event {
@@ -51,42 +51,42 @@ class CudaStream : public Stream {
   void synchronize() override;
   double time(const Kernel& kernel, const Launch& launch) override;
 
-  // What the libraries keep for this stream; made, and the library loaded, on first use.
+  // Library state of this stream; created, and the library loaded, on first use.
   GemmPlans& gemm();
   AttentionPlans& attention();
 
   // The first error of queued work since the last synchronize; cudaSuccess: none yet.
   cudaError_t kept_error() const { return kept_error_; }
-  // Throws it, if there is one, and forgets it.
+  // Throws and clears it, if there is one.
   void throw_kept_error();
 
-  // Queues a recorded program; `description` outlives its work.
+  // Queues a recorded program; `description` outlives its execution.
   void replay(cudaGraphExec_t program, const std::string& description);
 
  private:
-  // Host memory for copies, made on first use.
+  // Staging memory for copies, allocated on first use.
   PinnedBlocks& pinned();
-  // Keeps the first error of queued work for synchronize; `what` makes the text that failed.
+  // Keeps the first error of queued work for synchronize; `what` returns the text that names it.
   template <class Text>
   void keep(cudaError_t error, Text what);
-  // "kernel vector_gelu in last step 7 gelu (layers.0 fwd)": what was queued last; empty when the
-  // host has waited for it.
+  // The last queued work, e.g. "kernel vector_gelu in last step 7 gelu (layers.0 fwd)"; empty once
+  // the host has waited for it.
   std::string last_work() const;
-  // " after kernel ...", or nothing.
+  // " after kernel ...", or empty.
   std::string after() const;
-  // What may have failed when work on the GPU has: a fault shows on every stream.
+  // The work that may have failed: a fault shows on every stream.
   std::string work_so_far() const;
-  // Waits for the end of all work and looks around meanwhile.
+  // Waits for all work to finish and calls the watch meanwhile.
   cudaError_t wait_watching();
 
   std::string name_;
   std::shared_ptr<const Watch> watch_;
   const DeviceOptions& options_;
   std::string_view last_kernel_;  // queued since the host last waited
-  std::string_view last_where_;   // and its place in the plan
+  std::string_view last_where_;   // its place in the plan
   bool alone_ = false;            // nothing else is queued, on any stream
   cudaError_t kept_error_ = cudaSuccess;
-  std::string kept_text_;  // of kept_error_
+  std::string kept_text_;  // describes kept_error_
   cudaStream_t handle_ = nullptr;
   std::unique_ptr<GemmPlans> gemm_;
   std::unique_ptr<AttentionPlans> attention_;

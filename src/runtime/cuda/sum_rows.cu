@@ -1,4 +1,5 @@
-// sum_rows, and gelu_grad with the sum of its rows: a thread has eight columns of one lane of rows.
+// sum_rows, and gelu_grad with the sum of its rows: a thread handles eight columns of one lane of
+// rows.
 #include "runtime/cuda/activations.h"
 #include "runtime/cuda/launches.h"
 #include "runtime/cuda/partials.h"
@@ -24,7 +25,7 @@ struct Rows {
   }
 };
 
-// The rows of gelu_grad(dy, x), which are stored on the way.
+// The rows of gelu_grad(dy, x), which are also stored.
 template <DType kType>
 struct GeluGradRows {
   struct Raw {
@@ -47,9 +48,9 @@ struct GeluGradRows {
   }
 };
 
-// Block (strip of columns, kRowThreads lanes). Rows are fetched before any is stored: the result
-// may lie on an operand. Columns are counted in 32 bits: with 64 nvcc 13.0 splits the stores of 16
-// bytes into four.
+// Block (strip of columns, kRowThreads lanes). Rows are fetched before any is stored, because the
+// result may alias an operand. Column indices are 32-bit: with 64 bits nvcc 13.0 splits each
+// 16-byte store into four.
 template <class Source>
 __global__ void __launch_bounds__(kColumnThreads* kRowThreads)
     lane_sums(Source source, float* partial, int64_t rows, int n, int64_t lanes) {
@@ -96,8 +97,8 @@ struct Sums {
   Elements sum[kMostSums];
 };
 
-// A block of 32 columns of one sum: kAddThreads threads share the lanes of a column, their sums are
-// added in order.
+// One block per 32 columns of one sum: kAddThreads threads share the lanes of a column; their sums
+// are added in order.
 __global__ void add_partials(const float* partial, int64_t lanes, Sums sums, int64_t n) {
   __shared__ float shared[kAddThreads][33];
   const float* from = partial + blockIdx.y * lanes * n;

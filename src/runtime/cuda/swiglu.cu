@@ -1,5 +1,5 @@
 // swiglu and its gradient: one thread per element, or per eight, of the result's half width. The
-// gradient may lie on x: a thread reads gate and up before it writes there.
+// gradient may alias x: a thread reads gate and up before it writes there.
 #include "runtime/cuda/activations.h"
 #include "runtime/cuda/launches.h"
 #include "runtime/cuda/vector.h"
@@ -51,7 +51,7 @@ __global__ void vector_swiglu(const void* x, void* y, int64_t n, int64_t width) 
   Vector<kType>::store(y, i, gate);
 }
 
-// y may be nullptr: the gradient alone.
+// y may be nullptr: only the gradient is computed.
 template <DType kType>
 __global__ void vector_swiglu_grad(const void* dy, const void* x, void* dx, void* y, int64_t n,
                                    int64_t width) {

@@ -1,7 +1,7 @@
-// Matrix products of a warp on tiles in shared memory, sums in registers. A tile has rows of kDim
-// elements, 16 bytes apart, so that eight lanes that read the same columns of eight rows meet eight
-// different banks. Left and right operands come from the rows of a tile, right ones also from its
-// columns, left ones also from sums: what a product gives is what the next one takes.
+// Matmuls of a warp on tiles in shared memory, with sums in registers. A tile has rows of kDim
+// elements plus 16 bytes of padding, so that eight lanes reading the same columns of eight rows hit
+// eight different banks. Left and right operands come from the rows of a tile, right ones also from
+// its columns. A left operand can also be the sums of another matmul, so matmuls can be chained.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace weft::cuda {
 
-// Rows of sums that a warp makes; a group of sums is 8 columns wide. A lane holds of each group
-// sums 0 and 1 in its row 0, sums 2 and 3 in its row 1.
+// Rows of sums per warp; a group of sums is 8 columns wide. Of each group a lane holds sums 0 and 1
+// in its row 0, sums 2 and 3 in its row 1.
 inline constexpr int kWarpRows = 16;
 inline constexpr int kGroup = 8;
 
-// Where the sums of this lane lie in those of its warp.
+// Position of this lane's sums among those of its warp.
 __device__ inline int lane_row(int which) {
   return static_cast<int>(threadIdx.x) % 32 / 4 + 8 * which;
 }
@@ -23,11 +23,11 @@ __device__ inline int lane_column() {
   return static_cast<int>(threadIdx.x) % 4 * 2;
 }
 
-// Products of half types.
+// Matmuls of half types.
 template <DType kType>
 struct Products {
   using Element = Stored<kType>;
-  static constexpr int kDepth = 16;    // terms that an instruction adds
+  static constexpr int kDepth = 16;    // terms that one instruction adds
   static constexpr int kUnrolled = 4;  // steps over rows
   using Left = uint32_t[4];
   using Right = uint32_t[4];  // of two groups of columns
@@ -38,7 +38,7 @@ struct Products {
     load_blocks(left, tile + lane % 16 * kPitch + lane / 16 * 8);
   }
 
-  // From the sums of a product.
+  // From the sums of another matmul.
   template <int kTerms>
   static __device__ void left_sums(Left& left, const float (&sums)[kTerms][4], int step) {
     for (int half = 0; half < 2; ++half) {
@@ -60,7 +60,7 @@ struct Products {
     load_blocks_transposed(right, tile + lane % 16 * kPitch + lane / 16 * 8);
   }
 
-  // sums += left right over kSteps of kDepth terms, some of them unrolled; left_of(left, step) and
+  // sums += left right over kSteps of kDepth terms, partly unrolled; left_of(left, step) and
   // right_of(right, step, pair of groups) fill in the operands.
   template <int kSteps, int kUnrolled, int kGroups, class LeftOf, class RightOf>
   static __device__ void multiply(float (&sums)[kGroups][4], LeftOf left_of, RightOf right_of) {
@@ -83,10 +83,10 @@ struct Products {
   }
 };
 
-// Products of f32. x = high + low within 2^-23 of x, both of the 11 bits that matrix units read,
+// Matmuls of f32. x = high + low within 2^-23 of x, both with the 11 bits that matrix units read,
 // and x y = high high' + high low' + low high' within 2^-21 of it, four units in the last place.
-// Matrix units cut off sums instead of rounding them; so each tile's sums start from zero, those of
-// low parts apart from the others, and are added to the rest as f32.
+// Matrix units truncate sums instead of rounding them. So each tile's sums start from zero, those
+// of the low parts separately, and are added to the rest as f32.
 template <>
 struct Products<DType::F32> {
   using Element = float;
@@ -99,7 +99,7 @@ struct Products<DType::F32> {
     uint32_t high[4], low[4];
   };
 
-  // `high` is x rounded to 11 bits; of the 12 that may remain `low` has the upper 11.
+  // `high` is x rounded to 11 bits; `low` has the upper 11 of the up to 12 bits that remain.
   static __device__ void split(uint32_t& high, uint32_t& low, float x) {
     constexpr uint32_t kUpper = 0xffffe000;
     high = (__float_as_uint(x) + 0x1000) & kUpper;
@@ -175,11 +175,11 @@ template <DType kType, int kDim>
 struct Tile {
   using Element = Stored<kType>;
   using P = Products<kType>;
-  static constexpr int kPiece = 16 / sizeof(Element);  // elements that are copied at once
+  static constexpr int kPiece = 16 / sizeof(Element);  // elements per copy
   static constexpr int kPitch = kDim + kPiece;
 
-  // Begins to copy rows `first` and following of a tensor, `pitch` elements apart; those from `end`
-  // on and columns from `dim` on become zero.
+  // Starts to copy rows from `first` on of a tensor with pitch `pitch`; rows from `end` on and
+  // columns from `dim` on become zero.
   template <int kRows, int kThreads>
   static __device__ void copy(Element* to, const Element* from, int64_t pitch, int dim, int first,
                               int end) {
@@ -196,7 +196,7 @@ struct Tile {
     }
   }
 
-  // sums += left right^T, of kWarpRows rows of one tile and kGroups * kGroup of another.
+  // sums += left right^T, for kWarpRows rows of one tile and kGroups * kGroup of another.
   template <int kGroups>
   static __device__ void multiply_rows(float (&sums)[kGroups][4], const Element* left_tile,
                                        const Element* right_tile) {
@@ -211,7 +211,8 @@ struct Tile {
         });
   }
 
-  // sums += weights right: weights are the sums of a product, whose columns are rows of the tile.
+  // sums += weights right: weights are the sums of another matmul, whose columns are rows of the
+  // tile.
   template <int kTerms>
   static __device__ void multiply_sums(float (&sums)[kDim / kGroup][4],
                                        const float (&weights)[kTerms][4],
@@ -225,7 +226,7 @@ struct Tile {
         });
   }
 
-  // Stores the warp's rows, each times a factor, as rows `first` and following of a tensor.
+  // Stores the warp's rows, each scaled by a factor, as rows from `first` on of a tensor.
   static __device__ void store(Element* to, int64_t pitch, int dim, int first, int end,
                                const float (&sums)[kDim / kGroup][4], const float (&factor)[2]) {
 #pragma unroll

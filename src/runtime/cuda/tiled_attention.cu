@@ -1,7 +1,8 @@
-// attention forward by tiles on matrix units. A block owns 64 queries of a head, 16 a warp, and
-// walks over the keys they see with a running maximum, its sums in registers. With s = q k^T, over
-// the visible keys of a query: lse = log sum exp(scale s), y = sum c p v, where p = exp(scale s -
-// lse) and c is the dropout factor. Half types round exp(scale s - maximum) before they multiply.
+// attention forward by tiles on matrix units. A block owns 64 queries of a head, 16 per warp, and
+// walks over the keys they see with a running maximum, keeping its sums in registers. With s = q
+// k^T, over the visible keys of a query: lse = log sum exp(scale s), y = sum c p v, where p =
+// exp(scale s - lse) and c is the dropout factor. Half types round exp(scale s - maximum) before
+// they multiply.
 #include "runtime/cuda/tiled_attention.h"
 
 namespace weft::cuda {
@@ -16,16 +17,16 @@ struct alignas(16) ForwardTiles {
   typename T::Walked v[2];
 };
 
-// Blocks that a processor has registers for.
+// Blocks per SM that the registers allow.
 template <DType kType, int kDim>
 constexpr int kForwardBlocks = kType == DType::F32 ? (kDim == 32 ? 3 : 2) : (kDim == 32 ? 4 : 3);
 
-// The softmax of a thread's two queries so far.
+// The running softmax of a thread's two queries.
 struct RunningSoftmax {
   float maximum[2] = {-INFINITY, -INFINITY};  // of s
   float total[2] = {0, 0};                    // of this thread's columns
 
-  // Turns s of some keys into exp(scale (s - maximum)) and fits y to the new maximum.
+  // Turns s of some keys into exp(scale (s - maximum)) and rescales y to the new maximum.
   template <int kGroups, int kWidth>
   __device__ void take(float (&s)[kGroups][4], float (&y)[kWidth][4], float scale2) {
 #pragma unroll
@@ -37,7 +38,7 @@ struct RunningSoftmax {
       }
       largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, 1));
       largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, 2));
-      // A query of a document that has not begun sees nothing so far.
+      // A query whose document has not begun yet sees no keys so far.
       const float offset = largest == -INFINITY ? 0.0f : largest * scale2;
       const float shrink = fast_exp2(fmaf(maximum[which], scale2, -offset));
       maximum[which] = largest;
@@ -59,7 +60,7 @@ struct RunningSoftmax {
     }
   }
 
-  // The sums over all columns.
+  // Completes the sums over all columns.
   __device__ void finish() {
     for (int which = 0; which < 2; ++which) {
       total[which] += __shfl_xor_sync(0xffffffff, total[which], 1);

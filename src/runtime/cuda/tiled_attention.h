@@ -1,6 +1,6 @@
-// What the tiled attention kernels share. A block of four warps owns 64 rows, queries or keys of
-// one head, and walks over tiles of the others, which are copied in while it works on the tile
-// before. Here: the sizes, which keys the queries of a thread see, and which pairs dropout keeps.
+// Shared by the tiled attention kernels. A block of four warps owns 64 rows, queries or keys of one
+// head, and walks over tiles of the other kind, which are copied in while it processes the tile
+// before. Here: the sizes, which keys a thread's queries see, and which pairs dropout keeps.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -24,7 +24,7 @@ template <DType kType, int kDim>
 struct AttentionTile : Tile<kType, kDim> {
   using typename Tile<kType, kDim>::Element;
   using Tile<kType, kDim>::kPitch;
-  // Rows of a tile that is walked over.
+  // Rows of each tile that a block walks over.
   static constexpr int kWalked = kType != DType::F32 && kDim <= 64 ? 64 : 32;
   static constexpr int kGroups = kWalked / kGroup;
 
@@ -41,12 +41,12 @@ struct AttentionTile : Tile<kType, kDim> {
   }
 };
 
-// The first of the 16 rows of this warp among those of its block.
+// The first of this warp's 16 rows within its block.
 __device__ inline int warp_row() {
   return static_cast<int>(threadIdx.x) / 32 * kWarpRows;
 }
 
-// The tile that a block owns: tile-th of a head of a sample. Blocks of one tile are neighbours.
+// The tile that a block owns: number `tile` of a head of a sample. Blocks of one tile are adjacent.
 struct OwnTile {
   int tile, head, sample;
 
@@ -63,12 +63,12 @@ __host__ __device__ inline int own_tiles(int64_t length) {
   return static_cast<int>((length + kOwnRows - 1) / kOwnRows);
 }
 
-// The queries of a thread, in rows lane_row(0) and lane_row(1) of its warp, and what they see.
+// The queries of a thread, in rows lane_row(0) and lane_row(1) of its warp, and the keys they see.
 struct OwnQueries {
-  int warp_first;             // query of the warp
+  int warp_first;             // first query of the warp
   int query[2];               // of this thread
   int first_key[2];           // that they see
-  int lowest_key, most_keys;  // first keys of the first and the last query of the warp
+  int lowest_key, most_keys;  // first visible keys of the first and the last query of the warp
 
   __device__ OwnQueries(const AttentionShape& shape, int sample, int first_query)
       : warp_first(first_query + warp_row()) {
@@ -89,7 +89,7 @@ struct OwnQueries {
     return key + count <= warp_first + 1 && key >= most_keys;
   }
 
-  // Sets what belongs to a key that a query does not see.
+  // Overwrites the values of keys that a query does not see.
   template <int kGroups>
   __device__ void hide(float (&sums)[kGroups][4], int key, float value) const {
 #pragma unroll
@@ -104,7 +104,7 @@ struct OwnQueries {
 };
 
 // A block that owns queries, and the keys it walks over: those that any of its queries sees, in
-// whole tiles. The last queries, which see most, come first.
+// full tiles. The last queries, which see the most keys, come first.
 template <DType kType, int kDim>
 struct QueryWalk {
   using T = AttentionTile<kType, kDim>;
@@ -117,7 +117,7 @@ struct QueryWalk {
   const Element* q;
   const Element* k;
   const Element* v;
-  int key, end;  // the first key of the tile it is at; where the last tile ends
+  int key, end;  // first key of the current tile; end of the last tile
 
   __device__ explicit QueryWalk(const AttentionShape& shape)
       : own(static_cast<int>(shape.heads), own_tiles(shape.length)),
@@ -134,7 +134,7 @@ struct QueryWalk {
         key(static_cast<int>(shape.first_key(own.sample, first_query)) / T::kWalked * T::kWalked),
         end(min(first_query + kOwnRows, length)) {}
 
-  // Begins to copy a tile of keys and values.
+  // Starts to copy a tile of keys and values.
   template <class Shared>
   __device__ void copy_keys(Shared& shared, int stage, int first) const {
     T::copy_walked(shared.k[stage], k, pitch, dim, first, length);
@@ -142,7 +142,7 @@ struct QueryWalk {
   }
 
   // Calls action(stage) for every tile, with its keys and values in shared memory; a warp skips
-  // those of which it sees nothing.
+  // tiles it does not see.
   template <class Shared, class Action>
   __device__ void run(Shared& shared, Action action) {
     for (int stage = 0; key < end; key += T::kWalked, stage ^= 1) {
@@ -154,9 +154,9 @@ struct QueryWalk {
   }
 };
 
-// Which pairs dropout keeps. A thread draws for four neighbouring keys of a query at once, so that
-// it needs one Philox block, or two where the rows of pairs do not begin at whole blocks; threads
-// then exchange what they drew as bits.
+// Which pairs dropout keeps. A thread draws for four adjacent keys of a query at once, so it needs
+// one Philox block, or two where rows of pairs do not begin at block boundaries. Threads then
+// exchange the results as bits.
 struct PairDraws {
   DropStream stream = {};
   uint32_t below = 0;
@@ -168,7 +168,7 @@ struct PairDraws {
     if (shape.rng != nullptr) stream = drop_stream(shape.rng, shape.dropout);
   }
 
-  // The element of query 0 and key 0 of a head.
+  // The element index of query 0 and key 0 of a head.
   __device__ uint64_t head_start(int64_t sample, int64_t head) const {
     return ((stream.first_sample + sample) * heads + head) * length * length;
   }
@@ -213,9 +213,9 @@ struct PairDraws {
     return bits;
   }
 
-  // Of sums whose rows are queries, from `query` on, and columns keys: bit 4 group + i % 2 of
-  // bits[i / 2] is that of sums[group][i]. A thread draws for one of its two queries, and the half
-  // of a group that it shares with its neighbour.
+  // For sums whose rows are queries, from `query` on, and whose columns are keys: bit 4 group + i %
+  // 2 of bits[i / 2] is that of sums[group][i]. A thread draws for one of its two queries, and for
+  // the half of a group that it shares with its neighbour.
   template <int kGroups>
   __device__ void kept_keys(uint32_t (&bits)[2], uint64_t head, int query, int first_key) const {
     const int lane = threadIdx.x % 32;
@@ -227,7 +227,7 @@ struct PairDraws {
     }
   }
 
-  // Of sums whose rows are keys and columns queries: bit 4 group of bits[i] is that of
+  // For sums whose rows are keys and whose columns are queries: bit 4 group of bits[i] is that of
   // sums[group][i]. Four threads share the keys of a block; each draws for one of their four pairs
   // of a query and a block.
   template <int kGroups>
@@ -264,7 +264,7 @@ void with_tile(const AttentionShape& shape, Action action) {
   });
 }
 
-// Launches with the dynamic shared memory `Shared`.
+// Launches with dynamic shared memory of type `Shared`.
 template <class Shared, class... Parameters, class... Args>
 void launch_tiles(void (*kernel)(Parameters...), int64_t blocks, cudaStream_t stream,
                   const Args&... args) {

@@ -1,9 +1,9 @@
 // attention backward by tiles on matrix units, deterministic in two passes. With c the dropout
 // factor, p = exp(scale q k^T - lse), delta = dy . y and ds = p (c dy v^T - delta): a block of the
-// first pass owns 64 queries, makes their delta and walks over the keys for dq = scale ds k; one of
-// the second owns 64 keys and walks over the queries of each head of its group for dv = (c p)^T dy
-// and dk = scale ds^T q. There the products are transposed, so that c p and ds are left operands
-// where they lie. Half types round both before they multiply.
+// first pass owns 64 queries, computes their delta and walks over the keys for dq = scale ds k. A
+// block of the second owns 64 keys and walks over the queries of each head of its group for dv = (c
+// p)^T dy and dk = scale ds^T q; its matmuls are transposed, so c p and ds are left operands in
+// place. Half types round both before they multiply.
 #include "runtime/cuda/tiled_attention.h"
 
 namespace weft::cuda {
@@ -23,16 +23,16 @@ struct alignas(16) KeyTiles {
   using T = AttentionTile<kType, kDim>;
   typename T::Own k, v;
   typename T::Walked q[2], dy[2];
-  float2 stats[2][T::kWalked];  // of queries: lse in powers of two, delta
+  float2 stats[2][T::kWalked];  // per query: lse in base 2, delta
   int first_key[2][T::kWalked];
 };
 
-// Blocks that a processor has registers for.
+// Blocks per SM that the registers allow.
 template <DType kType, int kDim>
 constexpr int kQueryBlocks = (kType == DType::F32 && kDim == 128) ? 2 : 3;
 constexpr int kKeyBlocks = 2;
 
-// delta of the queries of a block, into shared and into global memory; 0 past the end.
+// delta of the queries of a block, written to shared and global memory; 0 past the end.
 template <DType kType, int kDim>
 __device__ void make_delta(const AttentionGradArgs& args, const OwnTile& own, int first_query,
                            float (&delta)[kOwnRows]) {
@@ -115,11 +115,11 @@ __global__ void __launch_bounds__(kTileThreads, kQueryBlocks<kType, kDim>)
            walk.dim, queries.warp_first, walk.length, dq, factor);
 }
 
-// The keys of a block and the tiles of queries that see them: `tiles` of each head of a group.
+// The keys of a block and the query tiles that see them: `tiles` for each head of a group.
 template <int kWalked>
 struct KeyWalk {
   int first_key, tiles;
-  int head, query;  // where it is
+  int head, query;  // current position
 
   __device__ KeyWalk(const AttentionShape& shape, const OwnTile& own)
       : first_key(own.tile * kOwnRows),
@@ -128,8 +128,8 @@ struct KeyWalk {
         query(first_key) {
     const int length = static_cast<int>(shape.length);
     const int last_key = min(first_key + kOwnRows, length) - 1;
-    // As first keys never decrease, the tiles whose first query sees the last key, or one before
-    // it, are those up to the end of its document.
+    // First keys never decrease, so the tiles whose first query sees the last key, or one before
+    // it, are exactly those up to the end of its document.
     for (int at = first_key + static_cast<int>(threadIdx.x) * kWalked;;
          at += kTileThreads * kWalked) {
       const bool sees = at < length && shape.first_key(own.sample, at) <= last_key;
@@ -148,7 +148,7 @@ struct KeyWalk {
   }
 };
 
-// What a thread fetches of a query before it is needed.
+// Statistics of a query, fetched before they are needed.
 struct QueryStats {
   float lse = 0, delta = 0;
   int first_key = 0;
@@ -171,7 +171,7 @@ struct KeySums {
   float dk[kDim / kGroup][4] = {};
   float dv[kDim / kGroup][4] = {};
 
-  // Sets p of the pairs to 0 of which the query does not see the key.
+  // Sets p to 0 for pairs whose query does not see the key.
   static __device__ void hide(float (&p)[T::kGroups][4], int warp_key, int query,
                               const int* first_key) {
 #pragma unroll
@@ -187,7 +187,7 @@ struct KeySums {
     }
   }
 
-  // Adds what the queries of a tile give. `warp_key` is the first key of the warp.
+  // Adds the contribution of a tile of queries. `warp_key` is the first key of the warp.
   __device__ void add(const KeyTiles<kType, kDim>& shared, int stage, const AttentionShape& shape,
                       const PairDraws& draws, uint64_t pairs, int warp_key, int query) {
     const float2* stats = shared.stats[stage];

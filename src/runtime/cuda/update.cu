@@ -1,5 +1,5 @@
 // accumulate, clip, update_scale and adamw: the end of a step. Scalars of the step stay on the
-// device, so the update needs no word from the host.
+// device, so the update does not wait for the host.
 #include <algorithm>
 #include <cmath>
 
@@ -18,7 +18,7 @@ struct AccumulateArgs {
   const float* acc = nullptr;
   Elements g;
   const int32_t* micro = nullptr;
-  float* sum = nullptr;  // the same memory as acc
+  float* sum = nullptr;  // aliases acc
   int64_t n = 0;
   int64_t level = 0;
 };
@@ -78,7 +78,7 @@ struct Moments {
 struct AdamwArgs {
   Moments updated;  // in place
   Elements g;
-  Elements low;  // the weights rounded, where they are kept
+  Elements low;  // the rounded weights, if they are kept
   const float* lr = nullptr;
   const float* coefficient = nullptr;
   const int32_t* updates = nullptr;
@@ -87,12 +87,12 @@ struct AdamwArgs {
   double beta2 = 0;
   double decay = 0;
   float eps = 0;
-  const int64_t* ranges = nullptr;      // rising pairs begin,end of the elements that decay
+  const int64_t* ranges = nullptr;      // ascending pairs begin,end of the elements that decay
   int64_t bounds = 0;                   // numbers in `ranges`; 0: all elements decay
-  const int32_t* coordinate = nullptr;  // which of equal cuts of a flat tensor w is
+  const int32_t* coordinate = nullptr;  // the index of w among the equal shards of a flat tensor
 };
 
-// Ranges that fit the arguments of a launch.
+// Ranges that fit into the arguments of one launch.
 struct RangeChunk {
   static constexpr int kSize = 256;
   int64_t bounds[kSize];
@@ -103,7 +103,7 @@ __global__ void store_ranges(RangeChunk chunk, int64_t count, int64_t* to) {
 }
 
 // Whether a block of threads, all within one flat block, updates elements that decay: an odd number
-// of bounds lies at or below its first element.
+// of bounds is at or below its first element.
 __device__ bool decays(const AdamwArgs& args, int64_t element) {
   if (args.bounds == 0) return true;
   if (args.coordinate != nullptr) element += *args.coordinate * args.n;
@@ -120,7 +120,7 @@ __device__ bool decays(const AdamwArgs& args, int64_t element) {
   return below % 2 == 1;
 }
 
-// What all elements of a block of threads share. Powers take long: a warp makes each.
+// Values shared by all elements of a block of threads. Powers are slow: one warp computes each.
 struct AdamwScalars {
   float coefficient;
   float rate;
@@ -161,7 +161,7 @@ __global__ void adamw(AdamwArgs args) {
   if (args.low.data != nullptr) args.low.put(i, args.updated.w[i]);
 }
 
-// Rounds four neighbours into one store.
+// Rounds four adjacent elements and stores them at once.
 __device__ void put_four(const Elements& to, int64_t i, float4 value) {
   const auto pair = [&](float low, float high) {
     if (to.dtype == DType::BF16) {
@@ -175,7 +175,7 @@ __device__ void put_four(const Elements& to, int64_t i, float4 value) {
       make_uint2(pair(value.x, value.y), pair(value.z, value.w));
 }
 
-// Four elements a thread.
+// Four elements per thread.
 __global__ void vector_adamw(AdamwArgs args) {
   const int64_t first = static_cast<int64_t>(blockIdx.x) * blockDim.x * 4;
   const AdamwScalars by = adamw_scalars(args, first);
@@ -207,7 +207,7 @@ Moments moments(const Tensor& w, const Tensor& m, const Tensor& v) {
   return {w.as<float>(), m.as<float>(), v.as<float>()};
 }
 
-// Copies the ranges through launch arguments, which a captured graph keeps by value.
+// Copies the ranges through launch arguments, which a captured graph stores by value.
 void launch_store_ranges(const Launch& launch, const std::vector<int64_t>& ranges) {
   auto* to = static_cast<int64_t*>(launch.workspace);
   for (size_t first = 0; first < ranges.size(); first += RangeChunk::kSize) {

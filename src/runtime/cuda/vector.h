@@ -1,4 +1,4 @@
-// Eight neighbouring elements at a time, as f32: one 16-byte access for half types, two for f32.
+// Eight adjacent elements at a time, as f32: one 16-byte access for half types, two for f32.
 // Kernels are templates on the stored type; `with_dtype` picks the instance on the host.
 #pragma once
 
@@ -21,7 +21,7 @@ using Stored = std::conditional_t<kType == DType::F32, float,
 
 template <DType kType>
 struct Vector {
-  // The elements as they are stored, to be fetched long before they are needed.
+  // The elements as stored, to be fetched long before they are needed.
   struct Raw {
     uint4 part[kType == DType::F32 ? 2 : 1];
   };
@@ -80,7 +80,7 @@ struct Vector {
   }
 };
 
-// The same where the type is known at run time only: a branch that all threads take alike.
+// The same for a type known only at run time: the branch is uniform across threads.
 __device__ inline void load_vector(const Elements& from, int64_t i, float (&value)[kLanes]) {
   if (from.dtype == DType::F32) {
     Vector<DType::F32>::load(from.data, i, value);
@@ -101,7 +101,7 @@ __device__ inline void store_vector(const Elements& to, int64_t i, const float (
   }
 }
 
-// Each element as storing and loading again would give it.
+// Rounds each element as a store and a load would.
 __device__ inline void round_vector(DType dtype, float (&value)[kLanes]) {
   if (dtype == DType::BF16) {
     for (float& x : value) x = __bfloat162float(__float2bfloat16_rn(x));
@@ -130,7 +130,7 @@ void with_dtype(DType dtype, Action action) {
   }
 }
 
-// Threads that take eight elements each.
+// Grid size for threads that handle eight elements each.
 inline unsigned vector_blocks(int64_t elements) {
   return blocks_for(elements / kVector, kThreads);
 }
@@ -140,8 +140,8 @@ __device__ inline int64_t vector_start() {
   return global_thread() * kLanes;
 }
 
-// Two sums over the threads of a block of kWarps warps in a fixed tree; every thread gets them. The
-// next call of the block needs another `partial`, the one after may have this again.
+// Two sums over the threads of a block of kWarps warps in a fixed tree; every thread gets them.
+// Consecutive calls of a block must alternate between two `partial` arrays.
 template <int kWarps>
 __device__ float2 fast_block_sums(float x, float y, float2 (&partial)[kWarps]) {
   for (int step = 16; step > 0; step /= 2) {
@@ -159,7 +159,7 @@ __device__ float2 fast_block_sums(float x, float y, float2 (&partial)[kWarps]) {
   return sum;
 }
 
-// One such sum; safe to call again at once.
+// One such sum; can be called again at once.
 template <int kWarps>
 __device__ float fast_block_sum(float value) {
   __shared__ float2 partial[kWarps];
