@@ -1,4 +1,4 @@
-// The one list of backends.
+// The list of all backends.
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -32,7 +32,7 @@ std::span<const Kernel> cuda_kernels() {
   return cuda_backend().kernels();
 }
 
-// Of backends whose ranks exchange data through the memory of their host.
+// For backends whose ranks exchange data through host memory.
 constexpr std::array<std::string_view, 3> kHostKeys = {"compile.common_gather",
                                                        "comm.link_bandwidth", "comm.link_latency"};
 constexpr std::array<std::string_view, 4> kCpuKeys = {
@@ -88,7 +88,7 @@ const Backend& find_computing_backend(std::string_view name, const std::string& 
     if (backend.computes) names.push_back(in_quotes(backend.name));
   }
   USER_CHECK(found != nullptr, subject, " is unknown, expected ", one_of(names));
-  USER_CHECK(found->computes, subject, " computes nothing and serves weft plan alone, expected ",
+  USER_CHECK(found->computes, subject, " computes nothing and is for weft plan only, expected ",
              one_of(names));
   return *found;
 }

@@ -1,4 +1,4 @@
-// Everything a launch needs is made once, in the constructor; running a program only queues.
+// The constructor prepares everything a launch needs; running a program only queues.
 #include "runtime/executor.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace weft {
 namespace {
 
-// Runs the action and puts "where: " before the message of whatever it throws, type kept.
+// Runs the action and prefixes "where: " to the message of any error, keeping its type.
 template <class Action>
 void with_place(std::string_view where, Action action) {
   try {
@@ -25,11 +25,11 @@ void with_place(std::string_view where, Action action) {
   }
 }
 
-// A launch that knows its kernel and its place, so that an error says where it comes from even when
+// A launch that knows its kernel and its step, so that an error says where it comes from even when
 // the stream runs it later on another thread.
 struct PlacedLaunch : Launch {
   const Kernel* kernel = nullptr;
-  std::string place;  // what `where` shows
+  std::string place;  // the text that `where` refers to
 };
 
 void launch_with_place(const Launch& launch) {
@@ -43,7 +43,7 @@ void launch_with_place(const Launch& launch) {
   try {
     with_place(placed.where, [&] { placed.kernel->launch(launch); });
   } catch (const std::exception& error) {
-    // The other streams and ranks would wait for a collective that never comes.
+    // The other streams and ranks would wait for a collective that never runs.
     comm->abort(error.what());
     throw;
   }
@@ -64,21 +64,21 @@ const Kernel& find_kernel(std::span<const Kernel> kernels, const Step& step) {
 struct Executor::PreparedStep {
   Call call;
   PlacedLaunch launch;
-  Kernel kernel;  // the table's, its launch replaced by launch_with_place
+  Kernel kernel;  // that of the table, with its launch replaced by launch_with_place
   std::vector<Event*> waits;
   Event* signal = nullptr;
 };
 
-// One block of memory, from the communicator where there is one.
+// One block of memory, from the communicator if there is one.
 class Executor::Memory {
  public:
   Memory(Device& device, Communicator* comm, int64_t bytes) : device_(device), comm_(comm) {
     base_ = comm_ != nullptr ? comm_->allocate(bytes, device_) : device_.allocate(bytes);
   }
-  // In common with the ranks along the axis.
+  // Shared with the ranks along the axis.
   Memory(Device& device, Communicator* comm, const CommonSpace& space)
       : device_(device), comm_(comm) {
-    CHECK(comm_ != nullptr, "a common space in a run without a communicator");
+    CHECK(comm_ != nullptr, "a shared space in a run without a communicator");
     base_ = comm_->allocate_common(space.axis, space.bytes, device_);
   }
   ~Memory() {
@@ -216,7 +216,7 @@ void Executor::run(ProgramKind program) {
   } catch (...) {
     error = std::current_exception();
   }
-  // Queued work still uses the launches and the arena, so it ends before an error leaves.
+  // Queued work still uses the launches and the arena, so finish it before an error leaves.
   try {
     synchronize_all();
   } catch (...) {
@@ -236,8 +236,8 @@ std::vector<double> Executor::time_steps(ProgramKind program) {
   return seconds;
 }
 
-// The first run makes what libraries make lazily; from the second on the device may replay what it
-// kept.
+// The first run triggers lazy initialisation in libraries; from the second on the device may replay
+// its recording.
 void Executor::queue(ProgramKind program) {
   const auto p = static_cast<size_t>(program);
   const auto queue_steps = [&] {

@@ -1,5 +1,6 @@
-// Walks the steps of a plan on a device. It knows buffers, streams and events, and no op by name.
-// The arena it allocates is exactly the plan's arena_bytes; common spaces are the communicator's.
+// Walks the steps of a plan on a device. It knows buffers, streams and events, but no op by name.
+// The arena it allocates is exactly the plan's arena_bytes; shared spaces belong to the
+// communicator.
 #pragma once
 
 #include <array>
@@ -17,8 +18,8 @@ class Executor {
  public:
   // Allocates the arena, zeroes the persistent part and resolves every step's kernel by name;
   // throws UserError if the table lacks one. `plan`, `device` and `kernels` outlive the executor.
-  // With several ranks `comm` gives the arena and runs the collectives; it outlives the executor
-  // too.
+  // With several ranks `comm` allocates the arena and runs the collectives; it outlives the
+  // executor too.
   Executor(const Plan& plan, Device& device, std::span<const Kernel> kernels,
            Communicator* comm = nullptr);
   ~Executor();
@@ -28,19 +29,19 @@ class Executor {
   // Copies a bound tensor in or out by name; `bytes` must be the tensor's size. Both block.
   void write(std::string_view name, const void* data, int64_t bytes);
   void read(std::string_view name, void* data, int64_t bytes) const;
-  // Copies a part in: `bytes` from byte `offset` of the tensor on.
+  // Copies `bytes` bytes into the tensor, starting at byte `offset`.
   void write_part(std::string_view name, int64_t offset, const void* data, int64_t bytes);
   // Where a bound tensor lies on the device.
   Tensor bound(std::string_view name) const;
-  // The part of the arena, on the device, that holds something only while a program runs.
+  // The part of the arena, on the device, that is in use only while a program runs.
   std::span<char> scratch() const;
 
-  // Queues all steps of a program and waits for them. An error names the step it comes from, as far
-  // as the device can tell.
+  // Queues all steps of a program and waits for them. An error names its step, as far as the device
+  // can tell.
   void run(ProgramKind program);
 
-  // Runs a program step by step and gives the seconds of each, as its stream measures them. An
-  // error comes from the step it names.
+  // Runs a program step by step and returns the seconds of each, as measured by its stream. An
+  // error names its step exactly.
   std::vector<double> time_steps(ProgramKind program);
 
   // Bytes allocated for this rank alone: always plan.arena_bytes.
@@ -63,7 +64,7 @@ class Executor {
   Device& device_;
   Communicator* comm_ = nullptr;
   int64_t allocated_bytes_ = 0;
-  // Destroyed in reverse: streams end before what their work uses.
+  // Destroyed in reverse order: streams end before the resources of their work.
   std::unique_ptr<Memory> arena_;
   std::vector<std::unique_ptr<Memory>> common_;
   std::array<std::vector<std::unique_ptr<PreparedStep>>, kPrograms> programs_;

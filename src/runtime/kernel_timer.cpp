@@ -12,16 +12,16 @@
 namespace weft {
 namespace {
 
-// Rows are shorter than the time for which systems let a thread run undisturbed.
+// Batches are shorter than the time slice for which systems let a thread run undisturbed.
 constexpr double kRowSeconds = 0.002;
 constexpr int64_t kLongestRow = 500;
 constexpr double kAllRowsSeconds = 0.05;
 constexpr int kFewestRows = 3;
-// For so long products run before they are measured: as in a training step, the clock of a device
-// has settled at what its power allows.
+// Seconds for which matmuls run before they are measured, so that the device's clock settles at its
+// power limit, as in a training step.
 constexpr double kSettling = 0.1;
 
-// Device memory for as long as a measurement takes.
+// Device memory for the duration of a measurement.
 class Block {
  public:
   Block(Device& device, int64_t bytes) : device_(device), memory_(device.allocate(bytes)) {}
@@ -36,11 +36,11 @@ class Block {
   void* memory_;
 };
 
-// A tensor is filled with copies of so many elements.
+// A tensor is filled with copies of this many elements.
 constexpr int64_t kMadeUp = 1 << 20;
 
-// Values of either sign below one, all bits of which vary as those of training do: a GPU's clock
-// falls with the power that its matrix units draw. Integers are indices that any table has.
+// Values between -1 and 1 whose bits all vary, as in training: a GPU's clock falls with the power
+// that its matrix units draw. Integers are indices that are valid in any table.
 std::vector<char> made_up(const TensorType& type) {
   const int64_t size = dtype_bytes(type.dtype);
   const int64_t elements = std::min(type.elements(), kMadeUp);

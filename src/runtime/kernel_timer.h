@@ -1,5 +1,5 @@
-// Times single kernels on their device, launched as a plan launches them: a row of launches on one
-// stream, so that what a launch costs the host hides behind the kernels as it does in a step.
+// Times single kernels on their device, launched as a plan launches them: a batch of launches on
+// one stream, so that launch overhead on the host hides behind the kernels as it does in a step.
 #pragma once
 
 #include <functional>
@@ -13,8 +13,9 @@
 
 namespace weft {
 
-// Seconds of one action in rows of them, the best of several rows after `settling` seconds of them;
-// `queue` adds the action to the stream. Others on the machine only ever make a row longer.
+// Seconds per action, measured in batches: the best of several batches after `settling` seconds of
+// warm-up; `queue` adds the action to the stream. The minimum is used because other load only makes
+// a batch longer.
 double best_seconds(Stream& stream, const std::function<void()>& queue, double settling = 0);
 
 class KernelTimer {
@@ -22,15 +23,15 @@ class KernelTimer {
   // `kernels` and `device` outlive the timer.
   KernelTimer(std::span<const Kernel> kernels, std::string_view backend, Device& device);
 
-  // Seconds of one launch of the kernel that a plan would choose, on operands made up for it.
-  // Throws UserError when there is none.
+  // Seconds of one launch of the kernel that a plan would choose, on generated operands. Throws
+  // UserError when there is none.
   double seconds(const Call& call);
 
-  // What the device finds best for that launch; nullopt where it has no choice.
+  // The device's fastest algorithm for that launch; nullopt where there is no choice.
   std::optional<TunedCall> tune(const Call& call);
 
  private:
-  // Calls action(kernel, launch) with operands made up for the call.
+  // Calls action(kernel, launch) with generated operands.
   void with_launch(const Call& call,
                    const std::function<void(const Kernel&, const Launch&)>& action);
 

@@ -1,4 +1,4 @@
-// Activation functions over runs of f32, for every kernel that applies one.
+// Activation functions over runs of f32, shared by all kernels that apply one.
 #pragma once
 
 #include <cstdint>

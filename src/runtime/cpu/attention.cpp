@@ -1,5 +1,5 @@
-// Causal attention over packed q | k | v. A running maximum and sum for each query take in one
-// block of keys after the other. Tasks are blocks of queries of one head.
+// Causal attention over packed q | k | v. Each query keeps a running maximum and sum that absorb
+// one block of keys after another. Tasks are blocks of queries of one head.
 #include <cmath>
 #include <limits>
 
@@ -11,9 +11,9 @@ using namespace attention;
 
 namespace {
 
-constexpr int64_t kFactors = 2;  // of a packed head: k and v
+constexpr int64_t kFactors = 2;  // per packed head: k and v
 
-// Scores become exp(scale * score - maximum), with the maximum and the sum of those before them.
+// Scores become exp(scale * score - maximum), given the maximum and the sum of earlier blocks.
 WEFT_CLONES void softmax_column(const Column& s, float scale, float* top, float* total,
                                 float* shrink) {
   mask(s);
@@ -46,7 +46,7 @@ WEFT_CLONES void scale_columns(const float* factors, int64_t rows, float* tile) 
   }
 }
 
-// Takes one block of keys into the running maximum, sum and weighted values.
+// Adds one block of keys to the running maximum, sum and weighted values.
 void attend(const Problem& p, const PackedHead& packed, const Block& block, Scratch& scratch) {
   multiply_keys(p, packed.k, block, scratch.queries, scratch.p);
   for_columns(block, [&](int64_t i) {
@@ -92,7 +92,8 @@ void forward(const Launch& launch, const Problem& p) {
   const int64_t blocks = ceil_div(p.time, kQueries);
   team(launch).run(p.batch * p.heads * blocks, [&](int64_t task, float* memory) {
     Scratch& scratch = *reinterpret_cast<Scratch*>(memory);
-    // The last block of queries has the most keys: first, so that the threads end together.
+    // The last block of queries has the most keys; it goes first, so that all threads finish
+    // together.
     Block block{.b = task / blocks / p.heads,
                 .head = task / blocks % p.heads,
                 .query = (blocks - 1 - task % blocks) * kQueries};

@@ -1,8 +1,8 @@
-// What the forward and the backward of attention share. Both go block by block of keys and queries,
-// so that scores never leave a thread's scratch memory. A block of scores is a tile: a row for each
-// key and a column for each query, so that maxima, sums and exponentials run over vectors of
-// queries and the tile is a factor of the next product as it is. Blocks of keys that no query of a
-// block sees, as they belong to other documents, are passed over.
+// Shared by attention's forward and backward. Both go block by block over keys and queries, so
+// scores never leave a thread's scratch memory. A block of scores is a tile with a row per key and
+// a column per query: maxima, sums and exponentials run over vectors of queries, and the tile is
+// usable as a factor of the next matmul without packing. Blocks of keys that no query of a block
+// sees, because they belong to other documents, are skipped.
 #pragma once
 
 #include <algorithm>
@@ -16,9 +16,9 @@
 
 namespace weft::attention {
 
-inline constexpr int64_t kQueries = kTileStride;  // in a block
-// In a block, whole panels of every variant; a tile of them has 24 KiB, so that those that a block
-// works on stay in a core's own caches.
+inline constexpr int64_t kQueries = kTileStride;  // per block
+// Per block: full panels of every variant. A tile of them takes 24 KiB, so that a block's working
+// set stays in a core's private caches.
 inline constexpr int64_t kKeys = kGemmPanelRows;
 inline constexpr int64_t kGroup = 32;  // queries that multiply the same keys
 inline constexpr int64_t kMaxHeadDim = 256;
@@ -26,7 +26,7 @@ inline constexpr int64_t kMaxPadded = kMaxHeadDim + kGemmPadding;
 static_assert(kQueries == 2 * kGroup && kGroup % kLanes == 0 && kGroup % kGemmPadding == 0);
 static_assert(kKeys <= kGemmDepth && kMaxHeadDim <= kGemmDepth);
 
-// One thread's scratch memory.
+// Scratch memory of one thread.
 struct Scratch {
   float queries[kMaxHeadDim * kQueries];  // packed right factors: dim x queries
   float dy[kMaxHeadDim * kQueries];
@@ -34,9 +34,9 @@ struct Scratch {
   float dy_rows[kQueries * kMaxPadded];
   float p[kKeys * kQueries];
   float dp[kKeys * kQueries];
-  float kept[kKeys * kQueries];         // what dropout multiplies p with
+  float kept[kKeys * kQueries];         // dropout factors of p
   float sum[kMaxPadded * kQueries];     // tile: dim x queries
-  float turned[kQueries * kMaxPadded];  // that tile's columns as rows, in panels
+  float turned[kQueries * kMaxPadded];  // the columns of that tile as rows, in panels
   float top[kQueries];
   float total[kQueries];
   float shrink[kQueries];
@@ -51,13 +51,13 @@ struct Problem {
   float scale = 1;
   bool drop = false;
   Dropout dropout;
-  const int32_t* positions = nullptr;  // of tokens in their documents; null: samples are documents
+  const int32_t* positions = nullptr;  // within documents; null: each sample is one document
 
-  // For products of two tensors, and for those with what a thread computed.
+  // For matmuls of two tensors, and for those with values that a thread computed.
   const GemmVariant* tensors = nullptr;
   const GemmVariant* computed = nullptr;
 
-  // The first key that a query sees; never less than that of the query before.
+  // The first key that a query sees; does not decrease with the query.
   int64_t first_key(int64_t b, int64_t query) const {
     return positions == nullptr ? 0 : query - positions[b * time + query];
   }
@@ -76,7 +76,7 @@ struct Problem {
   }
 };
 
-// Which operands are which; positions 0 stands for none.
+// Operand indices; positions = 0 means there are none.
 struct Places {
   size_t qkv = 0, rng = 0, positions = 0;
 };
@@ -88,9 +88,9 @@ struct Block {
   int64_t b = 0, head = 0;
   int64_t query = 0, queries = 0;
   int64_t key = 0, keys = 0;
-  const int32_t* first_keys = nullptr;  // that each query sees; null: all see key 0
+  const int32_t* first_keys = nullptr;  // first key that each query sees; null: all see key 0
 
-  // Keys that at least one of `n` queries from query `i` of the block on may see.
+  // Keys that at least one of the `n` queries from query `i` of the block on may see.
   int64_t visible(int64_t i, int64_t n) const {
     return std::clamp<int64_t>(query + i + n - key, 0, keys);
   }
@@ -104,11 +104,11 @@ void for_groups(const Block& block, const Fn& fn) {
   }
 }
 
-// Begins with the first block of keys that a block of queries sees.
+// Sets the block to the first block of keys that its queries see.
 void begin_keys(const Problem& p, Block& block, Scratch& scratch);
 
-// Sixteen columns of a tile. Query j of them sees the rows up to `first` + j, and those alone from
-// first_keys[j] - key on; `rows` are those that at least one sees.
+// Sixteen columns of a tile. Query j sees rows up to `first` + j, but only from first_keys[j] - key
+// on; `rows` are those that at least one of them sees.
 struct Column {
   float* data;
   int64_t first, rows, key, keys;
@@ -128,7 +128,7 @@ struct Column {
   }
 };
 
-// Sets what a query does not see to minus infinity.
+// Sets scores that a query does not see to minus infinity.
 [[gnu::always_inline]] inline void mask(const Column& s) {
   IntLanes lane;
   for (int i = 0; i < kLanes; ++i) lane[i] = i;
@@ -151,10 +151,10 @@ void for_columns(const Block& block, const Fn& fn) {
   for (int64_t i = 0; i < block.queries; i += kLanes) fn(i);
 }
 
-// to = a * b, tiles element by element.
+// to = a * b elementwise, for tiles.
 void multiply_tiles(const float* a, const float* b, int64_t rows, float* to);
 
-// What dropout multiplies the block's probabilities with.
+// Computes the dropout factors of the block's probabilities.
 void fill_kept(const Problem& p, const Block& block, Scratch& scratch);
 
 // The keys and values of one key head, packed in blocks of kKeys as left factors.
@@ -169,14 +169,14 @@ struct PackedHead {
   static int64_t floats(int64_t time, int64_t dim, int64_t factors) {
     return ceil_div(time, kKeys) * block_floats(dim) * factors;
   }
-  // Part `index` of a workspace that holds heads of so many factors.
+  // Part `index` of a workspace of heads with `factors` factors each.
   PackedHead(void* workspace, int64_t index, const Problem& p, int64_t factors) {
     const int64_t each = floats(p.time, p.dim, 1);
     k = static_cast<float*>(workspace) + index * factors * each;
     v = k + each;
     k_transposed = v + each;
   }
-  // Floats from a packed factor's start to the block of keys that starts at `key`.
+  // Offset in floats of the block of keys that starts at `key`, within a packed factor.
   static int64_t offset(int64_t key, int64_t dim) { return key / kKeys * block_floats(dim); }
 };
 
@@ -196,7 +196,8 @@ void multiply_keys(const Problem& p, const float* keys, const Block& block, cons
 void add_products(const Problem& p, const float* transposed, const Block& block, const float* tile,
                   Scratch& scratch);
 
-// Calls fn(query, first column, columns, values) for the queries of scratch.sum, in pieces of rows.
+// Calls fn(query, first column, columns, values) for the queries of scratch.sum, a part of a row at
+// a time.
 template <class Fn>
 void for_sum_rows(const Problem& p, const Block& block, Scratch& scratch, const Fn& fn) {
   pack_right(*p.computed, transposed(matrix(scratch.sum, DType::F32, kTileStride)), block.queries,
@@ -212,7 +213,7 @@ void for_sum_rows(const Problem& p, const Block& block, Scratch& scratch, const 
 // Bytes of the packed heads.
 int64_t packed_bytes(const Call& call, size_t qkv, int64_t factors);
 
-// Whether these kernels take the heads of a call whose operand `qkv` is packed.
+// Whether these kernels support the heads of a call whose operand `qkv` is packed.
 Decision supports_at(const Call& call, size_t qkv);
 
 }  // namespace weft::attention

@@ -1,5 +1,5 @@
-// The gradient of attention, which makes the probabilities again from the saved lse. Tasks are key
-// heads with all the query heads that read them, so that nothing is summed across threads.
+// The gradient of attention, which recomputes the probabilities from the saved lse. Tasks are key
+// heads with all the query heads that read them, so nothing is summed across threads.
 #include "runtime/cpu/attention_blocks.h"
 
 namespace weft {
@@ -8,7 +8,7 @@ using namespace attention;
 
 namespace {
 
-constexpr int64_t kFactors = 3;  // of a packed head: k, v and k transposed
+constexpr int64_t kFactors = 3;  // per packed head: k, v and k transposed
 
 // Scores become probabilities.
 WEFT_CLONES void probability_column(const Column& s, float scale, const float* lse) {
@@ -26,8 +26,8 @@ WEFT_CLONES void score_grad_column(const Column& p, const Column& dp, float scal
   dp.clear_rest();
 }
 
-// Adds tile * rows, keys x queries times queries x dim, to the gradient of the keys or values. The
-// rows that only the second group of queries sees are zero for the first.
+// Adds tile * rows, keys x queries times queries x dim, to the gradient of the keys or values. Rows
+// that only the second group of queries sees are zero for the first.
 void add_key_grads(const Problem& p, const Block& block, const float* tile, const float* rows,
                    float* to) {
   const auto add = [&](int64_t key, int64_t keys, int64_t query) {
@@ -46,11 +46,11 @@ struct GradTensors {
   const Tensor& qkv;
   const Tensor& y;
   const float* lse;
-  float* dqkv;  // f32, shaped as qkv
+  float* dqkv;  // f32, shaped like qkv
 };
 
-// Adds what one block of scores gives to the gradients of its keys and values, and to scratch.sum,
-// which is that of its queries.
+// Adds the contribution of one block of scores to the gradients of its keys and values, and to
+// scratch.sum, the gradient of its queries.
 void attend_grad(const Problem& p, const GradTensors& t, const PackedHead& packed,
                  const Block& block, Scratch& scratch) {
   const int64_t kv_head = block.head / p.group();
@@ -63,7 +63,8 @@ void attend_grad(const Problem& p, const GradTensors& t, const PackedHead& packe
     probability_column(Column(scratch.p, block, i), p.scale, scratch.top + i);
   });
   if (p.drop) {
-    // The values saw dropped probabilities; they stand in dp until dp itself is made.
+    // The values were weighted by probabilities after dropout; these are kept in dp until dp is
+    // computed.
     fill_kept(p, block, scratch);
     multiply_tiles(scratch.p, scratch.kept, block.keys, scratch.dp);
   }
@@ -78,8 +79,8 @@ void attend_grad(const Problem& p, const GradTensors& t, const PackedHead& packe
   add_key_grads(p, block, scratch.dp, scratch.query_rows, dk);
 }
 
-// Fetches what all blocks of keys need of a block of queries: both ways of packing, lse, and
-// delta = dy . y, which is the sum of p * dp over the keys.
+// Fetches what all blocks of keys need from a block of queries: both packings, lse, and delta = dy
+// . y, which is the sum of p * dp over the keys.
 void fetch_queries(const Problem& p, const GradTensors& t, const Block& block, Scratch& scratch) {
   const MatrixView q = p.packed(t.qkv, block.b, block.query, p.q_col(block.head));
   const MatrixView dy = p.heads_of(t.dy, block.b, block.query, block.head);

@@ -19,7 +19,7 @@ namespace weft {
 namespace {
 
 constexpr int64_t kAlignment = 64;
-// An arena is walked in strides of rows, which lie pages apart: large pages spare the look-ups.
+// Kernels walk an arena in row strides that are pages apart: large pages save TLB misses.
 constexpr int64_t kLargePage = 2 << 20;
 constexpr int64_t kLargeBlock = 16 * kLargePage;
 
@@ -32,7 +32,7 @@ HostEvent& host_event(Event& event) {
 }  // namespace
 
 void HostEvent::complete(uint32_t mark) {
-  // Marks of one event complete in the order they were issued in: one stream signals it.
+  // Signals of one event complete in the order they were issued in: only one stream signals it.
   completed_.store(mark);
   completed_.notify_all();
 }
@@ -95,7 +95,8 @@ void HostStream::push(const Item& item) {
   }
   (*ring_)[pushed % kCapacity] = item;
   pushed_.store(pushed + 1);
-  // The thread alone takes this back: taken back here, it might be the mark of its next sleep.
+  // Only the thread itself clears the flag: clearing it here could clear the flag of its next
+  // sleep.
   if (asleep_.load()) pushed_.notify_one();
 }
 
@@ -103,7 +104,7 @@ void HostStream::serve() {
   for (uint32_t taken = 0;;) {
     if (pushed_.load() == taken) {
       for (int spin = 0; spin < kShortSpins && pushed_.load() == taken; ++spin) relax();
-      // Said before the last look, so that whoever queues now either is seen or sees it.
+      // Set before the last check, so that a concurrent push either is seen or sees the flag.
       asleep_.store(true);
       pushed_.wait(taken);
       asleep_.store(false);
@@ -120,7 +121,7 @@ void HostStream::serve() {
 }
 
 void HostStream::run(const Item& item) {
-  // Events pass even after an error, so that no other stream waits for ever.
+  // Events are processed even after an error, so that no other stream waits forever.
   const bool is_event = item.action == Action::Signal || item.action == Action::Wait;
   if (error_ && !is_event) return;
   try {
@@ -179,7 +180,7 @@ void* HostDevice::allocate(int64_t bytes) {
                       ExitCode::OutOfMemory);
   }
 #if defined(__linux__)
-  // Advice only: where it is not taken, pages are small.
+  // Only a hint: if it is ignored, pages are small.
   if (alignment == kLargePage) madvise(memory, static_cast<size_t>(whole), MADV_HUGEPAGE);
 #endif
   return memory;

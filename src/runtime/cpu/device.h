@@ -1,7 +1,7 @@
-// The host as a device: memory is ordinary memory, a stream is a thread with a ring of work. The
-// stream named "compute" runs its kernels on a thread team; every other stream runs on its own
-// thread alone, so that copies or communication go on beside the computation. Queueing and running
-// allocate nothing, lock nothing and call the system only to sleep and to wake a sleeper.
+// The host as a device: memory is ordinary memory, a stream is a thread with a ring of work items.
+// The stream named "compute" runs its kernels on a thread team. Every other stream runs on its own
+// thread only, so that copies or communication overlap with the computation. Queueing and running
+// allocate nothing, lock nothing and make system calls only to sleep and to wake a sleeper.
 #pragma once
 
 #include <array>
@@ -16,12 +16,12 @@
 
 namespace weft {
 
-// Counts marks: a wait holds for the marks queued before it. Numbers wrap around.
+// Counts signals: a wait covers the signals queued before it. Numbers wrap around.
 class HostEvent : public Event {
  public:
-  // The number of the next mark, taken when it is queued.
+  // The number of the next signal, taken when it is queued.
   uint32_t issue() { return ++issued_; }
-  // The number of the latest mark that was queued; 0 when there is none.
+  // The number of the latest queued signal; 0 when there is none.
   uint32_t latest() const { return issued_; }
   void complete(uint32_t mark);
   void await(uint32_t mark) const;
@@ -31,11 +31,11 @@ class HostEvent : public Event {
   std::atomic<uint32_t> completed_{0};
 };
 
-// One thread at a time queues; the stream's own thread runs.
+// One thread at a time queues; the stream's own thread runs the work.
 class HostStream : public Stream {
  public:
   explicit HostStream(int64_t threads);
-  // Runs what is queued, then ends the thread.
+  // Finishes the queued work, then ends the thread.
   ~HostStream() override;
 
   void launch(const Kernel& kernel, const Launch& launch) override;
@@ -60,7 +60,7 @@ class HostStream : public Stream {
     HostEvent* event = nullptr;
     uint32_t mark = 0;
   };
-  // Whoever queues more than this waits until half of it has run.
+  // A caller that queues more than this waits until half of it has run.
   static constexpr uint32_t kCapacity = 8192;
 
   void push(const Item& item);
@@ -71,10 +71,10 @@ class HostStream : public Stream {
   ThreadTeam team_;
   std::unique_ptr<std::array<Item, kCapacity>> ring_;
   std::atomic<uint32_t> pushed_{0};    // items ever queued
-  std::atomic<uint32_t> progress_{0};  // items ever run, as of a half of the ring or of its end
+  std::atomic<uint32_t> progress_{0};  // items ever run, updated at half the ring and at its end
   std::atomic<bool> asleep_{false};    // the thread waits for items
-  // The first; later work is skipped until synchronize throws it. Only touched by the thread while
-  // items are queued and by synchronize when none are.
+  // The first error; later work is skipped until synchronize throws it. Accessed only by the thread
+  // while items are queued, and by synchronize when none are.
   std::exception_ptr error_;
   std::thread thread_;
 };
@@ -90,17 +90,17 @@ class HostDevice : public Device {
   void release(void* memory) override;
   std::unique_ptr<Stream> make_stream(std::string_view name) override;
   std::unique_ptr<Event> make_event() override;
-  // That of a core, for every core that its threads can use.
+  // The peak of one core times the cores that its threads can use.
   std::optional<double> peak_flops(DType dtype) const override;
 
  private:
   int64_t threads_;
 };
 
-// The team of the stream that runs this launch.
+// The thread team of the stream that runs this launch.
 ThreadTeam& team(const Launch& launch);
 
-// A host device with that many threads; 0: one per core.
+// A host device with options.threads threads; 0: one per core.
 std::unique_ptr<Device> make_host_device(const DeviceOptions& options);
 
 }  // namespace weft

@@ -12,10 +12,10 @@ WEFT_CLONES void load_bf16(const uint16_t* from, int64_t n, float* to) {
   for (int64_t i = 0; i < n; ++i) to[i] = f32_from_bf16(from[i]);
 }
 
-// The two conversions of base/half.h without branches, so that loops of them become vectors.
+// The two conversions of base/half.h without branches, so that loops over them vectorize.
 [[gnu::always_inline]] inline float widened(uint16_t half) {
   const uint32_t size = static_cast<uint32_t>(half & 0x7fff) << 13;
-  // The factor moves the exponent to its place, that of subnormals too.
+  // The factor rebiases the exponent, also for subnormals.
   const uint32_t finite = bits_from_f32(f32_from_bits(size) * 0x1p112f);
   const uint32_t bits = size >= (0x7c00u << 13) ? 0x7f800000u | size : finite;
   return f32_from_bits(bits | static_cast<uint32_t>(half & 0x8000) << 16);
@@ -25,7 +25,7 @@ WEFT_CLONES void load_bf16(const uint16_t* from, int64_t n, float* to) {
   constexpr uint32_t kLeast = 113u << 23;  // 2^-14, where subnormals begin
   const uint32_t size = bits_from_f32(value) & 0x7fffffff;
   const uint32_t exponent = (size & 0x7f800000) > kLeast ? size & 0x7f800000 : kLeast;
-  // In a sum with a number 2^13 times as large the last place is that of the f16.
+  // Added to a number 2^13 times as large, the last place is that of the f16.
   const uint32_t large = exponent + (13u << 23);
   const uint32_t units = bits_from_f32(f32_from_bits(size) + f32_from_bits(large)) - large;
   const uint32_t finite = ((exponent - kLeast) >> 13) + units;
@@ -80,7 +80,7 @@ const float* load(const Tensor& tensor, int64_t offset, int64_t n, float* buffer
       load_f16(tensor.as<uint16_t>() + offset, n, buffer);
       return buffer;
     default:
-      CHECK(false, "a cpu kernel met ", dtype_name(tensor.dtype));
+      CHECK(false, "no cpu kernel for ", dtype_name(tensor.dtype));
   }
 }
 

@@ -1,5 +1,6 @@
-// How kernels read and write floating tensors: as runs of f32, in place when the tensor holds f32,
-// else converted through a buffer. So every kernel is written once, for f32, and rounds once.
+// How kernels read and write floating-point tensors: as runs of f32, in place when the tensor holds
+// f32, otherwise converted through a buffer. So every kernel is written once, for f32, and rounds
+// once.
 #pragma once
 
 #include <algorithm>
@@ -16,13 +17,13 @@ const float* load(const Tensor& tensor, int64_t offset, int64_t n, float* buffer
 // Where to compute the elements from `offset` on: the tensor's own memory, or `buffer`.
 float* place(const Tensor& tensor, int64_t offset, float* buffer);
 
-// Rounds what was computed at `place` into the tensor; nothing to do for f32.
+// Rounds the values computed at `place` into the tensor; a no-op for f32.
 void store(const Tensor& tensor, int64_t offset, int64_t n, const float* computed);
 
 // Rounds to the dtype and back, in place.
 void round_to(DType dtype, int64_t n, float* values);
 
-// One element of an f32 or i32 tensor without dims.
+// The element of a 0-d f32 or i32 tensor.
 inline float scalar_f32(const Tensor& tensor) {
   return *tensor.as<float>();
 }
@@ -34,7 +35,7 @@ inline int64_t ceil_div(int64_t n, int64_t d) {
   return (n + d - 1) / d;
 }
 
-// sum = a + b, element by element; sum may be a or b.
+// sum = a + b elementwise; sum may be a or b.
 void add_rows(const float* a, const float* b, int64_t n, float* sum);
 
 // sum += x
@@ -45,7 +46,7 @@ inline void add_to_row(const float* x, int64_t n, float* sum) {
 // The sum of a * b.
 float dot_rows(const float* a, const float* b, int64_t n);
 
-// Rows to a tile, so that a tile is some ten thousand elements.
+// Rows per tile, so that a tile has about ten thousand elements.
 inline int64_t tile_rows(int64_t length) {
   return std::max<int64_t>(1, 16384 / std::max<int64_t>(1, length));
 }
@@ -53,7 +54,7 @@ inline int64_t tile_rows(int64_t length) {
 // Yes when every operand and result is f32, bf16, f16 or an integer.
 Decision supports_cpu_dtypes(const Call& call);
 
-// As above; and when `type` is not f32, `rows` of its rows must fit into a thread's scratch memory.
+// As above. If `type` is not f32, `rows` of its rows must also fit into a thread's scratch memory.
 Decision supports_rows(const Call& call, const TensorType& type, int64_t rows);
 
 }  // namespace weft

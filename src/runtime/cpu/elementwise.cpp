@@ -1,6 +1,6 @@
 // add, cast, gelu, gelu_grad, dropout and the fused chain of them. A single op is a chain of one
-// statement, so that fusing cannot change bits. A chain runs block by block: each statement
-// computes a block in f32 and rounds it to its dtype before the next one reads it.
+// statement, so fusing cannot change bits. A chain runs block by block: each statement computes a
+// block in f32 and rounds it to its dtype before the next one reads it.
 #include <array>
 #include <numbers>
 #include <vector>
@@ -60,7 +60,7 @@ struct Statement {
   Action action = Action::Add;
   DType dtype = DType::F32;
   std::vector<size_t> args;  // values: the operands, then the statements
-  // Of dropout: the operand that holds the state, the stream and the rate.
+  // For dropout: the operand that holds the state, the stream and the rate.
   size_t rng = 0;
   int64_t stream = 0;
   double rate = 0;
@@ -110,7 +110,7 @@ std::shared_ptr<const void> prepare_elementwise(const Launch& launch) {
   return std::make_shared<const Chain>(std::move(chain));
 }
 
-// Drops elements [offset, offset + n) of the result.
+// Applies dropout to elements [offset, offset + n) of the result.
 void drop_block(const Statement& statement, const Launch& launch, int64_t offset, int64_t n,
                 const float* from, float* to) {
   const Dropout dropout =

@@ -1,5 +1,5 @@
-// Table look-up and its gradient. The gradient is cut by ranges of ids, so that each row of the
-// table has one thread, which adds its contributions in order of place.
+// Table look-up and its gradient. The gradient is split by ranges of ids: each row of the table
+// belongs to one thread, which adds its contributions in token order.
 #include <algorithm>
 #include <cstring>
 
@@ -53,9 +53,9 @@ void launch_embedding_grad(const Launch& launch) {
   });
 }
 
-// As above, but the rows of one id are summed aside, in order, and then added to the accumulator:
-// all places of an id are visited when the first of them is met. Rows without one get a zero added,
-// as they do from the whole gradient: it turns -0 into 0.
+// As above, but the rows of one id are summed separately, in order, and then added to the
+// accumulator: all occurrences of an id are visited when its first one is found. Rows of absent ids
+// get a zero added, as from a full gradient tensor: it turns -0 into 0.
 void launch_embedding_grad_add(const Launch& launch) {
   const Tensor& dy = launch.operands.at(2);
   const int32_t* ids = launch.operands.at(1).as<int32_t>();

@@ -41,7 +41,7 @@ GemmElement element(DType dtype) {
     case DType::F16:
       return GemmElement::F16;
     default:
-      CHECK(false, "a matrix product met ", dtype_name(dtype));
+      CHECK(false, "no matmul of ", dtype_name(dtype));
   }
 }
 
@@ -50,11 +50,11 @@ GemmElement element(DType dtype) {
 bool amx_allowed() {
 #if defined(__x86_64__)
   if (!__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl")) return false;
-  constexpr unsigned kTiles = 1u << 24, kBF16 = 1u << 22;  // of what leaf 7 returns in edx
+  constexpr unsigned kTiles = 1u << 24, kBF16 = 1u << 22;  // bits of edx returned by leaf 7
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
   if ((edx & kTiles) == 0 || (edx & kBF16) == 0) return false;
-  // A process asks for the memory of its tiles; the headers of older systems do not name this.
+  // A process must request permission for tile state; headers of older systems do not define this.
   constexpr long kRequestPermission = 0x1023, kTileData = 18;
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 #else
@@ -87,15 +87,14 @@ void pack_right(const GemmVariant& variant, const MatrixView& b, int64_t depth, 
 
 namespace {
 
-// A factor by the floats from lane to lane of its panels' starts, and those from one step of the
-// depth to the next.
+// How to step through a packed factor: floats between panel starts, and between steps of the depth.
 struct Walk {
   const float* data;
   int64_t lane, step;
 };
 
-// Fetches the rows of Ahead line by line, as many lines at a time as make all of them while the
-// panels of a product are multiplied. Small products, which have nothing to fetch, pay nothing.
+// Prefetches the rows of Ahead line by line, evenly spread over the panels of a matmul. Small
+// matmuls, which have nothing to prefetch, pay nothing.
 class Fetcher {
  public:
   Fetcher(const Ahead& ahead, const GemmVariant& variant, const GemmShape& shape) : ahead_(ahead) {
@@ -125,7 +124,7 @@ void multiply_panels(const GemmVariant& variant, void (*multiply)(const PanelPro
                      const GemmShape& shape, Walk a, Walk b, float* c, int64_t c_stride,
                      GemmMode mode, const Ahead& ahead = {}) {
   Fetcher fetcher(ahead, variant, shape);
-  // A panel of rows stays in the nearest cache while the columns pass by.
+  // A panel of rows stays in the L1 cache while the columns stream by.
   for (int64_t row = 0; row < shape.rows; row += variant.panel_rows) {
     for (int64_t col = 0; col < shape.cols; col += variant.panel_cols) {
       fetcher.fetch();

@@ -1,5 +1,5 @@
-// Products of bf16 in the processor's tile registers: an instruction multiplies 16 rows by 16
-// columns over 32 terms, and four sums of that size share what they load. A left panel is packed in
+// Matmuls of bf16 in the processor's tile registers: an instruction multiplies 16 rows by 16
+// columns over 32 terms, and four sums of that size share their loads. A left panel is packed in
 // steps of 32 terms, each of them rows of 16 pairs; a right one as pairs. Compiled with -mamx-tile
 // -mamx-bf16 and AVX-512.
 #include "runtime/cpu/gemm_pairs.h"
@@ -29,7 +29,7 @@ __mmask32 first_of_32(int64_t n) {
   return static_cast<__mmask32>((uint64_t{1} << n) - 1);
 }
 
-// Up to 16 rows of up to 32 terms that lie side by side.
+// Copies up to 16 rows of up to 32 contiguous terms.
 void copy_rows(const uint16_t* from, int64_t row_stride, int64_t rows, int64_t terms, float* to) {
   const __mmask32 inside = first_of_32(terms);
   for (int64_t row = 0; row < kTile; ++row) {
@@ -39,7 +39,7 @@ void copy_rows(const uint16_t* from, int64_t row_stride, int64_t rows, int64_t t
   }
 }
 
-// The same where rows lie side by side.
+// The same where the rows are contiguous for each term.
 void turn_rows(const uint16_t* from, int64_t term_stride, int64_t rows, int64_t terms, float* to) {
   const __mmask16 inside = first_of_16(rows);
   const auto term = [&](int64_t p) {
@@ -77,7 +77,7 @@ void pack_tiles(const PackSource& source, float* packed) {
   }
 }
 
-// How the eight tiles are laid out, in the processor's format.
+// The configuration of the eight tiles, in the processor's format.
 struct alignas(64) TileShapes {
   uint8_t palette = 1;
   uint8_t start_row = 0;
@@ -87,7 +87,7 @@ struct alignas(64) TileShapes {
 };
 static_assert(sizeof(TileShapes) == 64);
 
-// Tiles keep their shapes as long as a thread lives.
+// Tiles keep their configuration for the lifetime of a thread.
 void shape_tiles() {
   static thread_local bool shaped = false;
   if (shaped) return;
@@ -96,8 +96,8 @@ void shape_tiles() {
   shaped = true;
 }
 
-// c += the product, for one or two tiles of rows and of columns; c is loaded first where `add`,
-// else it starts from zero. The instructions do not tell the compiler what memory they read.
+// c += the matmul of one or two tiles of rows and of columns; c is loaded first if `add`, else it
+// starts from zero. The intrinsics do not tell the compiler what memory they read.
 template <bool kTwoRows, bool kTwoCols>
 void sum_tiles(const PanelProduct& product, float* c, int64_t c_stride, bool add) {
   const int64_t c_bytes = c_stride * static_cast<int64_t>(sizeof(float));
@@ -140,7 +140,7 @@ void sum_tiles(const PanelProduct& product, float* c, int64_t c_stride, bool add
   if constexpr (kTwoRows && kTwoCols) _tile_stored(3, below + kTile, c_bytes);
 }
 
-// A part of a panel is computed aside, in whole tiles.
+// A partial panel is computed in a buffer, in full tiles.
 template <bool kTwoRows, bool kTwoCols>
 void sum_part(const PanelProduct& product) {
   constexpr int64_t kRows = kTwoRows ? kPanel : kTile;

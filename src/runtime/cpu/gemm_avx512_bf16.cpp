@@ -1,5 +1,5 @@
-// Products of bf16 without conversion: one instruction adds both products of a pair to an f32 sum.
-// Compiled with -mavx512f -mavx512bw -mavx512bf16.
+// Matmuls of bf16 without conversion: one instruction multiplies a pair and adds both results to an
+// f32 sum. Compiled with -mavx512f -mavx512bw -mavx512bf16.
 #include "runtime/cpu/gemm_pairs.h"
 
 namespace weft {

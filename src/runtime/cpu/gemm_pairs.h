@@ -1,5 +1,5 @@
-// Packing bf16 in pairs: a lane holds two neighbours in depth, the lower one first. Moving pairs is
-// moving floats, so packing along the depth is that of f32 at half the depth. Local to the file
+// Packs bf16 in pairs: a lane holds two neighbours in depth, the lower one first. A pair has the
+// size of a float, so packing along the depth is that of f32 at half the depth. Local to the file
 // that includes it, like gemm_panels.h.
 #pragma once
 
@@ -12,7 +12,7 @@ inline uint32_t pair(uint16_t low, uint16_t high) {
   return static_cast<uint32_t>(low) | static_cast<uint32_t>(high) << 16;
 }
 
-// The lanes of two rows of the depth side by side; the second row may be absent.
+// Interleaves the lanes of two rows of the depth; the second row may be absent.
 template <int kWidth>
 void pack_two(const uint16_t* low, const uint16_t* high, int64_t stride, int64_t lanes,
               uint32_t* to) {
@@ -26,7 +26,7 @@ void pack_two(const uint16_t* low, const uint16_t* high, int64_t stride, int64_t
   for (int64_t i = lanes; i < kWidth; ++i) to[i] = 0;
 }
 
-// Panels of kWidth lanes whose depth is filled up to a multiple of kStep pairs.
+// Panels of kWidth lanes whose depth is padded to a multiple of kStep pairs.
 template <int kWidth, int kStep>
 void pack_pairs(const PackSource& source, float* packed) {
   const auto* data = static_cast<const uint16_t*>(source.data);

@@ -1,6 +1,6 @@
-// Packing and multiplying, written once for every width of vectors. A variant's file includes this
-// inside its own namespace of flags: everything here is local to the file. `V` gives the vector
-// type `Reg` of kLanes floats and its operations.
+// Packing and multiplying, written once for every vector width. A variant's file includes this
+// inside its own namespace, compiled with its own flags: everything here is local to the file. `V`
+// provides the vector type `Reg` of kLanes floats and its operations.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ typedef float Floats4 __attribute__((vector_size(16)));
 typedef float Floats8 __attribute__((vector_size(32)));
 typedef float Floats16 __attribute__((vector_size(64)));
 
-// The lanes of a and b in turn: those of the lower halves in `first`, of the upper in `second`.
+// Interleaves the lanes of a and b: the lower halves into `first`, the upper into `second`.
 [[gnu::always_inline]] inline void interleave(Floats4 a, Floats4 b, Floats4& first,
                                               Floats4& second) {
   first = __builtin_shufflevector(a, b, 0, 4, 1, 5);
@@ -47,7 +47,8 @@ template <int kLanes, class Reg>
   }
 }
 
-// Transposes kLanes steps of the depth of `lanes` lanes, at most kLanes, into columns `lane` on.
+// Transposes kLanes steps of the depth of `lanes` lanes, at most kLanes, into columns from `lane`
+// on.
 template <class V, int kWidth, class Load>
 [[gnu::always_inline]] inline void pack_block(const typename Load::Stored* source,
                                               int64_t lane_stride, int64_t lanes, int lane,
@@ -74,7 +75,7 @@ template <class V, int kWidth, class Load>
   }
 }
 
-// Copies depth steps [begin, end) of a whole panel whose lanes lie side by side.
+// Copies depth steps [begin, end) of a full panel whose lanes are contiguous.
 template <class V, int kWidth, class Load>
 void copy_panel(const typename Load::Stored* source, int64_t depth_stride, int64_t begin,
                 int64_t end, float* packed) {
@@ -93,7 +94,7 @@ void copy_panel(const typename Load::Stored* source, int64_t depth_stride, int64
   }
 }
 
-// Packs one panel of kWidth lanes. `Load` reads floats from what is stored.
+// Packs one panel of kWidth lanes. `Load` reads floats from the stored type.
 template <class V, int kWidth, class Load>
 void pack_panel(const typename Load::Stored* source, const PackSource& s, int64_t lanes,
                 float* packed) {
@@ -124,7 +125,7 @@ void pack_as(const PackSource& source, float* packed) {
   const auto* data = static_cast<const typename Load::Stored*>(source.data);
   int64_t lane = 0;
   if (source.lane_stride == 1) {
-    // A few steps of the depth at a time, so that a cache line serves two panels.
+    // A few steps of the depth at a time, so that two panels reuse a cache line.
     constexpr int64_t kSteps = 16;
     lane = source.lanes / kWidth * kWidth;
     for (int64_t p = 0; p < source.depth; p += kSteps) {
@@ -142,7 +143,7 @@ void pack_as(const PackSource& source, float* packed) {
   }
 }
 
-// The first kCount lanes, read one by one, where the memory after them is not to be touched.
+// The first kCount lanes, read one by one, where the memory after them must not be accessed.
 template <class V, int kCount, class Stored>
 [[gnu::always_inline]] inline typename V::Reg first_scalars(const Stored* from,
                                                             float (*scalar)(Stored)) {
@@ -201,7 +202,7 @@ void pack(const PackSource& source, float* packed) {
   }
 }
 
-// Floats from row to row of the left factor: of a panel, and of a tile.
+// Floats from row to row of the left factor: in a panel, and in a tile.
 inline constexpr int64_t kPanelLeft = 1;
 inline constexpr int64_t kTileLeft = kTileStride;
 
@@ -241,8 +242,8 @@ template <class V, int64_t kLeft, int kRows, int kVectors>
   }
 }
 
-// Up to kRows rows and kVectors vectors. At the edge of a matrix all of them are computed aside and
-// the part inside is taken over.
+// Up to kRows rows and kVectors vectors. At the edge of a matrix all of them are computed in a
+// buffer and the part inside is copied.
 template <class V, int64_t kLeft, int kRows, int kVectors>
 void multiply_part(const PanelProduct& product) {
   constexpr int kCols = kVectors * V::kLanes;
@@ -263,7 +264,7 @@ void multiply_part(const PanelProduct& product) {
   }
 }
 
-// Of a panel a third of the rows at a time and half of the columns are left out where they can be.
+// Skips a third or two of the rows, and half of the columns, of a panel that is not full.
 template <class V, int64_t kLeft, int kRows>
 void multiply(const PanelProduct& product) {
   static_assert(kRows % 3 == 0);

@@ -1,4 +1,4 @@
-// The variant for any machine: four lanes, a product and a sum for each term.
+// The variant for any machine: four lanes, a separate multiply and add for each term.
 #include "base/half.h"
 #include "runtime/cpu/gemm_panels.h"
 

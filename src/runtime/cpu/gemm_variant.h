@@ -1,6 +1,6 @@
-// One instruction set's way to multiply packed panels. The variants are compiled with flags of
-// their own, so they share nothing with the rest of the program but these plain types: an inline
-// function that both sides use could be linked in the version that the machine cannot run.
+// How one instruction set multiplies packed panels. Each variant is compiled with its own flags, so
+// it shares only these plain types with the rest of the program: if both sides used an inline
+// function, the linker could keep the version that the machine cannot run.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,11 @@ struct PackSource {
   int64_t depth = 0;
 };
 
-// Floats from row to row of a tile: a small matrix in a thread's memory that is a factor as it is,
+// Floats from row to row of a tile: a small matrix in a thread's memory that can be a factor
 // without being packed.
 inline constexpr int64_t kTileStride = 64;
 
-// c[rows][cols] = or += the product of one panel of each factor.
+// c[rows][cols] = or += the matmul of one panel of each factor.
 struct PanelProduct {
   int64_t depth = 0;
   const float* a = nullptr;
@@ -43,18 +43,17 @@ struct GemmVariant {
   int64_t panel_rows = 0;
   int64_t panel_cols = 0;
   int64_t terms = 1;  // of the depth that share a float of a packed panel
-  int64_t step = 1;   // a lane of a panel is filled up to a multiple of so many floats
-  // Packs lanes into panels of panel_rows or panel_cols lanes, one after the other, each filled up
-  // with zeros.
+  int64_t step = 1;   // lanes of a panel are padded to a multiple of this many floats
+  // Packs lanes into consecutive panels of panel_rows or panel_cols lanes, each padded with zeros.
   void (*pack_rows)(const PackSource& source, float* packed) = nullptr;
   void (*pack_cols)(const PackSource& source, float* packed) = nullptr;
   void (*multiply)(const PanelProduct& product) = nullptr;
-  // The same with rows of a tile as the left factor; only where a float is one term.
+  // The same with rows of a tile as the left factor; only where a float holds one term.
   void (*multiply_tile)(const PanelProduct& product) = nullptr;
 };
 
-// Each term is added by one fused multiply-add, in order of depth; without the instruction, by a
-// product and a sum. The bf16 variants take bf16 on both sides; AVX-512 adds two terms at a time,
+// Each term is added by one fused multiply-add, in order of depth; without that instruction, by a
+// multiply and an add. The bf16 variants take bf16 on both sides; AVX-512 adds two terms at a time,
 // AMX the sums of 16 even and of 16 odd terms.
 const GemmVariant& gemm_portable();
 #if defined(__x86_64__)

@@ -1,5 +1,6 @@
-// Sixteen floats of AVX-512 as a vector type of gemm_panels.h, without a product: pairs of bf16
-// move like floats and multiply otherwise. Local to the file that includes it, like gemm_panels.h.
+// Sixteen floats of AVX-512 as a vector type of gemm_panels.h, without multiplication: pairs of
+// bf16 move like floats but multiply differently. Local to the file that includes it, like
+// gemm_panels.h.
 #pragma once
 
 #include <immintrin.h>

@@ -1,5 +1,5 @@
-// Joined ops: gelu_grad with the sum of its rows in one pass, and all of them by the kernels of
-// their parts, where no faster row takes them.
+// Fused ops: gelu_grad with the sum of its rows in one pass, and every other one as the kernels of
+// its parts, where no faster row takes it.
 #include "plan/part_kernels.h"
 #include "runtime/cpu/activations.h"
 #include "runtime/cpu/device.h"

@@ -1,4 +1,4 @@
-// The kernel table of the host, and the rows that each family of kernels gives to it.
+// The kernel table of the host, and the rows that each family of kernels contributes.
 #pragma once
 
 #include <span>

@@ -1,5 +1,5 @@
-// Cross entropy over rows of logits and its gradient. The rows' losses are added in a binary tree
-// over the rows.
+// Cross entropy over rows of logits and its gradient. The losses of the rows are added in a binary
+// tree.
 #include <cmath>
 
 #include "base/error.h"
@@ -52,7 +52,7 @@ float tree_sum(const float* x, int64_t n) {
   return tree_sum(x, half) + tree_sum(x + half, n - half);
 }
 
-// Logits and targets, a row for each token.
+// Logits and targets, one row per token.
 struct Rows {
   const Tensor& logits;
   const int32_t* targets;
@@ -71,7 +71,7 @@ float row_loss(const Rows& rows, int64_t row, float* lse, float* scratch) {
   return target < 0 ? 0.0f : *lse - x[target];
 }
 
-// The row's gradient may take the place of its logits.
+// The row's gradient may overwrite its logits.
 void row_grad(const Rows& rows, int64_t row, float lse, float factor, const Tensor& dlogits,
               float* scratch) {
   const int64_t n = rows.n;
@@ -120,7 +120,7 @@ void launch_cross_entropy_grad(const Launch& launch) {
   });
 }
 
-// Each row's gradient right after its loss, while the row is at hand.
+// Computes each row's gradient right after its loss, while the row is in the cache.
 void launch_cross_entropy_both(const Launch& launch) {
   const Rows rows(launch.operands.at(1), launch.operands.at(2));
   const float count = scalar_f32(launch.operands.at(3));

@@ -1,7 +1,7 @@
-// Matrix products, added to an accumulator or not, and the sum over rows. The right factor is
-// packed once, a chunk of columns and depth at a time, by all threads; then the threads take tiles
-// of the result, pack the rows of the left factor that a tile needs, unless they lie in panels, and
-// multiply, while what they need next is fetched. All sizes follow from the shapes alone.
+// Matmuls, with or without an accumulator, and the sum over rows. All threads pack the right factor
+// once, a chunk of columns and depth at a time. Then each thread takes tiles of the result, packs
+// the rows of the left factor that a tile needs, unless they already form panels, and multiplies
+// while prefetching what it needs next. All sizes depend on the shapes alone.
 #include <utility>
 
 #include "graph/op.h"
@@ -21,25 +21,25 @@ constexpr int64_t kTileCols = 384;
 constexpr int64_t kPackCols = 96;                // packed by one thread at a time
 constexpr int64_t kChunkDepth = 8 * kGemmDepth;  // of the right factor
 constexpr int64_t kChunkFloats = 2 << 20;        // fits a shared cache
-// Of a chunk with all columns, and its depth at least.
+// Size of a chunk with all columns, and its minimum depth.
 constexpr int64_t kWideFloats = 1 << 20;
 constexpr int64_t kWideDepth = 2 * kGemmDepth;
 constexpr int64_t kLeftFloats = (kTileRows + kGemmPadding) * kGemmDepth;
 constexpr int64_t kTileFloats = kTileRows * kTileCols;
 static_assert(kLeftFloats + kTileFloats + kTileCols <= ThreadTeam::kScratchFloats);
 
-// The product as a plain one: rows x depth times depth x cols.
+// The matmul in normal form: rows x depth times depth x cols.
 struct Product {
   MatrixView a, b;
   GemmShape shape;
 };
 
-// Whether the product goes into an accumulator, operand 0, which the result overwrites.
+// Whether the matmul is added to an accumulator, operand 0, which the result overwrites.
 bool is_added(const Call& call) {
   return call.op->name() != "matmul";
 }
 
-// Which operand is the left factor; the right one follows.
+// Index of the left factor among the operands; the right one follows.
 size_t left_factor(const Call& call) {
   return is_added(call) ? 1 : 0;
 }
@@ -63,15 +63,16 @@ Product product_of(const Launch& launch) {
   return product;
 }
 
-// How a product is cut.
+// How a matmul is blocked.
 struct Blocking {
   int64_t chunk_cols, chunk_depth, tile_rows, tile_cols;
   bool added;      // to an accumulator
-  bool in_result;  // terms are summed where the result lies; else aside, so that it is rounded once
-  bool partial;    // sums of several chunks of depth meet in the workspace
+  bool in_result;  // terms are summed in place in the result; else in a buffer, so that it is
+                   // rounded once
+  bool partial;    // sums over several chunks of depth are combined in the workspace
 
-  // The left factor is read again for each chunk of columns, which costs the more the further its
-  // terms lie apart: weight gradients have all columns in a chunk and as much depth as fits.
+  // The left factor is read again for each chunk of columns, which costs more the further apart its
+  // terms lie. So weight gradients have all columns in a chunk and as much depth as fits.
   Blocking(const Call& call, const GemmShape& shape) {
     const int64_t wide = kWideFloats / std::max<int64_t>(shape.cols, 1) / kGemmDepth * kGemmDepth;
     chunk_depth =
@@ -84,7 +85,7 @@ struct Blocking {
     const auto tiles = [&] {
       return ceil_div(shape.rows, tile_rows) * ceil_div(chunk_cols, tile_cols);
     };
-    // Enough tiles to share out evenly; wide ones pack less.
+    // Enough tiles to balance the load; wide tiles pack less.
     if (tiles() < 32) tile_rows = kTileRows / 2;
     if (tiles() < 32) tile_cols = kTileCols / 2;
     added = is_added(call);
@@ -196,15 +197,15 @@ class Multiplication {
     }
   }
 
-  // Whether the panels of so many rows of the left factor need not be packed: a step of their depth
-  // lies side by side.
+  // Whether `rows` rows of the left factor need no packing because each step of their depth is
+  // contiguous.
   bool lies_in_panels(int64_t rows) const {
     return product_.a.row_stride == 1 && product_.a.dtype == DType::F32 &&
            rows % variant_.panel_rows == 0;
   }
 
   // What a thread reads of the left factor after the terms of a tile up to `start`: more of them
-  // or, if the threads take turns, those of its next tile.
+  // or, if the tiles are assigned in turn, those of its next tile.
   Ahead after(const Chunk& chunk, int64_t tile, int64_t start) const {
     int64_t row = first_row(chunk, tile);
     if (start >= chunk.terms) {
@@ -224,7 +225,7 @@ class Multiplication {
 
   bool has_bias() const { return !blocking_.added && launch_.operands.size() > 2; }
 
-  // Takes n summed elements from `offset` on into the result.
+  // Adds or stores n summed elements from `offset` on into the result.
   void finish_row(int64_t offset, int64_t n, const float* sum) const {
     const Tensor& y = launch_.results[0];
     if (!blocking_.added) return store(y, offset, n, sum);
@@ -236,7 +237,7 @@ class Multiplication {
     }
   }
 
-  // Whether what the accumulator holds is from another step: an operand after the factors counts
+  // Whether the accumulator's contents are from another step: the operand after the factors counts
   // micro-batches.
   bool starts_accumulator() const {
     return launch_.operands.size() > 3 && scalar_i32(launch_.operands[3]) == 0;

@@ -1,5 +1,5 @@
-// layer_norm, rms_norm and their gradients, a row at a time, alone or joined with the sums beside
-// them; sums over rows are made in chunks of rows.
+// layer_norm, rms_norm and their gradients, a row at a time, alone or fused with adjacent sums;
+// sums over rows are computed in chunks of rows.
 #include <cmath>
 
 #include "runtime/cpu/device.h"
@@ -138,8 +138,8 @@ void run_norm(const Launch& launch, const Norm& norm) {
   });
 }
 
-// Operands dy, x, w, then the statistics, then perhaps what is added to dx. Results dx, dw, and
-// perhaps the sums over the rows of dy and dx.
+// Operands dy, x, w, the statistics, and optionally an addend to dx. Results dx, dw, and optionally
+// the sums over the rows of dy and dx.
 void launch_norm_grad(const Launch& launch, Centered centered) {
   const Tensor& dy = launch.operands.at(0);
   const Tensor& x = launch.operands.at(1);

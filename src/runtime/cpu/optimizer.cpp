@@ -1,4 +1,4 @@
-// Gradient accumulation, the order-free gradient norm, clipping and AdamW.
+// Gradient accumulation, the order-independent gradient norm, clipping and AdamW.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -48,13 +48,13 @@ void launch_accumulate(const Launch& launch) {
   });
 }
 
-// Sums of neighbours of the thirty-two elements of a and b.
+// Sums of adjacent pairs of the thirty-two elements of a and b.
 [[gnu::always_inline]] inline Lanes fold_pairs(Lanes a, Lanes b) {
   return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30) +
          __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
 }
 
-// Sixteen sums of squares of kVectors neighbours each, as binary trees.
+// Sixteen sums of squares of kVectors adjacent elements each, as binary trees.
 template <int kVectors>
 [[gnu::always_inline]] inline Lanes square_trees(const float* g) {
   if constexpr (kVectors == 1) {
@@ -72,7 +72,7 @@ WEFT_CLONES float block_square_sum(const float* g) {
   return sums[0];
 }
 
-// The same of the last block, whose missing elements are zero.
+// The same for the last block, padded with zeros.
 float part_square_sum(const float* g, int64_t n, float* scratch) {
   std::copy(g, g + n, scratch);
   std::fill(scratch + n, scratch + kBlock, 0.0f);
@@ -168,8 +168,8 @@ Update update_of(const Launch& launch) {
           .eps = static_cast<float>(call.double_attr("eps"))};
 }
 
-// Whether the block at `element` of a flat tensor lies in one of the rising pairs begin,end; empty
-// is all of it.
+// Whether the block at `element` of a flat tensor lies in one of the ascending pairs begin,end; an
+// empty list means everywhere.
 bool decays(const std::vector<int64_t>& ranges, int64_t element) {
   const auto above = std::upper_bound(ranges.begin(), ranges.end(), element);
   return ranges.empty() || (above - ranges.begin()) % 2 == 1;
@@ -181,7 +181,7 @@ void launch_adamw(const Launch& launch) {
   const bool keeps_low = launch.results.size() > 3;  // adamw_cast
   constexpr size_t kOverwritten[] = {0, 2, 3, 7};    // w, m, v and low
   for (size_t i = 0; i < launch.results.size(); ++i) {
-    // Elsewhere only when the launch is made by hand.
+    // They differ only in a hand-made launch.
     const Tensor& from = launch.operands.at(kOverwritten[i]);
     const Tensor& to = launch.results[i];
     const auto bytes = static_cast<size_t>(total * dtype_bytes(to.dtype));

@@ -1,6 +1,6 @@
-// Sums over rows that give the same bits for any number of threads: rows are cut into chunks of a
-// fixed size, each chunk is summed by one thread into its own line of workspace, and the lines are
-// added in order.
+// Sums over rows with the same bits for any number of threads: rows are split into chunks of a
+// fixed size, one thread sums each chunk into its own line of workspace, and the lines are added in
+// order.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ class Partials {
   int64_t chunks() const;
   int64_t first_row(int64_t chunk) const;
   int64_t end_row(int64_t chunk) const;
-  // The chunk's line, set to zero.
+  // The chunk's line, zeroed.
   float* start(int64_t chunk) const;
   // result = the sum of all lines.
   void combine(ThreadTeam& team, const Tensor& result) const;

@@ -1,4 +1,4 @@
-// One panel times itself, over and over: loads and stores are hidden behind the multiply-adds.
+// Multiplies one panel by itself repeatedly: loads and stores are hidden behind the multiply-adds.
 #include "runtime/cpu/peak.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kCalls = 32;  // in a burst, short enough that some are not interrupted
+constexpr int kCalls = 32;  // per burst, short enough that some are not interrupted
 constexpr auto kDuration = std::chrono::milliseconds(20);  // the clock rises under load
 
 struct AlignedDelete {

@@ -12,7 +12,8 @@ namespace weft {
 
 namespace {
 
-// Angle per position of every pair of a head; factor > 0 stretches long wavelengths as Llama 3.1.
+// Angle per position of every pair of a head; factor > 0 stretches long wavelengths as in Llama
+// 3.1.
 using Frequencies = std::vector<double>;
 
 Frequencies rope_frequencies(const Call& call) {

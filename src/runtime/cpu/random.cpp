@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kRun = 1024;
 
-// The words of `blocks` blocks from `first` on, four to a block.
+// The words of `blocks` blocks from `first` on, four per block.
 WEFT_CLONES void random_words(PhiloxKey key, uint64_t step, uint64_t first, int64_t blocks,
                               uint32_t* words) {
   WEFT_VECTORIZE

@@ -1,5 +1,5 @@
-// Random words for a run of consecutive elements, the same as element by element with
-// base/philox.h, and the dropout they decide on.
+// Random words for a run of consecutive elements, identical to those of base/philox.h for single
+// elements, and the dropout based on them.
 #pragma once
 
 #include <cstdint>

@@ -1,13 +1,13 @@
-// What the vector kernels share. A function marked WEFT_CLONES is compiled for several instruction
-// sets and chosen when the program is loaded; sums run over sixteen lanes that are folded in a
-// fixed order, so that every choice gives the same bits (tests/conformance/clones_test.cpp).
+// Shared by the vector kernels. A function marked WEFT_CLONES is compiled for several instruction
+// sets and selected when the program is loaded. Sums run over sixteen lanes that are folded in a
+// fixed order, so every choice gives the same bits (tests/conformance/clones_test.cpp).
 #pragma once
 
 #include <cstdint>
 
 #include "base/half.h"
 
-// Sanitizers run before the choice can be made; other compilers spell it differently.
+// Sanitizers run before the selection can; other compilers use another syntax.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 #define WEFT_CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
@@ -15,7 +15,7 @@
 #define WEFT_CLONES
 #endif
 
-// Promises that iterations are independent; a result may still be the very array of an operand.
+// Promises that iterations are independent; a result may still be the same array as an operand.
 #define WEFT_VECTORIZE _Pragma("GCC ivdep")
 
 namespace weft {
@@ -46,7 +46,7 @@ template <class LaneTerms, class Term>
   return *reinterpret_cast<const Lanes*>(data);
 }
 
-// The largest of n values, none below -infinity; a NaN is passed over.
+// The largest of n values, at least -infinity; NaNs are ignored.
 [[gnu::always_inline]] inline float lane_max(const float* x, int64_t n) {
   union {
     Lanes vector;

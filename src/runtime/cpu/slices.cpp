@@ -1,4 +1,4 @@
-// split_time and join_time: one copy of contiguous memory per sample and piece.
+// split_time and join_time: one copy of contiguous memory per sample and chunk.
 #include <cstring>
 
 #include "runtime/cpu/device.h"

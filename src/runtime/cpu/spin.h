@@ -1,5 +1,5 @@
-// Waiting for a word that another thread changes: a while on the processor, where a change costs no
-// more than a cache line, then asleep.
+// Waiting for a word that another thread changes: spin for a while, where a change costs only a
+// cache line transfer, then sleep.
 #pragma once
 
 #include <atomic>
@@ -7,9 +7,9 @@
 
 namespace weft {
 
-// About 20 microseconds: for what may take long, and whoever brings it may need this processor.
+// About 20 microseconds: for waits that may be long, when the other thread may need this core.
 inline constexpr int kShortSpins = 1000;
-// Some hundred microseconds, the longest tile of a kernel: for threads that end one together.
+// Some hundred microseconds, the longest tile of a kernel: for threads that finish one together.
 inline constexpr int kLongSpins = 10000;
 
 inline void relax() {
@@ -18,8 +18,8 @@ inline void relax() {
 #endif
 }
 
-// The word once it differs from `seen`. Whoever changes it calls notify, which is a system call
-// only when somebody sleeps.
+// Returns the word once it differs from `seen`. The thread that changes it calls notify, which
+// makes a system call only when a thread sleeps.
 inline uint32_t await_change(const std::atomic<uint32_t>& word, uint32_t seen, int spins) {
   for (int spin = 0; spin < spins; ++spin) {
     const uint32_t value = word.load(std::memory_order_acquire);

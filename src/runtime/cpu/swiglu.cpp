@@ -1,4 +1,5 @@
-// The gated unit of Llama's feed-forward layer: y = silu(gate) * up, gate and up side by side.
+// The gated unit of Llama's feed-forward layer: y = silu(gate) * up, gate and up adjacent in each
+// row.
 #include "runtime/cpu/device.h"
 #include "runtime/cpu/elements.h"
 #include "runtime/cpu/kernels.h"
@@ -55,7 +56,7 @@ void launch_swiglu(const Launch& launch) {
              });
 }
 
-// The gradient and, where y is given, the value too; dx may lie on x.
+// The gradient and, if y is given, the value too; dx may alias x.
 void swiglu_grad(const Launch& launch, const Tensor* y) {
   const Tensor& dy = launch.operands.at(0);
   const Tensor& x = launch.operands.at(1);

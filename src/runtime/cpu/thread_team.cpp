@@ -46,7 +46,7 @@ void ThreadTeam::run_task(const Task& task) {
   next_tile_ = 0;
   const bool shared = task.tiles > 1 && !workers_.empty();
   if (shared) {
-    // Nobody is inside and the task is closed, so a plain store cannot lose an entry.
+    // No thread is inside and the task is closed, so a plain store cannot lose an entry.
     state_.store((state_.load() & ~(kClosed | kInside)) + kGeneration);
     state_.notify_all();
   }

@@ -1,7 +1,6 @@
-// A fixed set of threads that share out the tiles of one task at a time. Tiles are taken in
-// whatever order threads come free, so a task must give the same bits for any order: tile
-// boundaries follow from shapes alone and no two tiles write the same place. Waiting threads spin
-// briefly, then sleep.
+// A fixed set of threads that share the tiles of one task at a time. Threads take tiles in any
+// order, so a task must give the same bits for every order: tile boundaries depend on shapes alone
+// and no two tiles write to the same location. Waiting threads spin briefly, then sleep.
 #pragma once
 
 #include <atomic>
@@ -17,7 +16,8 @@ namespace weft {
 
 class ThreadTeam {
  public:
-  // Scratch memory that each thread owns, handed to tasks that ask for it; fixed like a stack.
+  // Scratch memory that each thread owns, passed to tasks that ask for it; of fixed size, like a
+  // stack.
   static constexpr int64_t kScratchFloats = 256 * 1024;
 
   // `threads` counts the thread that calls run; at least 1.
@@ -29,8 +29,8 @@ class ThreadTeam {
   int64_t threads() const { return static_cast<int64_t>(workers_.size()) + 1; }
 
   // Calls fn(tile), or fn(tile, float* scratch), once for each tile in [0, tiles) and returns when
-  // all are done. The caller takes part. The first exception ends the task early and is thrown
-  // here. InternalError when the team is already running a task.
+  // all are done. The caller takes part. The first exception ends the task early and is rethrown
+  // here. Throws InternalError when the team is already running a task.
   template <class Fn>
   void run(int64_t tiles, Fn&& fn) {
     using Body = std::remove_reference_t<Fn>;

@@ -1,4 +1,4 @@
-// Counting in place of computing.
+// Counts instead of computing.
 #include "runtime/null/device.h"
 
 #include <sys/mman.h>
@@ -43,7 +43,7 @@ class NullStream : public Stream {
   NullCounts& counts_;
 };
 
-// The system does not map zero bytes.
+// mmap rejects zero bytes.
 size_t mapped_bytes(int64_t bytes) {
   return static_cast<size_t>(std::max<int64_t>(bytes, 1));
 }
@@ -63,7 +63,7 @@ int64_t NullDevice::memory_bytes() const {
 }
 
 void* NullDevice::allocate(int64_t bytes) {
-  // Without access rights the system takes no memory, and a stray kernel stops at once.
+  // PROT_NONE memory takes no pages, and a stray kernel faults at once.
   void* memory = ::mmap(nullptr, mapped_bytes(bytes), PROT_NONE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {

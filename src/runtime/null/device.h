@@ -1,5 +1,5 @@
 // A device that counts and computes nothing: plans of any size run on any machine. Its memory is a
-// reserved range of addresses with nothing behind it; what is read from it is zero.
+// reserved address range without pages; reads return zero.
 #pragma once
 
 #include <map>
@@ -8,14 +8,14 @@
 
 namespace weft {
 
-// What went through the device since it was made.
+// What the device has been asked to do since it was created.
 struct NullCounts {
   int64_t launches = 0;
   int64_t copies = 0;
   int64_t copied_bytes = 0;
-  double kernel_bytes = 0;  // operands and results of all launches, as their cost says
+  double kernel_bytes = 0;  // operands and results of all launches, by their cost
   double flops = 0;
-  double seconds = 0;  // predicted time of all launches, one after the other
+  double seconds = 0;  // predicted time of all launches in sequence
   int64_t allocated_bytes = 0;
 };
 

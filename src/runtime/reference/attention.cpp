@@ -1,5 +1,5 @@
-// Causal attention and its gradient, one query row at a time; within documents where a tensor says
-// where each token stands in its own.
+// Causal attention and its gradient, one query row at a time. With a tensor of positions, attention
+// stays within documents.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -10,7 +10,7 @@
 namespace weft::reference {
 namespace {
 
-// Sizes and places in packed qkv [batch,time,(heads + 2 kv_heads) * head_dim].
+// Sizes and offsets in packed qkv [batch,time,(heads + 2 kv_heads) * head_dim].
 struct Layout {
   int64_t batch, time, heads, kv_heads, head_dim, width;
 
@@ -48,7 +48,7 @@ void add_scaled(double* to, double factor, const double* from, int64_t n) {
   for (int64_t i = 0; i < n; ++i) to[i] += factor * from[i];
 }
 
-// Dropout's factors of one row of probabilities; 1 throughout when there is no dropout.
+// Dropout factors of one row of probabilities; all 1 without dropout.
 class ProbabilityMask {
  public:
   ProbabilityMask(const Launch& launch, const Layout& layout, size_t rng_operand)

@@ -1,4 +1,4 @@
-// Elementwise ops, one element at a time, and the fused chain as its separate ops.
+// Elementwise ops, one element at a time; a fused chain runs as its separate ops.
 #include <cmath>
 #include <numbers>
 

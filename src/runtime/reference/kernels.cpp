@@ -15,7 +15,7 @@ constexpr Kernel row(std::string_view op, std::string_view name, void (*launch)(
   return {op, name, any_call, nullptr, launch};
 }
 
-// Joined ops are their parts, one after the other.
+// Fused ops run as their parts, in sequence.
 int64_t joined_workspace(const Call& call) {
   return parts_workspace(reference_kernels(), call);
 }

@@ -1,4 +1,4 @@
-// The reference backend's kernel table: slow obvious loops, the oracle of every test.
+// The reference backend's kernel table: slow, obvious loops, the oracle of every test.
 #pragma once
 
 #include <span>
@@ -7,7 +7,8 @@
 
 namespace weft {
 
-// One row per op that is not a source; every floating dtype, any shape that the op infers.
+// One row per op that is not a source; supports every floating-point dtype and any shape that the
+// op infers.
 std::span<const Kernel> reference_kernels();
 
 }  // namespace weft

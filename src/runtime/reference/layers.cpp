@@ -151,7 +151,7 @@ void rope(const Launch& launch) {
     const int64_t position = positions.empty() ? row % time : positions[static_cast<size_t>(row)];
     for (int64_t i = 0; i < head_dim / 2; ++i) {
       const double angle = static_cast<double>(position) * frequency(*launch.call, i);
-      // The tables of every backend are f32.
+      // Every backend keeps these tables in f32.
       const double cosine = static_cast<float>(std::cos(angle));
       const double sine = sign * static_cast<double>(static_cast<float>(std::sin(angle)));
       for (int64_t head = 0; head < heads; ++head) {

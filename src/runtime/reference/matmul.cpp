@@ -1,4 +1,4 @@
-// Matrix products and sums over rows.
+// Matmuls and sums over rows.
 #include "runtime/reference/launches.h"
 #include "runtime/reference/values.h"
 

@@ -1,4 +1,4 @@
-// Pieces along time, element by element.
+// Chunks along time, element by element.
 #include <algorithm>
 
 #include "runtime/reference/launches.h"

@@ -102,7 +102,7 @@ void cross_entropy_grad(const Launch& launch) {
 
 void cross_entropy_both(const Launch& launch) {
   const std::vector<Tensor>& x = launch.operands;
-  // Rounded on the way as the result of an op of its own would be.
+  // Rounded in between, as the result of a separate op would be.
   const DType dtype = launch.results[1].dtype;
   std::vector<char> memory(static_cast<size_t>(x[2].elements() * dtype_bytes(dtype)));
   const Tensor lse{memory.data(), dtype, x[2].shape};

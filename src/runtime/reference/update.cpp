@@ -1,4 +1,4 @@
-// Gradient accumulation, the order-free norm, clipping and AdamW. Results may be the memory of the
+// Gradient accumulation, the order-independent norm, clipping and AdamW. Results may alias the
 // operands they overwrite, so everything is read first.
 #include <algorithm>
 #include <cmath>
@@ -12,7 +12,7 @@
 namespace weft::reference {
 namespace {
 
-// The f32 sum of squares of up to kFlatBlock elements, missing ones zero, added pairwise.
+// The f32 sum of squares of up to kFlatBlock elements, padded with zeros, added pairwise.
 float block_square_sum(const Values& g, size_t first) {
   std::vector<float> sums(static_cast<size_t>(kFlatBlock), 0.0f);
   for (size_t i = 0; i < sums.size() && first + i < g.size(); ++i) {
@@ -41,7 +41,8 @@ void add_exactly(float value, std::vector<int64_t>& words) {
   }
 }
 
-// Whether an element of a flat tensor lies in one of the pairs begin,end; empty is all of it.
+// Whether an element of a flat tensor lies in one of the pairs begin,end; an empty list means
+// everywhere.
 bool decays(const std::vector<int64_t>& ranges, int64_t element) {
   for (size_t i = 0; i < ranges.size(); i += 2) {
     if (ranges[i] <= element && element < ranges[i + 1]) return true;
@@ -135,7 +136,7 @@ void adamw(const Launch& launch) {
   write(launch.results[0], w);
   write(launch.results[1], m);
   write(launch.results[2], v);
-  // Rounded from what the master weights are rounded to, as a cast would.
+  // Rounded from the rounded master weights, as a cast would.
   if (keeps_low) {
     const Tensor& from = coefficient != 0 ? launch.results[0] : launch.operands[7];
     write(launch.results[3], read(from));

@@ -1,4 +1,4 @@
-// Conversion between tensors and vectors of double, and dropout's decisions.
+// Conversion between tensors and vectors of double, and dropout decisions.
 #include "runtime/reference/values.h"
 
 #include "base/error.h"

@@ -1,4 +1,4 @@
-// Tensors as vectors of double. A reference kernel reads its operands whole, computes in double,
+// Tensors as vectors of double. A reference kernel reads its operands in full, computes in double,
 // and rounds once when it writes its results.
 #pragma once
 
@@ -11,7 +11,7 @@ namespace weft::reference {
 
 using Values = std::vector<double>;
 
-// All elements of a floating tensor.
+// All elements of a floating-point tensor.
 Values read(const Tensor& tensor);
 
 // All elements of an i32 tensor.

@@ -22,7 +22,7 @@ TEST(Backends, ThoseForPlansAloneAreNotFoundForResults) {
     EXPECT_EQ(&find_computing_backend(backend.name, "x"), &backend);
   }
   expect_user_error(ExitCode::Config,
-                    "--b null computes nothing and serves weft plan alone" + expected,
+                    "--b null computes nothing and is for weft plan only" + expected,
                     [] { find_computing_backend("null", "--b null"); });
   expect_user_error(ExitCode::Config, "--b tpu is unknown" + expected,
                     [] { find_computing_backend("tpu", "--b tpu"); });
