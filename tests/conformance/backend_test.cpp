@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint64_t kRounds = 3;
 
-// The distance between neighbouring numbers of the dtype at this size.
+// The distance between adjacent numbers of the dtype at this magnitude.
 double ulp(double value, DType dtype) {
   const int bits = dtype == DType::BF16 ? 8 : dtype == DType::F16 ? 11 : 24;
   const double smallest = dtype == DType::F16 ? 0x1p-24 : 0x1p-133;
@@ -26,13 +26,12 @@ double ulp(double value, DType dtype) {
 }
 
 // The reference computes in double and rounds once. A kernel computes in f32 and rounds once:
-// - its sums carry rounding errors of the size of the largest terms, hence 32 f32 ulps of the
-// largest
-//   element of the tensor rather than of each element, which may be what is left of a cancellation;
-// - such an error may turn the last rounding to bf16 or f16 the other way, hence one ulp there, and
-//   two for a fused chain or a joined op, whose parts round one after the other;
-// - a sum over values that a joined op has rounded, or products on matrix units, as probabilities
-//   and ds of half-type attention, moves with them, by two ulps of the half type of the largest.
+// - its sums carry rounding errors relative to the largest terms. Hence 32 f32 ulps of the largest
+//   element of the tensor, not of each element, which may be the result of a cancellation;
+// - such an error may flip the last rounding to bf16 or f16, hence one ulp there, and two for a
+//   fused chain or a fused op, whose parts round one after the other;
+// - a sum over values that a fused op has rounded, or a matmul on matrix units of rounded values,
+//   such as p and ds of half-type attention, has an error of two half-type ulps of the largest.
 double tolerance(const Kernel& kernel, const OpDef& op, DType dtype, DType in, double value,
                  double largest) {
   const double from_sums = 32 * ulp(largest, DType::F32);
@@ -71,13 +70,13 @@ void expect_close(const Kernel& kernel, const Call& call, const HostTensor& foun
   }
 }
 
-// Ops that copy, or round once what f32 computes exactly or rounds the same: no tolerance.
+// Ops that copy, or that round an exact f32 result once: no tolerance.
 bool is_exact(std::string_view op) {
   return op == "add" || op == "cast" || op == "embedding" || op == "add_positions" ||
          op == "square_sum" || op == "norm";
 }
 
-// One row of a backend's table on one sample, some rounds of inputs.
+// Compares one row of a backend's table on one sample, for several rounds of inputs.
 void compare_row(const Kernel& kernel, Device& device, const Call& call) {
   const auto host = make_host_device({.threads = 1});
   for (uint64_t round = 0; round < kRounds; ++round) {

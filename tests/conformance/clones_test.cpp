@@ -1,6 +1,6 @@
-// Every variant of the vector kernels that this machine runs gives the same bits (simd.h). Which
-// one a program runs is settled before its main, so there is a program for each (cpu_level.cpp),
-// and it says which one was chosen.
+// Every variant of the vector kernels that this machine supports gives the same bits (simd.h). The
+// variant is selected before main runs, so there is one program per variant (cpu_level.cpp), which
+// prints the variant it selected.
 #include <gtest/gtest.h>
 
 #include "base/text.h"

@@ -1,7 +1,7 @@
-// Makes a program run as on a machine of level HIGHEST_LEVEL of x86-64, as far as WEFT_CLONES go:
-// the choice among clones asks libgcc's record of the processor, which is made by a function that
-// the linker wraps here (--wrap). Only the levels are hidden; single features, and so the variant
-// of the matrix product, stay as they are.
+// Makes a program run as on an x86-64 machine of level HIGHEST_LEVEL, as far as WEFT_CLONES are
+// concerned. Clones are selected by libgcc's record of the processor, which is filled by a function
+// that the linker wraps here (--wrap). Only the levels are hidden; single features, and so the
+// matmul variant, stay as they are.
 #include "conformance/cpu_level.h"
 
 extern "C" {
@@ -20,14 +20,14 @@ bool has_v4() {
   return __builtin_cpu_supports("x86-64-v4");
 }
 
-// Clears the one flag without which `has` says no. Runs before the program is relocated, so it
-// calls nothing else.
+// Clears the flag that makes `has` return true. Runs before the program is relocated, so it calls
+// nothing else.
 void hide(bool (*has)()) {
   for (int flag = 0; has(); ++flag) {
     volatile unsigned& word = __cpu_features2[flag / 32];
     const unsigned kept = word;
     word = kept & ~(1u << flag % 32);
-    asm volatile("" ::: "memory");  // `has` reads the word anew
+    asm volatile("" ::: "memory");  // makes `has` read the word again
     if (has()) word = kept;
   }
 }

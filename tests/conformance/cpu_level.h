@@ -3,7 +3,7 @@
 
 namespace weft {
 
-// Its name, by a function of as many variants that is chosen as they are.
+// Its name, from a function with the same variants that is selected in the same way.
 const char* chosen_variant();
 
 }  // namespace weft

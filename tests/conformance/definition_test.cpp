@@ -1,5 +1,5 @@
-// What every op definition owes: samples, a kernel of the reference, a gradient or a refusal of
-// one, a text form that reads back, and an infer that refuses operands that do not fit.
+// Requirements on every op definition: samples, a reference kernel, a gradient or an explicit
+// refusal, a text form that parses back, and an infer that rejects operands that do not fit.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -17,7 +17,7 @@ namespace {
 
 class DefinitionTest : public ::testing::TestWithParam<const OpDef*> {};
 
-// A graph of the one call, with every result returned.
+// A graph of this one call that returns every result.
 Graph one_op_graph(const Call& call) {
   Graph graph("one");
   std::vector<Value*> operands;
@@ -33,8 +33,8 @@ Graph one_op_graph(const Call& call) {
   return graph;
 }
 
-// Dims that may change without any result showing it: sums over them, and tables longer than
-// needed.
+// Dims that may change without affecting any result: dims that are summed over, and tables longer
+// than needed.
 bool is_free_dim(std::string_view op, size_t operand, size_t dim) {
   static const std::set<std::tuple<std::string_view, size_t, size_t>> kFree = {
       {"sum_rows", 0, 0},      {"sum_rows", 0, 1},           {"embedding", 1, 0},
@@ -45,7 +45,7 @@ bool is_free_dim(std::string_view op, size_t operand, size_t dim) {
   return kFree.contains({op, operand, dim});
 }
 
-// Whether infer refuses the call with these operands, or gives other results for them.
+// Whether infer rejects the call with these operands, or infers other results for them.
 bool refused_or_seen(Call call) {
   const std::vector<TensorType> before = std::move(call.results);
   call.results.clear();

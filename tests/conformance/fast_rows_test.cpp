@@ -1,5 +1,5 @@
-// The fast rows of the CUDA table on shapes they are made for, which most samples of the ops are
-// not: against the reference, and twice with the same bits. Which rows the cases reach is checked
+// The fast rows of the CUDA table on shapes they support, which most op samples are not: compared
+// with the reference, and run twice for the same bits. Which rows the cases reach is checked
 // without a GPU.
 #include <gtest/gtest.h>
 
@@ -40,11 +40,12 @@ constexpr FastCase kCases[] = {
      "a: bf16[130,264], b: bf16[264,136], bias: bf16[136] | a: bf16[130,264], b: bf16[136,264]; tb=true | "
      "a: bf16[2,130,264], b: bf16[2,130,72]; ta=true, out=\"f32\" | a: f16[70,64], b: f16[64,48] | "
      "a: f32[130,264], b: f32[264,136], bias: f32[136] | a: f32[130,264], b: f32[136,264]; tb=true | "
-     // Rows that begin anywhere: of the result, of the first factor in two blocks, of all with a bias, and other forms.
+     // Misaligned rows: of the result, of the first factor in two blocks, of all with a bias, and
+     // in other forms.
      "a: bf16[2,520,520], b: bf16[1003,520]; tb=true | a: bf16[8200,521], b: bf16[521,136] | "
      "a: bf16[1031,525], b: bf16[525,1001], bias: bf16[1001] | a: f16[1001,531], b: f16[1013,531]; tb=true, out=\"f32\" | "
      "a: bf16[520,8203], b: bf16[520,136]; ta=true, out=\"f32\" | a: f16[2,260,1031], b: f16[2,260,1003]; ta=true | "
-     // Too few products for copies.
+     // Too few multiplications for copies to pay off.
      "a: bf16[400,33001], b: bf16[400,16]; ta=true, out=\"f32\" | a: f16[300,5003], b: f16[300,8]; ta=true"},
     {"sum_rows", "x: bf16[1000,264]; out=\"f32\" | x: f32[333,1032] | x: bf16[40000,8]"},
     {"layer_norm",
@@ -169,7 +170,7 @@ bool is_fast(const Kernel& kernel) {
   return !kernel.name.starts_with("plain_");
 }
 
-// The fast rows that take a call: the planner chooses the first, another build or GPU may choose
+// The fast rows that accept a call: the planner chooses the first, another build or GPU may choose
 // another.
 std::vector<Kernel> fast_rows(const Call& call) {
   std::vector<Kernel> rows;
@@ -207,12 +208,12 @@ TEST(FastRows, RunEightProductsOnCopies) {
   EXPECT_EQ(found, 8);
 }
 
-// The reference computes in double. f32 sums of some hundred terms: 256 f32 ulps of the largest
-// element; two ulps of a half type for its rounding. Attention rounds probabilities and ds to the
-// half type on the way, which moves a result by some ulps of the largest element.
+// The reference computes in double. f32 sums of several hundred terms: 256 f32 ulps of the largest
+// element; two half-type ulps for the rounding. Attention also rounds probabilities and ds to the
+// half type, which changes a result by some ulps of the largest element.
 double allowed(const Call& call, DType dtype, double value, double largest) {
   const OpDef& op = *call.op;
-  // A sum over values that a joined op has rounded moves with them.
+  // A sum over values that a fused op has rounded inherits their error.
   const bool of_rounded = !op.parts.empty() && call.type(0).dtype == DType::BF16;
   const double step = dtype == DType::BF16 || of_rounded ? 0x1p-8
                       : dtype == DType::F16              ? 0x1p-11

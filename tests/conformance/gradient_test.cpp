@@ -18,8 +18,8 @@ namespace {
 
 constexpr size_t kProbes = 24;  // elements probed of each operand
 
-// `call` with its floating operands (scalars only if `scalars_too`) and attributes made f64;
-// nothing when the op will not have them.
+// `call` with its floating-point operands (scalars only if `scalars_too`) and attributes as f64;
+// nullopt when the op does not accept them.
 std::optional<Call> as_f64(Call call, bool scalars_too) {
   for (TensorType& type : call.operands) {
     const bool wanted = scalars_too || !type.shape.empty();
@@ -94,7 +94,7 @@ double weighted_loss(const Call& call, Device& device, const std::vector<HostTen
   return loss;
 }
 
-// Operands that no gradient is taken of though they are floating: the loss is not trained by them.
+// Floating-point operands without a gradient: they are not trained.
 bool is_constant(const Call& call, size_t operand) {
   return call.op->parsed().operands.at(operand).name == "count";
 }
@@ -116,7 +116,7 @@ void check_operand(const Call& call, const std::vector<HostTensor>& inputs, size
     values[i] = x[i] - h;
     moved[operand] = HostTensor(inputs[operand].type, values);
     const double down = weighted_loss(call, *device, moved, dy);
-    // Truncation h^2 times a third derivative, and cancellation 1e-16 / h: both about 1e-10.
+    // Truncation error h^2 times a third derivative, and cancellation 1e-16 / h: both about 1e-10.
     EXPECT_NEAR(grad[i], (up - down) / (2 * h), 1e-7 * largest)
         << describe(call) << ": operand " << operand << " element " << i;
   }
@@ -150,7 +150,7 @@ TEST_P(GradientTest, AgreesWithCentralDifferences) {
     std::optional<Call> call = as_f64(sample, true);
     if (!call) call = as_f64(sample, false);
     ASSERT_TRUE(call) << describe(sample) << " has no f64 form";
-    // The one form that is a gradient already and has none of its own.
+    // The only form that is already a gradient and has none itself.
     if (call->op == &kMatmul && call->bool_attr("ta")) continue;
     check_rule(*call);
     ++checked;

@@ -1,5 +1,5 @@
-// The planner puts the result of some ops on the memory of an operand that is not needed any more.
-// Every kernel of such an op must give the same bits there as on memory of its own.
+// For some ops the planner puts the result into the memory of an operand that is no longer needed.
+// Every kernel of such an op must give the same bits there as in separate memory.
 #include <gtest/gtest.h>
 
 #include "conformance/inputs.h"
@@ -9,7 +9,7 @@
 namespace weft {
 namespace {
 
-// Runs the kernel with result 0 on the memory of one operand; gives that result.
+// Runs the kernel with result 0 in the memory of one operand; returns that result.
 HostTensor run_shared(const Kernel& kernel, Device& device, const Call& call,
                       const std::vector<HostTensor>& inputs, size_t shared) {
   const auto stream = device.make_stream("compute");

@@ -14,7 +14,7 @@
 namespace weft {
 namespace {
 
-// Number of rows an index may name: the table's, the vocabulary's, or the attribute `rows`.
+// Upper limit of an index: rows of the table, the vocabulary size, or the attribute `rows`.
 int64_t index_limit(const Call& call, std::string_view operand) {
   if (operand == "targets") {
     for (const TensorType& type : call.operands) {
@@ -27,8 +27,8 @@ int64_t index_limit(const Call& call, std::string_view operand) {
   return call.operands.back().shape.at(0);
 }
 
-// Element i of an operand, made from a standard normal number z; by operand name, and for `acc`
-// by op too, since it is a gradient in one and words of an integer in another.
+// Element i of an operand, derived from a standard normal number z. It depends on the operand name,
+// and for `acc` also on the op: it is a gradient in one and the words of an integer in another.
 double element(const Call& call, const std::string& name, size_t i, double z, uint64_t round) {
   const int64_t kind = static_cast<int64_t>(std::fabs(z) * 1000);
   if (name == "rng") return std::vector<double>{17.0 + static_cast<double>(round), 3, 5, 2}.at(i);
@@ -50,8 +50,8 @@ double element(const Call& call, const std::string& name, size_t i, double z, ui
   return z;
 }
 
-// Where tokens stand in their documents, which are short in the first sample and longer in those
-// that follow.
+// Positions of tokens in their documents, which are short in the first sample and longer in later
+// ones.
 std::vector<double> document_positions(const TensorType& type, PhiloxKey key) {
   const int64_t time = type.shape.at(1);
   std::vector<double> positions;
@@ -76,7 +76,7 @@ const OpDef* forward_op(const Call& call) {
   return grad != std::string_view::npos ? find_op(name.substr(0, grad)) : nullptr;
 }
 
-// Replaces operands that are results of the forward op by what the reference computes for them.
+// Replaces operands that are results of the forward op by the reference's values.
 void fill_statistics(const Call& call, std::vector<HostTensor>& inputs) {
   const OpDef* op = forward_op(call);
   if (op == nullptr) return;
@@ -130,7 +130,7 @@ std::vector<HostTensor> make_inputs(const Call& call, uint64_t round) {
     }
     std::vector<double> values(static_cast<size_t>(type.elements()));
     for (size_t i = 0; i < values.size(); ++i) {
-      // The state of dropout comes to a fused chain under the name of its other operands.
+      // In a fused chain the dropout state has the same name as the other operands.
       const bool is_rng = type.dtype == DType::I32 && call.op->name() == "fused";
       values[i] = element(call, is_rng ? "rng" : name_of(call, operand), i,
                           random_normal(key, 0, i), round);

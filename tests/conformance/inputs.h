@@ -1,5 +1,5 @@
-// Inputs for the generated tests: fresh random numbers by dtype, sensible ones where an operand's
-// name says that not every number will do.
+// Inputs for the generated tests: random numbers by dtype, restricted to valid values where the
+// operand's name implies a restriction.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 namespace weft {
 
 // One tensor per operand. Statistics that an op X_grad takes (lse, rstd, y) are those that X
-// computes from the other operands. Rounds differ in their values and take turns at special cases:
-// first or later micro-batch, finite or infinite norm, update or no update.
+// computes from the other operands. Rounds have different values and alternate between special
+// cases: first or later micro-batch, finite or infinite norm, update or no update.
 std::vector<HostTensor> make_inputs(const Call& call, uint64_t round);
 
 // A standard normal tensor.

@@ -1,5 +1,5 @@
-// adamw_cast has the bits of adamw and of a cast of what that gives, on every row of every backend;
-// without an update it leaves the copy alone.
+// adamw_cast has the bits of adamw followed by a cast, on every row of every backend; without an
+// update it leaves the copy unchanged.
 #include <gtest/gtest.h>
 
 #include "conformance/inputs.h"
@@ -11,7 +11,7 @@
 namespace weft {
 namespace {
 
-// Samples of the op, and shapes that the vector rows of a GPU take.
+// Samples of the op, and shapes that the vector rows of a GPU accept.
 std::vector<Call> calls_under_test() {
   std::vector<Call> calls = samples_under_test(kAdamwCast);
   constexpr std::string_view kLarge =

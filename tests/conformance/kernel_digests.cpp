@@ -1,6 +1,5 @@
-// Prints the chosen variant of the vector kernels, and a line for each of many calls of the cpu
-// backend with a hash of what it computes: samples, large shapes, floats of all sizes, sums over
-// ranks.
+// Prints the selected variant of the vector kernels, and one line per call of the cpu backend with
+// a hash of its results: samples, large shapes, floats of all magnitudes, sums over ranks.
 #include <cstdio>
 #include <cstring>
 
@@ -28,7 +27,7 @@ void print_call(Device& device, const Call& call, const std::vector<HostTensor>&
   std::printf("\n");
 }
 
-// Floats of both signs and all sizes, infinities among them; a NaN has no bits to keep.
+// Floats of both signs and all magnitudes, including infinities; no NaNs, whose bits may vary.
 HostTensor all_floats(const TensorType& type) {
   HostTensor tensor(type);
   const int64_t n = type.elements();
@@ -77,7 +76,7 @@ void print_all() {
     }
   }
   for (const LargeCase& large : kLargeCases) {
-    if (large.op == "matmul") continue;  // its products are no clones
+    if (large.op == "matmul") continue;  // its matmuls are not clones
     for (const Call& call : large_calls(large)) print_call(*device, call, make_inputs(call, 0));
   }
   print_all_floats(*device, "gelu", "x: f32[131,1001]");

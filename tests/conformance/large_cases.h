@@ -1,5 +1,5 @@
-// Calls whose shapes reach past the tiles, chunks and blocks of the cpu kernels, which the samples
-// of the ops do not, and leave the last of them part full.
+// Calls whose shapes exceed the tiles, chunks and blocks of the cpu kernels, unlike the op samples,
+// and leave the last one partly full.
 #pragma once
 
 #include <string_view>

@@ -1,5 +1,5 @@
-// The cpu kernels on shapes that reach past their tiles, chunks and blocks, which the samples of
-// the ops do not: against the reference, and with the same bits for any number of threads.
+// The cpu kernels on shapes that exceed their tiles, chunks and blocks, unlike the op samples:
+// compared with the reference, and with the same bits for any number of threads.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,8 +16,8 @@ namespace {
 
 class LargeShapes : public ::testing::TestWithParam<LargeCase> {};
 
-// The reference computes in double. The f32 sums of a kernel have up to some hundred terms of about
-// the size of the largest element: 256 f32 ulps of it, and two ulps of a half type for its
+// The reference computes in double. The f32 sums of a kernel have up to several hundred terms, each
+// about as large as the largest element: 256 f32 ulps of it, and two half-type ulps for the
 // rounding.
 TEST_P(LargeShapes, AgreesWithTheReference) {
   const auto device = make_host_device({.threads = 2});

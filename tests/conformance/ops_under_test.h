@@ -16,7 +16,7 @@
 
 namespace weft {
 
-// Every op that one rank computes: all but sources and collectives.
+// Every op that one rank computes: all except sources and collectives.
 inline std::vector<const OpDef*> computed_ops() {
   std::vector<const OpDef*> ops;
   for (const OpDef* op : all_ops()) {
@@ -34,15 +34,15 @@ inline std::vector<const Backend*> computing_backends() {
   return backends;
 }
 
-// Those of them that are not the reference itself.
+// Those except the reference itself.
 inline std::vector<const Backend*> compared_backends() {
   std::vector<const Backend*> backends = computing_backends();
   std::erase_if(backends, [](const Backend* backend) { return backend->name == "reference"; });
   return backends;
 }
 
-// The device of a backend, of two threads where it has any; one for all tests. Only a GPU may be
-// missing: then the test counts as skipped, with the reason, and has to return at the null it gets.
+// The device of a backend, with two threads if it is a host device; shared by all tests. Only a GPU
+// may be missing: then the test is skipped with the reason, and must return when it gets nullptr.
 inline Device* device_or_skip(const Backend& backend) {
   static std::map<std::string_view, std::unique_ptr<Device>> devices;
   std::unique_ptr<Device>& device = devices[backend.name];
@@ -55,8 +55,8 @@ inline Device* device_or_skip(const Backend& backend) {
   return device.get();
 }
 
-// The samples of an op, those in bf16 a second time in f16, and where `out` names the dtype of a
-// gradient, each a second time with one in bf16.
+// The samples of an op. Samples in bf16 are repeated in f16, and where `out` is the dtype of a
+// gradient, each is repeated with bf16.
 inline std::vector<Call> samples_under_test(const OpDef& op) {
   std::vector<Call> calls = parse_samples(op);
   for (std::string_view sample : split_top_level(op.samples, '|')) {

@@ -1,5 +1,5 @@
-// Joined ops have the bits of the ops they stand for: every row of every backend against the rows
-// of its parts, one after the other.
+// Fused ops have the bits of the ops they replace: every row of every backend against the rows of
+// its parts in sequence.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,7 +15,7 @@
 namespace weft {
 namespace {
 
-// Runs the parts as ops of their own.
+// Runs the parts as separate ops.
 std::vector<HostTensor> run_parts(std::span<const Kernel> kernels, Device& device, const Call& call,
                                   const std::vector<HostTensor>& inputs) {
   std::vector<HostTensor> results;
@@ -41,7 +41,7 @@ std::vector<HostTensor> run_parts(std::span<const Kernel> kernels, Device& devic
   return results;
 }
 
-// Shapes that the fast rows of a GPU take, with more rows than a sum over rows has lanes.
+// Shapes that the fast rows of a GPU accept, with more rows than a sum over rows has lanes.
 std::string_view large_samples(std::string_view op) {
   if (op == "gelu_grad_sum") return "dy: bf16[2999,264], x: bf16[2999,264]; out=\"f32\"";
   if (op == "swiglu_both") return "dy: bf16[999,1032], x: bf16[999,2064]";
@@ -105,7 +105,7 @@ TEST_P(PartsTest, GiveTheSameBits) {
   for (const auto& [name, count] : runs) EXPECT_GT(count, 0) << name << " takes no sample";
 }
 
-// The loss with its gradient, which is no row of parts: lse stays inside.
+// The loss with its gradient, which is not a row of parts: lse stays inside.
 class LossTest : public ::testing::TestWithParam<const Backend*> {
  protected:
   void SetUp() override { device_ = device_or_skip(*GetParam()); }
@@ -137,8 +137,8 @@ TEST_P(LossTest, WithItsGradientHasTheBitsOfTheTwo) {
   }
 }
 
-// Row 0 is NaN wherever two threads of a GPU look, which have no largest logit therefore; not at
-// the target.
+// Row 0 is NaN in all elements that two threads of a GPU read, so these have no largest logit; the
+// target is not among them.
 TEST_P(LossTest, NaNReachesIt) {
   constexpr size_t kLength = 50304;
   const Call call = parse_samples(*find_op("cross_entropy"),

@@ -1,6 +1,7 @@
-// Sharding rules by running them: operands are cut as the rule allows, the reference computes each
-// piece, pieces of results are put together (concatenated, or summed where they are partial sums)
-// and compared with the whole. square_sum is cut by blocks only, which its own test does.
+// Checks sharding rules by running them: operands are sharded as the rule allows, the reference
+// computes each shard, and the results are combined (concatenated, or summed if they are partial
+// sums) and compared with the unsharded result. square_sum is sharded only by blocks, which has its
+// own test.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,13 +21,13 @@ namespace {
 
 constexpr int64_t kMostPieces = 4;
 
-// One operand of a call and a dim of it.
+// A dim of one operand of a call.
 struct Cut {
   size_t operand = 0;
   int64_t dim = 0;
 };
 
-// What a rule calls a dim of operand `i`: its letter, or the number of a leading one.
+// The rule's name for a dim of operand `i`: its letter, or the number of a leading dim.
 std::string dim_name(const Call& call, size_t i, int64_t dim) {
   const ShardingTerm term = sharding_rule(call).operands.at(i);
   const auto rank = static_cast<int64_t>(call.operands[i].shape.size());
@@ -35,7 +36,7 @@ std::string dim_name(const Call& call, size_t i, int64_t dim) {
   return {term.dims.at(static_cast<size_t>(dim - leading))};
 }
 
-// The dim of each operand that the rule calls as it does that of `cut`, -1 where there is none.
+// The dim of each operand with the same name in the rule as that of `cut`, -1 where there is none.
 std::vector<int64_t> dims_of_name(const Call& call, const Cut& cut) {
   const std::string name = dim_name(call, cut.operand, cut.dim);
   std::vector<int64_t> dims(call.operands.size(), -1);
@@ -59,8 +60,8 @@ bool is_allowed(const Call& call, const std::vector<int64_t>& dims) {
   return user_error_of([&] { propagate(call, placements_of(dims)); }).empty();
 }
 
-// The dim of each operand that is sharded together with `cut`, -1 for none; nothing where the rule
-// wants the dim full. Operands that share a dim are sharded all or none.
+// The dim of each operand that is sharded together with `cut`, -1 for none; nullopt where the rule
+// needs the full dim. Operands that share a dim are sharded all or none.
 std::optional<std::vector<int64_t>> cut_dims(const Call& call, const Cut& cut) {
   const std::vector<int64_t> dims = dims_of_name(call, cut);
   const std::string name = dim_name(call, cut.operand, cut.dim);
@@ -77,7 +78,7 @@ std::optional<std::vector<int64_t>> cut_dims(const Call& call, const Cut& cut) {
   return dims;
 }
 
-// Piece `piece` of `pieces` along a dim.
+// Shard `piece` of `pieces` along a dim.
 HostTensor slice(const HostTensor& tensor, int64_t dim, int64_t piece, int64_t pieces) {
   TensorType type = tensor.type;
   const auto at = static_cast<size_t>(dim);
@@ -93,7 +94,7 @@ HostTensor slice(const HostTensor& tensor, int64_t dim, int64_t piece, int64_t p
   return part;
 }
 
-// Run-time scalars that say where a rank's piece starts.
+// Run-time scalars that say where a rank's shard starts.
 void shift_start(const Call& call, size_t operand, HostTensor& tensor, int64_t piece,
                  int64_t length) {
   const auto& specs = call.op->parsed().operands;
@@ -106,7 +107,7 @@ void shift_start(const Call& call, size_t operand, HostTensor& tensor, int64_t p
 }
 
 struct Pieces {
-  std::vector<std::vector<HostTensor>> results;  // by piece
+  std::vector<std::vector<HostTensor>> results;  // by shard
 };
 
 Pieces run_pieces(const Call& call, const std::vector<HostTensor>& inputs,
@@ -140,7 +141,7 @@ void expect_concatenation(const HostTensor& whole, const Pieces& run, size_t res
   }
 }
 
-// Each piece of a partial sum is rounded to the dtype, by at most half a unit of the largest.
+// Each shard of a partial sum is rounded to the dtype, by at most half a unit of the largest.
 void expect_sum(const HostTensor& whole, const Pieces& run, size_t result,
                 const std::string& where) {
   const std::vector<double> expected = whole.values();
@@ -161,13 +162,13 @@ void expect_sum(const HostTensor& whole, const Pieces& run, size_t result,
   }
 }
 
-// Decay by position needs to know where the piece starts.
+// Decay by position needs to know where the shard starts.
 bool lacks_position(const Call& call) {
   return call.op->name() == "adamw" && !call.ints_attr("decayed").empty() &&
          call.operands.size() < 8;
 }
 
-// The sample with the cut dims long enough for all pieces.
+// The sample with the sharded dims long enough for all shards.
 Call enlarged(Call call, const std::vector<int64_t>& dims) {
   for (size_t i = 0; i < dims.size(); ++i) {
     if (dims[i] >= 0) call.operands[i].shape[static_cast<size_t>(dims[i])] *= kMostPieces;
@@ -185,8 +186,8 @@ void compare(const Call& call, const std::vector<int64_t>& dims) {
   for (int64_t pieces = 2; pieces <= kMostPieces; pieces *= 2) {
     const Pieces run = run_pieces(call, inputs, dims, pieces);
     for (size_t r = 0; r < whole.size(); ++r) {
-      const std::string where =
-          cat(describe(call), " cut along ", to_string(dims), ", ", pieces, " pieces, result ", r);
+      const std::string where = cat(describe(call), " sharded along ", to_string(dims), ", ",
+                                    pieces, " shards, result ", r);
       const AxisPlacement& found = placed[r].at(0);
       if (found.kind == PlacementKind::Partial) {
         expect_sum(whole[r], run, r, where);
@@ -221,7 +222,7 @@ TEST_P(ShardingTest, PiecesMakeTheWhole) {
   EXPECT_GT(compared, 0u);
 }
 
-// Ops with a dim that may be cut: not those of scalars.
+// Ops with a dim that may be sharded, i.e. not those of scalars.
 std::vector<const OpDef*> cut_ops() {
   std::vector<const OpDef*> ops;
   for (const OpDef* op : computed_ops()) {

@@ -1,5 +1,5 @@
-// square_sum and norm give the same bits however the data is cut into tensors, in whatever order,
-// and whoever adds the words up: one launch, or integer sums over the words of several.
+// square_sum and norm give the same bits however the data is split into tensors, in any order, and
+// whether one launch adds up the words or the words of several launches are summed as integers.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -50,7 +50,7 @@ HostTensor floats(const std::vector<double>& values) {
   return HostTensor({DType::F32, {static_cast<int64_t>(values.size())}, {}}, values);
 }
 
-// Blocks whose sums of squares run from the smallest subnormal to about 1e38.
+// Blocks whose sums of squares range from the smallest subnormal to about 1e38.
 std::vector<double> wide_values(int64_t blocks) {
   const PhiloxKey key = random_key(11, 0);
   std::vector<double> values(static_cast<size_t>(blocks * kFlatBlock));
@@ -88,7 +88,7 @@ TEST_P(SquareSumTest, AnyPartitionInAnyOrderGivesTheSameBits) {
 }
 
 TEST_P(SquareSumTest, SmallValuesAreNotLost) {
-  // 2^23 of the smaller block's value make one unit in the last place of the larger's.
+  // 2^23 times the smaller block's value is one unit in the last place of the larger's.
   const float large = 1e19f;
   const float small = std::sqrt(large * large * 0x1p-24f);
   Words words = square_sum({floats({large})});

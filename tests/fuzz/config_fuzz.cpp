@@ -1,4 +1,4 @@
-// Whatever reads as a config prints to a text that reads back to the same; the same text may also
+// Every accepted config must print to a text that parses to the same config; the same text may also
 // be a device spec.
 #include <string>
 

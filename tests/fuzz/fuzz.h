@@ -1,4 +1,4 @@
-// What every fuzz target shares: a UserError is an answer, anything else thrown is a finding.
+// Shared by all fuzz targets: a UserError is a valid answer, any other exception is a finding.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace weft {
 
-// Runs `action`; errors meant for the user are fine.
+// Runs `action`; user errors are fine.
 template <class Action>
 void only_user_errors(Action action) {
   try {

@@ -1,4 +1,4 @@
-// encoder.json and vocab.bpe with a zero byte between them: whatever is accepted must survive being
+// encoder.json and vocab.bpe with a zero byte between them: every accepted pair must survive being
 // written as tokenizer.json.
 #include <algorithm>
 

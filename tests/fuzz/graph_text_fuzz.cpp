@@ -1,4 +1,4 @@
-// Whatever reads as a graph prints to a text that reads back to the same.
+// Every accepted graph must print to a text that parses to the same graph.
 #include "fuzz/fuzz.h"
 #include "graph/text.h"
 

@@ -1,4 +1,4 @@
-// Whatever reads as a Hugging Face config.json is a model that can be written and read again.
+// Every accepted Hugging Face config.json is a model that can be written and read again.
 #include "fuzz/fuzz.h"
 #include "model/hf_config.h"
 

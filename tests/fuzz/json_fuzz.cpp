@@ -1,4 +1,4 @@
-// Whatever parses must print to a text that parses to the same value.
+// Every accepted text must print to a text that parses to the same value.
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"

@@ -1,4 +1,4 @@
-// Whatever reads as a plan prints to a text that reads back to the same.
+// Every accepted plan must print to a text that parses to the same plan.
 #include "fuzz/fuzz.h"
 #include "plan/text.h"
 

@@ -1,5 +1,5 @@
-// The input is read as a whole file, and again as header and data with the length set right, so
-// that the fuzzer need not guess it. Whatever is accepted must tile the data.
+// The input is read as an entire file, and again as header and data with the correct length, so
+// that the fuzzer need not guess it. The tensors of an accepted file must tile the data.
 #include <string>
 
 #include "checkpoint/safetensors.h"

@@ -1,4 +1,4 @@
-// Whatever is accepted must survive being written as tokenizer.json.
+// Every accepted file must survive being written as tokenizer.json.
 #include "data/tokenizer_files.h"
 #include "data/tokenizer_json.h"
 #include "fuzz/fuzz.h"

@@ -1,4 +1,4 @@
-// Whatever layout is accepted must lie inside the file.
+// Every accepted layout must lie inside the file.
 #include "data/token_file.h"
 #include "fuzz/fuzz.h"
 

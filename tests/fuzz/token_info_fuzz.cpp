@@ -1,4 +1,4 @@
-// Whatever is accepted must print to a text that means the same.
+// Every accepted text must print to a text with the same meaning.
 #include "data/token_file.h"
 #include "fuzz/fuzz.h"
 

@@ -1,4 +1,5 @@
-// Whatever is accepted must encode to ids that decode to the text, and print to the same tokenizer.
+// Every accepted tokenizer must encode to ids that decode to the text, and print to the same
+// tokenizer.
 #include "data/tokenizer_json.h"
 #include "fuzz/fuzz.h"
 

@@ -1,5 +1,5 @@
-// The numerics contract of one process: whatever the compiler is told to do, losses, gradient norms
-// and parameters keep their bits.
+// The numerics contract of one process: whatever the compiler settings, losses, gradient norms and
+// parameters keep their bits.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,7 +11,7 @@ namespace {
 
 using Overrides = std::vector<std::string>;
 
-// A model, with everything that could break a bit switched on: dropout, accumulation, bf16.
+// A model with everything enabled that could change a bit: dropout, accumulation, bf16.
 struct Setting {
   std::string name;
   Overrides overrides;
@@ -27,7 +27,7 @@ const std::vector<Setting>& settings() {
         "--training.mixed_precision_reduce=bfloat16", "--grad_scaler.init_scale=1024"}},
       {"gpt2_accumulated",
        {"--model.name=gpt2", "--model.dropout=0.1", "--training.global_batch_size=8"}},
-      // Without dropout every join of `fuse` is made.
+      // Without dropout `fuse` makes every possible fused op.
       {"gpt2_joined",
        {"--model.name=gpt2", "--model.dropout=0", "--training.mixed_precision_param=bfloat16",
         "--training.global_batch_size=8", "--training.loss_chunks=2"}},
@@ -97,7 +97,7 @@ TEST_P(Bits, NumberOfThreadsKeepsBits) {
 INSTANTIATE_TEST_SUITE_P(Models, Bits, testing::ValuesIn(settings()),
                          [](const auto& test) { return test.param.name; });
 
-// Accumulation adds the gradients of micro-batches where one batch sums over its rows, so the order
+// Accumulation adds the gradients of micro-batches, while one batch sums over its rows. The order
 // of additions differs: a few ulps of f32, not equality.
 TEST(Accumulation, IsTheSameStepAsOneLargeBatch) {
   const Overrides common = {"--model.name=gpt2", "--training.seq_len=16"};
@@ -113,9 +113,9 @@ TEST(Accumulation, IsTheSameStepAsOneLargeBatch) {
   }
 }
 
-// Cutting the loss changes the order of its sum and of the head's gradient, which is added up in
-// f32 in bf16 and f16 too: a few ulps of f32 against one piece, and the same bits whatever else the
-// compiler does.
+// Chunking the loss changes the order of its sum and of the head's gradient, which is accumulated
+// in f32 also for bf16 and f16: a few ulps of f32 compared with one chunk, and the same bits
+// whatever else the compiler does.
 TEST(LossChunks, FollowOnePieceAndKeepTheirBits) {
   for (const Setting& setting : settings()) {
     SCOPED_TRACE(setting.name);
@@ -142,7 +142,7 @@ TEST(LossChunks, SaveTheMemoryOfTheLogits) {
   EXPECT_LT(short_run(cut, 1).arena_bytes, short_run(large, 1).arena_bytes - logits / 2);
 }
 
-// Weights kept in the compute type are what casting them again would give.
+// Weights kept in the compute type equal a fresh cast.
 TEST(KeptLowPrecision, HasTheBitsOfCasting) {
   for (const Setting& setting : settings()) {
     const bool low = std::any_of(setting.overrides.begin(), setting.overrides.end(),
@@ -178,8 +178,8 @@ TEST(MixedPrecision, FollowsFloat32) {
   EXPECT_NE(f32.losses, bf16.losses);
 }
 
-// float16 rounds to 11 bits, eight times as fine as bf16; its range costs nothing as long as the
-// scale keeps gradients inside it.
+// float16 rounds to 11 bits, eight times finer than bf16; its limited range does not matter as long
+// as the scale keeps gradients inside it.
 TEST(MixedPrecision, Float16FollowsFloat32) {
   ShortRun f32 = short_run({"--training.seq_len=16"}, 5);
   ShortRun f16 =

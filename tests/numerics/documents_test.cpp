@@ -1,4 +1,4 @@
-// training.document_mask: a document that is packed with others trains as if it were alone.
+// training.document_mask: a document packed with others trains as if it were alone.
 #include <gtest/gtest.h>
 
 #include "config/load.h"
@@ -25,7 +25,7 @@ struct Outcome {
 
 constexpr int32_t kEnd = 1;
 
-// Documents that differ, each with kEnd as its last token.
+// Distinct documents, each ending with the token kEnd.
 Batch documents(int64_t count, int64_t length, int64_t seed) {
   Batch batch;
   for (int64_t i = 0; i < count * length; ++i) {
@@ -64,7 +64,7 @@ Outcome train(Overrides overrides, int64_t samples, int64_t seq_len, int64_t len
 
 // Six documents as six samples, and as two samples of three documents. All sums run over the same
 // rows in the same order, in attention too: the reference takes one query after the other, the CPU
-// blocks of 64 queries and of 96 keys, which documents fill exactly there.
+// blocks of 64 queries and of 96 keys, which the documents fill exactly here.
 void expect_packed_as_alone(Overrides overrides, const std::string& backend, int64_t length) {
   overrides.push_back("--device.backend=" + backend);
   const Outcome alone = train(overrides, 6, length, length);
@@ -85,7 +85,7 @@ TEST(Documents, TrainPackedAsAloneOnTheCpu) {
   expect_packed_as_alone(kLlama, "cpu", 192);
 }
 
-// Documents that begin within a block of keys: the same sums in other groups, an ulp or two of f32
+// Documents that begin inside a block of keys: the same sums in other groups, an ulp or two of f32
 // in every loss.
 TEST(Documents, TrainPackedNearlyAsAloneWhereverTheyBegin) {
   for (Overrides overrides : {kGpt2, kLlama}) {

@@ -75,13 +75,13 @@ TEST_P(LowPrecisionTraces, FollowsPyTorchInFloat32) {
     EXPECT_TRUE(comparison.passed())
         << comparison.quantity << ": " << comparison.worst << " at " << comparison.where;
   }
-  // The rounding has to show, or the setting did nothing.
+  // The rounding must be visible, or the setting did nothing.
   EXPECT_GT(comparisons.at(2).worst, 1e-5);
 }
 
-// Unit roundoff is 2^-11 in float16 and 2^-8 in bf16; twice that for a gradient that several
-// roundings lead to. The key part of GPT-2's attention bias has no gradient but rounding noise,
-// which Adam blows up to full steps: hence half of how far that tensor moved.
+// Unit roundoff is 2^-11 in float16 and 2^-8 in bf16; twice that for a gradient that has been
+// rounded several times. The gradient of the key part of GPT-2's attention bias is pure rounding
+// noise, which Adam amplifies to full steps: hence half of the distance that tensor moved.
 const LowPrecision kLowPrecisions[] = {
     {"float16",
      {"--training.mixed_precision_param=float16"},
@@ -103,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(All, LowPrecisionTraces,
                                   std::get<2>(test.param).name;
                          });
 
-// A trace whose expectations are altered must fail, so that a pass means something.
+// A trace with altered expectations must fail, so that a pass means something.
 TEST(Traces, AlteredExpectationsAreNoticed) {
   TempFolder folder;
   for (const auto& entry : std::filesystem::directory_iterator(trace_folder("gpt2"))) {

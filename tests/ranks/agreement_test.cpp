@@ -1,4 +1,4 @@
-// Ranks that would not do the same find out before the first step, and say in what they differ.
+// Ranks whose plans or configs differ detect it before the first step and report the difference.
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -15,7 +15,7 @@ namespace {
 constexpr std::string_view kToml =
     "[model]\nname = \"gpt2\"\nflavor = \"tiny\"\n[training]\nseq_len = 32\n";
 
-// Each rank with the overrides of its own; the error of each.
+// Runs each rank with its own overrides; returns the error of each.
 std::vector<std::string> agree(Transport transport,
                                const std::vector<std::vector<std::string>>& overrides) {
   const auto ranks = static_cast<int64_t>(overrides.size());

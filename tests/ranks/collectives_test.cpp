@@ -1,5 +1,5 @@
 // Every collective over threads and over processes, for groups of many sizes and along two axes at
-// once, against a scalar oracle, bit for bit.
+// once, compared bit for bit with a scalar oracle.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-// A value with many mantissa bits, so that another order of summation shows.
+// A value with many mantissa bits, so that a different order of summation shows.
 float element(int64_t rank, int64_t seed, int64_t i) {
   uint64_t x = static_cast<uint64_t>(rank * 1000003 + seed * 7919 + i + 1) * 0x9e3779b97f4a7c15u;
   x ^= x >> 29;
@@ -62,7 +62,7 @@ void fill(const Tensor& tensor, int64_t rank, int64_t seed) {
   }
 }
 
-// The tree of the contract, written as plainly as can be.
+// The tree of the contract in its simplest form.
 float oracle_sum(const std::vector<float>& terms) {
   if (terms.size() == 1) return terms[0];
   size_t split = 1;
@@ -83,7 +83,7 @@ int64_t rounded(int64_t elements) {
   return (elements + kFlatBlock - 1) / kFlatBlock * kFlatBlock;
 }
 
-// Members of a flat with gaps between them in memory, and this rank's cut of it.
+// Members of a flat tensor with gaps between them in memory, and this rank's shard of it.
 struct Flat {
   Flat(const std::vector<int64_t>& sizes, DType member_dtype, DType shard_dtype, int64_t cuts,
        Communicator& comm_, Device& device_)
@@ -116,7 +116,7 @@ struct Flat {
 
 const std::vector<int64_t> kSizes = {3, 2048, 1025, 1, 5000};
 
-// Gathers other values in every round, and compares all of them.
+// Gathers different values in every round and compares all of them.
 void gather_rounds(Communicator& comm, const CollectiveSite& site, Flat& flat, int rounds) {
   const std::vector<int64_t> group = comm.info().group(site.axis);
   const DType from = flat.shard.dtype, to = flat.members[0].dtype;
@@ -142,7 +142,7 @@ void check_all_gather(Communicator& comm, Device& device, std::string_view axis,
   gather_rounds(comm, {axis, 0}, flat, 3);
 }
 
-// The same for sums that are scattered.
+// The same for reduce_scatter.
 void reduce_rounds(Communicator& comm, const CollectiveSite& site, Flat& flat, int rounds) {
   const RankInfo& info = comm.info();
   const std::vector<int64_t> group = info.group(site.axis);
@@ -174,7 +174,7 @@ void check_reduce_scatter(Communicator& comm, Device& device, std::string_view a
   reduce_rounds(comm, {axis, 1}, flat, 3);
 }
 
-// The same for sums in place.
+// The same for all_reduce.
 void sum_rounds(Communicator& comm, const CollectiveSite& site, Flat& flat, int rounds) {
   const std::vector<int64_t> group = comm.info().group(site.axis);
   const DType dtype = flat.members[0].dtype;
@@ -268,8 +268,8 @@ TEST_P(Collectives, GatherIntoACommonBlock) {
   });
 }
 
-// The streams of a plan run beside each other, over one axis or over several. Each gets its own
-// results, all of them, in every round.
+// The streams of a plan run concurrently, over one axis or over several. Each gets all of its own
+// results, in every round.
 TEST_P(Collectives, ChannelsDoNotDisturbEachOther) {
   run([](Communicator& comm, Device& device) {
     constexpr int kRounds = 50;
@@ -278,7 +278,7 @@ TEST_P(Collectives, ChannelsDoNotDisturbEachOther) {
     Flat gathered(kSizes, DType::BF16, DType::F32, comm.size(last), comm, device);
     Flat reduced(kSizes, DType::F32, DType::F32, comm.size(last), comm, device);
     Flat summed({2000}, DType::F32, DType::F32, 1, comm, device);
-    // A future hands its thread's error on to whoever asks for the result.
+    // A future passes its thread's error to the caller of get().
     const auto start = [&](const auto& rounds, const CollectiveSite& site, Flat& flat) {
       return std::async(std::launch::async, [&, site] { rounds(comm, site, flat, kRounds); });
     };

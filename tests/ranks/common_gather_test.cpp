@@ -1,5 +1,4 @@
-// Weights gathered into memory that the ranks have in common: the bits of a copy for each rank, in
-// less memory.
+// Weights gathered into memory shared by the ranks: same bits as one copy per rank, in less memory.
 #include <gtest/gtest.h>
 
 #include "ranks/modes.h"
@@ -8,7 +7,7 @@
 namespace weft {
 namespace {
 
-// Reuse of common memory within a step, over micro-batches, and by two groups beside each other.
+// Shared memory is reused within a step, over micro-batches, and by two groups concurrently.
 TEST(CommonGather, HasTheBitsOfACopyForEachRank) {
   const std::vector<Overrides> choices = {
       {},

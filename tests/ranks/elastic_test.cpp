@@ -14,13 +14,13 @@ const Overrides kElastic =
     with(kTiny, {"--debug.deterministic=elastic", "--debug.elastic_shards=8"});
 const Overrides kOnce = {"--training.reduce_every_micro_batch=false"};
 
-// One rank that adds up all eight micro-batches; every other run is compared with it.
+// One rank that accumulates all eight micro-batches; every other run is compared with it.
 const ShortRun& one_rank() {
   static const ShortRun run = short_run(kElastic);
   return run;
 }
 
-// Every mode on so many ranks, reducing in each micro-batch and once where both can be.
+// Every mode on this many ranks, reducing in each micro-batch or once, where both are possible.
 std::vector<Overrides> runs_on(int64_t ranks) {
   std::vector<Overrides> runs;
   std::vector<std::string> names = modes(ranks);
@@ -91,13 +91,13 @@ TEST(Elastic, ShardsAreTheRanksOfAPlainRun) {
             short_run(with(kTiny, {"--debug.deterministic=elastic", "--debug.elastic_shards=4"})));
 }
 
-// What the mode is for: without it, adding up one after the other gives other bits.
+// Why the mode exists: without it, a running sum gives other bits.
 TEST(Elastic, ARunningSumHasOtherBits) {
   const ShortRun plain = short_run(with(kTiny, {"--training.global_batch_size=16"}));
   EXPECT_NE(plain.params, one_rank().params);
 }
 
-// A gradient more for each doubling of the micro-batches of a rank beyond two.
+// One more gradient per doubling of a rank's micro-batches beyond two.
 TEST(Elastic, MemoryGrowsByTheLevelsOfTheTree) {
   const auto arena = [](int64_t shards) {
     return short_run(with(kTiny, {"--debug.deterministic=elastic",

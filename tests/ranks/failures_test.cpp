@@ -1,4 +1,4 @@
-// What the ranks say when one of them fails, leaves, falls silent or does something else.
+// What the ranks report when one of them fails, exits, hangs or makes a different call.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -46,10 +46,10 @@ TEST(RankFailures, AbortWakesEverybody) {
       }
       sleep_ms(waiting_ms);
       require(!comm.poll_error().has_value(), "aborted too early");
-      comm.abort("cannot go on");
-      require(comm.poll_error() == "rank 2: cannot go on", "no error to poll");
+      comm.abort("cannot continue");
+      require(comm.poll_error() == "rank 2: cannot continue", "no error to poll");
     });
-    for (const size_t rank : {0, 1, 3}) EXPECT_EQ(errors[rank], "rank 2: cannot go on");
+    for (const size_t rank : {0, 1, 3}) EXPECT_EQ(errors[rank], "rank 2: cannot continue");
     EXPECT_EQ(errors[2], "");
   }
 }
@@ -139,7 +139,7 @@ TEST(RankFailures, BlameGoesThroughThoseWhoOnlyWait) {
   EXPECT_TRUE(contains(errors[1], "rank 3 hangs")) << errors[1];
 }
 
-// Marks come twenty times as often as the patience asks: a busy machine may delay some of them.
+// Heartbeats come twenty times as often as the timeout requires, as a busy machine may delay some.
 TEST(RankFailures, WorkThatShowsSignsOfLifeIsNotAHang) {
   RanksOptions options;
   options.comm.timeout_seconds = 1;
@@ -153,7 +153,7 @@ TEST(RankFailures, WorkThatShowsSignsOfLifeIsNotAHang) {
   for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
-// One kernel without a mark, several times as long as the patience of the others.
+// One kernel without a heartbeat, several times as long as the others' timeout.
 TEST(RankFailures, ALongComputationIsNotAHang) {
   for (const Transport transport : {Transport::Threads, Transport::Shm}) {
     RanksOptions options{.transport = transport};
@@ -182,7 +182,7 @@ TEST(RankFailures, LongHostWorkIsNotAHang) {
   for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
-// Ranks 2 and 3 have nothing to send and wait for those who do.
+// Ranks 2 and 3 have nothing to send and wait for those that do.
 TEST(RankFailures, ASlowTransferIsNotAHang) {
   RanksOptions options;
   options.comm = {.timeout_seconds = 0.5, .delay = {.latency_seconds = 1.5}};
@@ -215,13 +215,13 @@ TEST(RankFailures, ASlowLinkTakesItsTime) {
     comm.all_reduce({"dp", 0}, {&tensor, 1});
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     comm.release(memory, device);
-    // 100,000 bytes each way half of it, twice: 0.1 s, and the latency.
+    // Half of 100,000 bytes each way, twice: 0.1 s, plus the latency.
     require(took.count() >= 0.11 && took.count() < 0.5, cat("took ", took.count(), " s"));
   });
   for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
-// Runs over processes and gives the messages and the exit code.
+// Runs over processes; returns the messages and the exit code.
 struct Outcome {
   int code = 0;
   std::vector<std::string> messages;
@@ -242,7 +242,7 @@ Outcome launch(int64_t ranks, const std::function<int(Communicator&)>& body,
   return outcome;
 }
 
-// Unless the ranks are to finish a step first, a signal to the launcher is the end of all.
+// Unless the ranks are to finish a step first, a signal to the launcher ends all of them.
 TEST(Launcher, AStopSignalEndsTheRanksAtOnce) {
   const auto before = std::signal(SIGHUP, SIG_DFL);  // the test may run under nohup
   for (const auto& [signal, code] : {std::pair(SIGINT, 130), {SIGTERM, 75}, {SIGHUP, 75}}) {
@@ -331,7 +331,7 @@ TEST(Launcher, PassesOnTheCodeAllRanksReturn) {
   EXPECT_TRUE(outcome.messages.empty());
 }
 
-// Names behind the descriptors of this process.
+// Names behind the file descriptors of this process.
 std::vector<std::string> open_files() {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {

@@ -1,6 +1,6 @@
 // Weights that the update keeps in the compute type (training.keep_low_precision), on ranks that
-// are threads: losses, norms and parameters have the bits of casting them for every use, whatever
-// is sharded, however collectives are merged, and from whichever weights training goes on.
+// are threads: losses, norms and parameters have the bits of casting for every use, whatever is
+// sharded, however collectives are merged, and whichever weights training continues from.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -17,7 +17,7 @@ const Overrides kKeep = {"--training.keep_low_precision=true"};
 const Overrides kBf16 = {"--training.mixed_precision_param=bfloat16"};
 const Overrides kF16 = {"--training.mixed_precision_param=float16"};
 
-// A pairwise cover of precision, micro-batches, bucketing, overlap and recomputation.
+// Pairwise coverage of precision, micro-batches, bucketing, overlap and recomputation.
 std::vector<Overrides> choices(int64_t ranks) {
   const Overrides several = {cat("--training.global_batch_size=", 4 * ranks)};
   const Overrides plain = {"--compile.bucketing=none", "--compile.overlap=false"};
@@ -72,8 +72,8 @@ TEST(KeptCopies, OfAGroupOfOne) {
   }
 }
 
-// The bytes of a plan are those that are allocated, and those of the copies are a half of the
-// parameters' on this rank.
+// A plan's bytes equal the allocated bytes, and the copies take half the bytes of this rank's
+// parameters.
 TEST(KeptCopies, AreHalfOfTheParametersInMemory) {
   for (const char* name : {"ddp", "zero1", "fsdp"}) {
     const Overrides options = with(with(with(kTiny, kBf16), kKeep), mode(name, 2));
@@ -96,7 +96,7 @@ struct Continued {
   bool operator==(const Continued&) const = default;
 };
 
-// Goes on from whole weights, laid one after the other.
+// Continues training from full weights, stored one after the other.
 Continued go_on(int64_t ranks, const Overrides& overrides, const std::vector<float>& from) {
   const PreparedRun prepared = prepare_run(ranks, overrides);
   const auto batch_size = static_cast<size_t>(prepared.config.training.local_batch_size);
@@ -135,7 +135,7 @@ Continued go_on(int64_t ranks, const Overrides& overrides, const std::vector<flo
   return continued;
 }
 
-// Weights that another run has saved replace those of the start, copies included.
+// Weights saved by another run replace the initial ones, including the copies.
 TEST(KeptCopies, FollowTheWeightsThatARunGoesOnFrom) {
   const std::vector<float> saved = short_run(with(kTiny, kBf16), 2).params;
   const Overrides evaluated = with(with(kTiny, kBf16), {"--validation.enable=true"});
@@ -149,7 +149,7 @@ TEST(KeptCopies, FollowTheWeightsThatARunGoesOnFrom) {
   }
 }
 
-// In elastic runs the number of ranks may change on the way.
+// In elastic runs the number of ranks may change between runs.
 TEST(KeptCopies, GoOnAnotherNumberOfRanksWithTheSameBits) {
   const Overrides elastic =
       with(with(kTiny, kBf16), {"--debug.deterministic=elastic", "--debug.elastic_shards=4"});

@@ -1,5 +1,5 @@
-// kill -9 of each rank and of the launcher amid collectives: never a hang, never a process that
-// stays behind; tests/cli/kill_test.cpp does it to a training job. The test process adopts orphans,
+// kill -9 of each rank and of the launcher during collectives: never a hang, never a process left
+// behind; tests/cli/kill_test.cpp does the same to a training job. The test process adopts orphans,
 // so it sees every one of them.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -24,7 +24,7 @@ namespace {
 
 constexpr int64_t kRanks = 4;
 
-// What the processes tell the test.
+// What the processes report to the test.
 struct Board {
   std::atomic<pid_t> pids[kRanks];
   std::atomic<int> messages;
@@ -38,7 +38,7 @@ Board* make_board() {
   return static_cast<Board*>(memory);
 }
 
-// Collectives of all kinds and sizes, for ever.
+// Collectives of all kinds and sizes, in an endless loop.
 int loop(int64_t rank, ShmJob& job, Board& board) {
   const Mesh mesh = make_mesh({{"replicate", 2}, {"shard", 2}});
   const auto comm = job.join({mesh, rank});
@@ -87,7 +87,8 @@ bool wait_until(const std::function<bool()>& condition, double seconds) {
   return true;
 }
 
-// Reaps what has ended; true when no child and no orphan is left. Notes the launcher's status.
+// Reaps processes that have ended; true when no child or orphan is left. Stores the launcher's
+// status.
 bool all_gone(pid_t launcher, int& launcher_status) {
   while (true) {
     int status = 0;
@@ -106,7 +107,7 @@ TEST(Kill, NeverHangsAndLeavesNothingBehind) {
     SCOPED_TRACE(cat("round ", round, ", victim ", victim));
     Board* board = make_board();
     const pid_t launcher = start_launcher(*board);
-    // The launcher may be hit while it still starts the ranks.
+    // The launcher may be hit while it is still starting the ranks.
     const auto delay = std::chrono::microseconds(random() % 60000);
     if (victim < 4) {
       ASSERT_TRUE(wait_until([&] { return board->pids[victim].load() != 0; }, 10));

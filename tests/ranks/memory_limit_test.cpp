@@ -1,5 +1,5 @@
 // Overlap takes memory: gathered weights wait for their use, gradients for their reduction. The
-// plan keeps to what the device has.
+// plan stays within the device's memory.
 #include <gtest/gtest.h>
 
 #include "config/device_spec.h"
@@ -10,12 +10,12 @@
 namespace weft {
 namespace {
 
-// The plan of a run on a device with so much memory.
+// The plan of a run on a device with this much memory.
 Plan plan_on_device(int64_t memory, int64_t prefetch) {
   const TempFolder folder;
   DeviceSpec device = load_device_spec({}, "cpu");
   device.memory_bytes = memory;
-  device.common_memory = false;  // of each rank
+  device.common_memory = false;  // per rank
   folder.write("device.toml", device_spec_to_toml(device));
   return prepare_run(4, with(kTiny, {"--model.dim=64", "--model.n_layers=8",
                                      cat("--compile.prefetch=", prefetch),

@@ -1,5 +1,5 @@
-// What the tests of training on ranks share: a model with all that can go wrong, and the config of
-// each mode.
+// Shared by the tests of training on ranks: a model with every hard case, and the config of each
+// mode.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ inline Overrides with(Overrides overrides, const Overrides& more) {
   return overrides;
 }
 
-// Dropout, a head tied to the embedding, biases smaller than a rank's cut.
+// Dropout, a head tied to the embedding, biases smaller than a rank's shard.
 inline const Overrides kTiny = {"--model.name=gpt2",
                                 "--model.dim=16",
                                 "--model.n_layers=3",
@@ -24,8 +24,8 @@ inline const Overrides kTiny = {"--model.name=gpt2",
                                 "--training.local_batch_size=2",
                                 "--training.seq_len=8"};
 
-// "ddp", "zero1", "zero2", "fsdp" or "hsdp" on so many ranks; HSDP has two copies. On one rank DDP
-// is no group at all and the others are a group of one.
+// "ddp", "zero1", "zero2", "fsdp" or "hsdp" on this many ranks; HSDP has two replicas. On one rank
+// DDP has no group and the others have a group of one.
 inline Overrides mode(const std::string& name, int64_t ranks) {
   const std::string shard = "--parallelism.data_parallel_shard_degree=";
   const std::string copies = "--parallelism.data_parallel_replicate_degree=";
@@ -38,8 +38,8 @@ inline Overrides mode(const std::string& name, int64_t ranks) {
   return options;
 }
 
-// The modes that have the bits of DDP. An inner group that is no power of two adds up in another
-// order than all ranks do, so HSDP is not for every number of ranks.
+// The modes with the bits of DDP. An inner group whose size is not a power of two adds in a
+// different order than all ranks do, so HSDP is excluded for some numbers of ranks.
 inline std::vector<std::string> modes(int64_t ranks) {
   std::vector<std::string> names = {"zero1", "zero2", "fsdp"};
   if (ranks % 4 == 0) names.push_back("hsdp");

@@ -1,6 +1,6 @@
-// Collectives on GPUs against those of the CPU, bit for bit where the order is promised, and what
-// happens when a rank is lost. The ranks share one GPU. Without a GPU these tests are skipped; this
-// process itself never touches one, as its ranks are forks.
+// Collectives on GPUs compared with those of the CPU, bit for bit where the order is guaranteed,
+// and what happens when a rank is lost. The ranks share one GPU. Without a GPU these tests are
+// skipped; this process itself never touches one, as its ranks are forks.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -80,7 +80,7 @@ std::vector<char> made_up(DType dtype, int64_t rank, int64_t elements) {
   return bytes;
 }
 
-// Memory of the GPU with a stream to fill and read it.
+// GPU memory with a stream to fill and read it.
 class Block {
  public:
   Block(Communicator& comm, Device& device, int64_t bytes)
@@ -106,7 +106,7 @@ class Block {
     stream_->synchronize();
     return values;
   }
-  // Bytes that are no sensible number, where nothing has been written yet.
+  // Fills memory that has not been written yet with bytes that are not a valid number.
   void poison() { write(0, std::vector<char>(static_cast<size_t>(bytes_), '\xff')); }
 
  private:
@@ -117,7 +117,7 @@ class Block {
   std::unique_ptr<Stream> stream_;
 };
 
-// The tree sum of what all ranks of the group made up, as the CPU computes it.
+// The tree sum of the values of all ranks of the group, as the CPU computes it.
 std::vector<char> expected_sum(const Communicator& comm, DType dtype, int64_t elements, DType to) {
   std::vector<std::vector<char>> parts;
   std::vector<const void*> sources;
@@ -130,7 +130,8 @@ std::vector<char> expected_sum(const Communicator& comm, DType dtype, int64_t el
   return sum;
 }
 
-// Members of 1500 and 700 elements: gaps between and behind them, cuts through the first.
+// Members of 1500 and 700 elements: gaps between and behind them, shard boundaries inside the
+// first.
 void check_flat(Communicator& comm, Device& device, DType dtype, DType shard_dtype) {
   const int64_t ranks = comm.size("dp"), own = comm.coordinate("dp");
   const int64_t blocks = 3;
@@ -172,7 +173,7 @@ void check_flat(Communicator& comm, Device& device, DType dtype, DType shard_dty
   require(block.read(0, flat_bytes) == gathered, "all_gather differs from the CPU");
 }
 
-// `elements` below and above what is summed by all ranks at once.
+// `elements` below and above the size up to which every rank computes the full sum.
 void check_sum(Communicator& comm, Device& device, DType dtype, int64_t elements) {
   const int64_t bytes = elements * dtype_bytes(dtype);
   const int64_t at = (bytes + 255) / 256 * 256;
@@ -193,7 +194,7 @@ void check_sum(Communicator& comm, Device& device, DType dtype, int64_t elements
   for (int64_t i = 0; i < elements; ++i) {
     const float a = reinterpret_cast<const float*>(library.data())[i];
     const float b = reinterpret_cast<const float*>(expected.data())[i];
-    // Another order of at most four summands below 16.
+    // Another order of at most four terms below 16.
     require(std::abs(a - b) <= 16 * 0x1p-22F, cat("library sum ", a, ", expected ", b));
   }
 }
@@ -237,8 +238,8 @@ TEST_F(Nccl, GroupsAlongTwoAxesDoNotMix) {
   });
 }
 
-// What hybrid sharding does: on one stream gathers over the inner axis, on another reductions over
-// the inner axis and then over the outer one, many in flight, with ranks that lag in turns.
+// The pattern of hybrid sharding: on one stream gathers over the inner axis, on another reductions
+// over the inner axis and then over the outer one, many in flight, with ranks lagging in turn.
 TEST_F(Nccl, TwoGroupsOnTwoStreamsRunInOneOrder) {
   expect_success(
       make_mesh({{"dp_replicate", 2}, {"dp_shard", 2}}), [](Communicator& comm, Device& device) {
@@ -280,7 +281,7 @@ TEST_F(Nccl, TwoGroupsOnTwoStreamsRunInOneOrder) {
       });
 }
 
-// Rank 1 is lost in one way or the other while rank 0's GPU waits for it.
+// Loses rank 1 in the given way while rank 0's GPU waits for it.
 Outcome lose_rank(const std::function<void(Block&, Communicator&)>& lose) {
   return run(make_mesh({{"dp", 2}}), {.timeout_seconds = 2, .delay = {}},
              [&](Communicator& comm, Device& device) {
@@ -323,8 +324,8 @@ TEST_F(Nccl, AStoppedRankEndsTheJob) {
   EXPECT_LT(taken.count(), 20) << outcome.messages;
 }
 
-// Ends the GPU context of this process, as a GPU does that falls off the bus: whatever it is asked
-// from then on fails. A kernel traps on an id that its table of four rows does not have.
+// Destroys the GPU context of this process, as when a GPU falls off the bus: every later call
+// fails. A kernel traps on an id outside its table of four rows.
 void break_gpu(Block& block, Communicator&) {
   static const Call call = parse_samples(*find_op("embedding"), "ids: i32[4], w: f32[4,8]").at(0);
   std::vector<char> ids(16);

@@ -33,7 +33,7 @@ TEST_P(LowPrecision, Float16HasTheSameBitsInEveryMode) {
   }
 }
 
-// The sum of a cut stays f32 in all stages of ZeRO.
+// The sum of a shard stays f32 in all stages of ZeRO.
 TEST_P(LowPrecision, Bf16ReductionHasTheSameBitsInEveryStage) {
   const ShortRun fsdp = run(kBf16Reduce, "fsdp");
   EXPECT_EQ(run(kBf16Reduce, "zero1"), fsdp);
@@ -43,8 +43,8 @@ TEST_P(LowPrecision, Bf16ReductionHasTheSameBitsInEveryStage) {
   EXPECT_NE(run({"--training.mixed_precision_param=bfloat16"}, "fsdp").params, fsdp.params);
 }
 
-// Without cuts, and across replicas, the sum is sent on and rounded to bf16 once more: 2^-9 of each
-// gradient, far less of a loss.
+// Without sharding, and across replicas, the sum is sent on and rounded to bf16 once more: an error
+// of 2^-9 per gradient, far less in a loss.
 TEST_P(LowPrecision, Bf16SumsThatAreSentOnAreCloseToThoseThatAreNot) {
   const ShortRun fsdp = run(kBf16Reduce, "fsdp");
   for (const char* name : {"ddp", "hsdp"}) {
@@ -64,7 +64,7 @@ TEST_P(LowPrecision, Bf16ReductionWithAccumulation) {
   const Overrides every = {cat("--training.global_batch_size=", 4 * GetParam())};
   const Overrides once = with(every, {"--training.reduce_every_micro_batch=false"});
   const ShortRun fsdp = run(kBf16Reduce, "fsdp", once);
-  // The first stage of ZeRO always reduces once.
+  // Stage 1 of ZeRO always reduces once.
   EXPECT_EQ(run(kBf16Reduce, "zero1", every), fsdp);
   const ShortRun others[] = {run(kBf16Reduce, "fsdp", every), run(kBf16Reduce, "ddp", once)};
   for (const ShortRun& other : others) {

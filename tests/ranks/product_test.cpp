@@ -1,6 +1,6 @@
-// The full product of what the compiler may do to a step on ranks: mode x bucketing x overlap x
-// reshard x recompute. At the same number of ranks all have the same losses, norms and parameters,
-// bit by bit. Settings that come to the same plan are run once.
+// The full cross product of the compiler's choices for a step on ranks: mode x bucketing x overlap
+// x reshard x recompute. On the same number of ranks all have the same losses, norms and
+// parameters, bit for bit. Settings that result in the same plan run once.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -61,7 +61,7 @@ TEST_P(Product, HasTheBitsOfPlainDdp) {
     if (!plans.insert(hash(run.compiled.plan)).second) continue;
     EXPECT_TRUE(short_run_on_ranks(run) == expected) << join(options, " ");
   }
-  // Recompute and overlap always show in the plan, and so do three ways at least to bucket.
+  // Recompute and overlap always change the plan, and so do at least three bucketing settings.
   EXPECT_GE(plans.size(), 3 * kOverlap.size() * kRecompute.size());
   RecordProperty("plans", static_cast<int>(plans.size()));
 }

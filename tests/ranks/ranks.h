@@ -14,7 +14,7 @@ namespace weft {
 
 enum class Transport { Threads, Shm };
 
-// What a rank does. It throws to fail: expectations of a forked process would be lost.
+// The work of a rank. It throws to fail: expectations of a forked process would be lost.
 using RankBody = std::function<void(Communicator&, Device&)>;
 
 struct RanksOptions {
@@ -22,8 +22,8 @@ struct RanksOptions {
   CommOptions comm = {};
 };
 
-// The error of each rank, by rank; "" for one that ended well. Over processes the launcher's
-// messages, if there are any.
+// The error of each rank, by rank; "" for success. Over processes the launcher's messages, if there
+// are any.
 std::vector<std::string> run_ranks(const Mesh& mesh, const RanksOptions& options,
                                    const RankBody& body);
 

@@ -1,5 +1,5 @@
-// Whole parameters read from ranks that hold a cut of each: after every step, in as little device
-// memory as the plan leaves free, and by one rank for which the others only take part.
+// Full parameters read from ranks that hold a shard of each: after every step, within the device
+// memory that the plan leaves free, and by one rank while the others only take part.
 #include <gtest/gtest.h>
 
 #include "ranks/modes.h"
@@ -47,15 +47,15 @@ TEST(ReadParams, SeesEveryUpdate) {
       before = std::move(after);
     }
     EXPECT_TRUE(before == read_all(once));
-    // What is written is read again, though nothing has run in between.
+    // Written values are read back, even if nothing has run in between.
     const std::vector<float> ones(static_cast<size_t>(count(run.compiled.params[0].shape)), 1);
     often.write_param(0, ones);
     EXPECT_TRUE(std::equal(ones.begin(), ones.end(), read_all(often).begin()));
   });
 }
 
-// A block in f32 is larger than all that a step needs beside its states: gathered weights lie in
-// memory that the ranks have in common, gradients in half the bytes.
+// A block in f32 is larger than everything a step needs besides its states: gathered weights lie in
+// memory shared by the ranks, gradients take half the bytes.
 TEST(ReadParams, NeedsNoMemoryBesideThePlan) {
   const Overrides wide = {"--model.name=llama",
                           "--model.flavor=debug",

@@ -1,4 +1,4 @@
-// Overlap on a slow link: measured, so it runs alone.
+// Overlap on a slow link. It measures time, so it runs alone.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -36,9 +36,9 @@ TimedRun timed_run(const PreparedRun& prepared, int64_t steps) {
 
 // On a link that takes about as long as the computation, overlap hides much of it.
 TEST(SlowLink, OverlapHidesASlowLink) {
-  constexpr int64_t kSteps = 10;  // beside which the start takes little time
+  constexpr int64_t kSteps = 10;  // enough to make start-up negligible
   constexpr int kTurns = 3;       // the best counts: other programs may take the cores for a while
-  // Large enough that the link, not the turns of six threads on two cores, is what takes time.
+  // Large enough that the link dominates, not the scheduling of six threads on two cores.
   const Overrides model = {"--model.name=gpt2", "--model.n_layers=6", "--model.dim=128",
                            "--training.local_batch_size=12", "--training.seq_len=64"};
   const PreparedRun free = prepare_run(2, model);
@@ -46,7 +46,8 @@ TEST(SlowLink, OverlapHidesASlowLink) {
   for (int turn = 1; turn < kTurns; ++turn) {
     computing.seconds = std::min(computing.seconds, timed_run(free, kSteps).seconds);
   }
-  // Each step gathers the weights twice and reduces the gradients once, half of them each.
+  // Each step gathers the weights twice and reduces the gradients once, half of the bytes each
+  // time.
   const double bytes = 6.0 * static_cast<double>(computing.run.params.size());
   const double bandwidth = bytes * static_cast<double>(kSteps) / computing.seconds;
   const Overrides slow = with(model, {"--comm.link_bandwidth=" + std::to_string(bandwidth)});
@@ -62,13 +63,13 @@ TEST(SlowLink, OverlapHidesASlowLink) {
     on = std::min(on, with_overlap.seconds);
     off = std::min(off, without.seconds);
   }
-  // Hidden completely, a step would take half the time.
+  // If hidden completely, a step would take half the time.
   EXPECT_LT(on, 0.85 * off) << "without a link: " << computing.seconds << " s";
 }
 
-// Takes the time that the plan predicts, however long the machine would: what is left to measure is
-// how the streams run beside each other. Short kernels are made up for by the next long one, so
-// that waking up does not count.
+// Takes the time that the plan predicts, independent of the machine: what remains to be measured is
+// how the streams overlap. The next long kernel compensates for short ones, so that wake-up latency
+// does not count.
 void pretend_to_compute(const Launch& launch) {
   using Clock = std::chrono::steady_clock;
   thread_local Clock::time_point busy_until;
@@ -80,7 +81,7 @@ void pretend_to_compute(const Launch& launch) {
   }
 }
 
-// The kernels of the CPU: collectives as they are, the others pretend.
+// The kernels of the CPU: real collectives, while the others only pretend to compute.
 std::vector<Kernel> pretending_kernels() {
   const std::span<const Kernel> table = find_backend("cpu").kernels();
   std::vector<Kernel> kernels(table.begin(), table.end());
@@ -90,7 +91,7 @@ std::vector<Kernel> pretending_kernels() {
   return kernels;
 }
 
-// Compiled for a machine that computes for `compute` seconds a step, and whose link is busy for
+// Compiled for a machine that computes for `compute` seconds per step, and whose link is busy for
 // `link` seconds.
 struct Times {
   double compute = 0;
@@ -119,7 +120,7 @@ class SlowMachine {
     return compile(config, {.data_vocab = 0, .ranks = kRanks});
   }
 
-  // Seconds of a step, the fastest of a few, on ranks that are threads.
+  // Seconds per step, the fastest of a few, on ranks that are threads.
   double measure(const Compiled& compiled) const {
     const std::vector<Kernel> kernels = pretending_kernels();
     double best = 1e9;
@@ -177,14 +178,14 @@ TEST(SlowLink, OverlapGainsWhatTheCostModelPredicts) {
   const Compiled off = machine.compile_with({"--compile.overlap=false"});
   const double predicted = off.estimate.seconds - on.estimate.seconds;
   EXPECT_GT(predicted, 0.2);
-  // Others that take the cores only ever make a step longer.
+  // Other load only makes a step longer.
   double with_overlap = 1e9, without = 1e9;
   for (int round = 0; round < 5; ++round) {
     with_overlap = std::min(with_overlap, machine.measure(on));
     without = std::min(without, machine.measure(off));
     if (std::abs((without - with_overlap) / predicted - 1) < 0.2) break;
   }
-  // A fifth, for what queues and events add to a step.
+  // A fifth, for the overhead of queues and events.
   EXPECT_NEAR((without - with_overlap) / predicted, 1, 0.2)
       << "with overlap " << with_overlap << " s, predicted " << on.estimate.seconds << "; without "
       << without << " s, predicted " << off.estimate.seconds;

@@ -1,4 +1,4 @@
-// Shard-local start: what a rank makes of the initial weights, and how much memory that takes.
+// Shard-local initialisation: the initial weights of each rank, and the memory that this takes.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -14,8 +14,7 @@
 
 namespace {
 
-// Bytes that the heap holds, now and at most since the peak was set back. Global, because operator
-// new is.
+// Bytes on the heap, now and at the peak since its last reset. Global, because operator new is.
 std::atomic<int64_t> live{0};  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
 std::atomic<int64_t> peak{0};  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
 
@@ -48,7 +47,7 @@ void operator delete(void* memory, std::size_t) noexcept {
 namespace weft {
 namespace {
 
-// The largest bucket, whole and in f32.
+// The largest bucket, in full and in f32.
 int64_t largest_bucket(const Plan& plan) {
   int64_t largest = 0;
   for (const Binding& param : plan.params) {
@@ -59,7 +58,7 @@ int64_t largest_bucket(const Plan& plan) {
   return largest;
 }
 
-// Bytes that initialize() takes on top of the arena, the most on any rank.
+// Bytes that initialize() takes in addition to the arena, the maximum over the ranks.
 int64_t bytes_of_start(const PreparedRun& run) {
   std::mutex one_at_a_time;
   int64_t most = 0;
@@ -91,7 +90,7 @@ TEST(RankStart, AtTheStartARankMakesItsShardBucketByBucket) {
       const int64_t bucket = largest_bucket(run.compiled.plan);
       const int64_t took = bytes_of_start(run);
       EXPECT_GT(took, 0);
-      // A quarter of a bucket is this rank's, and a vector that grows holds two parts of it.
+      // This rank owns a quarter of a bucket, and a growing vector holds two copies of it.
       EXPECT_LE(took, name == "fsdp" ? bucket / 2 : bucket);
     }
   }

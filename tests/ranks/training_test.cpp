@@ -1,5 +1,5 @@
-// Sharded training on ranks that are threads: at the same ranks and micro-batches every mode gives
-// the same bits, whatever the step is made of. product_test.cpp crosses modes with the compiler's
+// Sharded training on ranks that are threads: with the same ranks and micro-batches every mode
+// gives the same bits, for every kind of step. product_test.cpp crosses modes with the compiler's
 // choices.
 #include <gtest/gtest.h>
 
@@ -43,7 +43,7 @@ TEST_P(Ranks, LlamaWithAHeadOfItsOwn) {
                     "--model.ffn_dim=40", "--training.local_batch_size=2", "--training.seq_len=8"});
 }
 
-// Biases of three elements: most ranks hold nothing but padding.
+// Biases of three elements: most ranks hold only padding.
 TEST_P(Ranks, ParametersOfThreeElements) {
   for (const char* bucketing : {"none", "transformer_block"}) {
     expect_same_bits({"--model.name=gpt2", "--model.dim=3", "--model.n_heads=1",
@@ -54,7 +54,7 @@ TEST_P(Ranks, ParametersOfThreeElements) {
 }
 
 // Reducing every time adds over ranks first, reducing once over micro-batches first: two orders,
-// each the same in all modes. ZeRO-1 reduces once whatever is asked for.
+// each the same in all modes. ZeRO-1 always reduces once.
 TEST_P(Ranks, MicroBatchesReducedEveryTimeOrOnce) {
   const int64_t ranks = GetParam();
   for (const char* precision : {"float32", "bfloat16"}) {
@@ -80,7 +80,8 @@ TEST_P(Ranks, MicroBatchesReducedEveryTimeOrOnce) {
 INSTANTIATE_TEST_SUITE_P(All, Ranks, testing::Values(2, 3, 4, 8),
                          [](const auto& test) { return "On" + std::to_string(test.param); });
 
-// Sums over ranks are trees over rank gradients where one process sums over rows: another order.
+// Sums over ranks are trees over per-rank gradients, while one process sums over rows: another
+// order.
 TEST(Ranks, AgreeWithOneProcess) {
   const ShortRun one = short_run(with(kTiny, {"--training.local_batch_size=8"}));
   const ShortRun four = short_run_on_ranks(4, kTiny);

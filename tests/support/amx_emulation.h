@@ -1,5 +1,5 @@
-// The tile instructions of AMX in plain C++, by the manual's definition, for machines without them:
-// included before gemm_amx.cpp, whose every step is then the one that the processor takes.
+// The tile instructions of AMX in plain C++, as the manual defines them, for machines without them.
+// Included before gemm_amx.cpp, whose code then runs exactly as on the processor.
 #pragma once
 
 #include <immintrin.h>

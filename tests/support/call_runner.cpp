@@ -27,7 +27,7 @@ class GuardedBuffer {
 
   void* memory() const { return memory_; }
 
-  // What lies there now; throws when the guard was written.
+  // The current contents; throws when the guard was overwritten.
   std::vector<char> read(std::string_view what) {
     std::vector<char> now(bytes_.size());
     stream_.copy_out(now.data(), memory_, static_cast<int64_t>(now.size()));

@@ -1,6 +1,6 @@
-// Runs one call on a device from host tensors to host tensors, the way a plan would: operands
-// copied in, results on the memory of the operands they overwrite, everything copied out. Results
-// and workspace are filled with NaN bytes first, and every buffer is followed by a guard.
+// Runs one call on a device from host tensors to host tensors, the way a plan would: operands are
+// copied in, results share the memory of the operands they overwrite, everything is copied out.
+// Results and workspace are filled with NaN bytes first, and every buffer is followed by a guard.
 #pragma once
 
 #include <span>
@@ -27,8 +27,8 @@ struct HostTensor {
   double value(size_t i) const { return values().at(i); }
 };
 
-// Runs `kernel` and gives the results; throws InternalError when it writes an operand that it does
-// not overwrite, or past the end of a buffer.
+// Runs `kernel` and returns the results; throws InternalError when it writes to an operand that it
+// does not overwrite, or past the end of a buffer.
 std::vector<HostTensor> run_kernel(const Kernel& kernel, Device& device, const Call& call,
                                    const std::vector<HostTensor>& operands);
 

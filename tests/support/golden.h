@@ -1,4 +1,4 @@
-// Compares a text with a file under tests/golden; a difference shows both and says how to accept.
+// Compares a text with a file under tests/golden; a difference shows both and how to accept it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace weft {
 
 // Expects `text` to be the content of tests/golden/<name>. On a difference the text is left in the
-// test's temporary folder, so that accepting it is one copy.
+// test's temporary folder, so that one copy accepts it.
 inline void expect_golden(const std::string& name, const std::string& text) {
   const std::string path = std::string(WEFT_TESTS_DIR) + "/golden/" + name;
   const std::string expected = read_file(path);

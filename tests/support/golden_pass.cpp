@@ -1,4 +1,4 @@
-// Reading, running and comparing golden pass tests.
+// Reads, runs and compares golden pass tests.
 #include "support/golden_pass.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ constexpr size_t kContextLines = 3;
   throw std::runtime_error(message);
 }
 
-// Round numbers, so that a choice by cost can be followed by hand.
+// Round numbers, so that a choice by cost can be checked by hand.
 DeviceSpec golden_device() {
   DeviceSpec device;
   device.name = "golden";

@@ -30,14 +30,14 @@ struct Golden {
   std::string expected;  // graph or message; empty when unchanged
 };
 
-// Throws std::runtime_error for a file without its sentence or of another form.
+// Throws std::runtime_error for a file without its sentence or in another format.
 Golden parse_golden(std::string_view text);
 std::string print_golden(const Golden& golden);
 
 // "recompute(activation_checkpoint.mode=full), simplify" as a list.
 std::vector<GoldenPass> parse_run(std::string_view run);
 
-// Runs the passes on the graph before and gives the golden with the outcome that really is.
+// Runs the passes on the graph before and returns the golden with the actual outcome.
 Golden run_golden(const Golden& golden);
 
 // Lines of both texts with "-", "+" or " " in front, three lines around each difference.

@@ -1,4 +1,4 @@
-// Output goes through unnamed files, so that neither side can wait for the other.
+// Output goes through unnamed files, so that neither side can block the other.
 #include "support/process.h"
 
 #include <fcntl.h>

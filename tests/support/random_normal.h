@@ -1,4 +1,4 @@
-// Single normal numbers, for inputs; the sources draw them in blocks of four.
+// Single normal numbers, for inputs; the library draws them in blocks of four.
 #pragma once
 
 #include "base/philox.h"

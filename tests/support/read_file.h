@@ -1,4 +1,4 @@
-// The bytes of a file, as a text.
+// Reads a file into a string.
 #pragma once
 
 #include <filesystem>
@@ -8,7 +8,7 @@
 
 namespace weft {
 
-// Empty for a file that is not there.
+// Empty for a missing file.
 inline std::string read_file(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   return std::string(std::istreambuf_iterator<char>(file), {});

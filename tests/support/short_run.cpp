@@ -16,7 +16,7 @@ namespace weft {
 
 namespace {
 
-// Makes a fifth of the tokens end tokens, so that samples hold several documents.
+// Turns a fifth of the tokens into end tokens, so that samples hold several documents.
 void split_documents(int64_t seq_len, Batch& batch) {
   constexpr int32_t kEnd = 0;
   for (int32_t& token : batch.tokens) token = token % 5 == 0 ? kEnd : token;
@@ -60,7 +60,7 @@ ShortRun run_rank(const PreparedRun& prepared, Communicator* comm, int64_t steps
 
 PreparedRun prepare_run(int64_t ranks, const std::vector<std::string>& overrides) {
   Config config = parse_config("", "test", overrides);
-  // A group of one may be told all that a larger one is, though it has no effect on results.
+  // A group of one accepts all settings of a larger one, though they do not affect results.
   if (config.parallelism.data_parallel_shard_degree != 1 || ranks > 1)
     validate(config, ranks, open_sets());
   if (ranks > 1) config.device.threads = 1;

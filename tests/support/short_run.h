@@ -1,4 +1,4 @@
-// A few training steps in this process, for tests that compare runs bit by bit.
+// A few training steps in this process, for tests that compare runs bit for bit.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace weft {
 
-// What a run leaves behind, exactly.
+// The exact results of a run.
 struct ShortRun {
   std::vector<double> losses;
   std::vector<double> grad_norms;
@@ -24,7 +24,8 @@ struct ShortRun {
   }
 };
 
-// A config and its plan for so many ranks; a run may be repeated, or left out if its plan is known.
+// A config and its plan for some number of ranks; a run may be repeated, or skipped if its plan is
+// known.
 struct PreparedRun {
   Config config;
   int64_t ranks = 1;

@@ -1,5 +1,5 @@
-// A device for the passes of whole models: bf16 products at ten times the rate of f32, and memory
-// slow enough that what a value costs to keep and to compute again differ.
+// A device for running passes on full models: bf16 matmuls at ten times the rate of f32, and memory
+// slow enough that the cost of keeping a value differs from that of recomputing it.
 #pragma once
 
 #include "config/device_spec.h"

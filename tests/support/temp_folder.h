@@ -1,4 +1,4 @@
-// A folder of its own for one test, removed at its end.
+// A separate folder for one test, removed at its end.
 #pragma once
 
 #include <stdlib.h>
@@ -29,7 +29,7 @@ class TempFolder {
   // The path of a name in this folder.
   std::string operator/(std::string_view name) const { return path_ + "/" + std::string(name); }
 
-  // Writes a file in this folder and gives its path.
+  // Writes a file in this folder and returns its path.
   std::string write(std::string_view name, std::string_view bytes) const {
     const std::string path = *this / name;
     std::ofstream(path, std::ios::binary).write(bytes.data(), std::streamsize(bytes.size()));

@@ -1,4 +1,5 @@
-// A training step small enough to read, a kernel table that takes every op, and plans made of them.
+// A training step small enough to read, a kernel table that takes every op, and plans built from
+// them.
 #pragma once
 
 #include <string>
@@ -46,7 +47,7 @@ inline constexpr std::string_view kTinyEval = R"(graph tiny {
 }
 )";
 
-// One kernel an op, "plain", that does nothing; matmul wants 1000 bytes of workspace.
+// One kernel per op, "plain", that does nothing; matmul needs 1000 bytes of workspace.
 inline std::vector<Kernel> plain_kernels() {
   std::vector<Kernel> kernels;
   for (const OpDef* op : all_ops()) {

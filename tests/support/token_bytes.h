@@ -1,4 +1,4 @@
-// The bytes of token files, made by hand.
+// Hand-made contents of token files.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ std::string raw(const std::vector<T>& values) {
   return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
 }
 
-// A header of llm.c: 256 numbers, of which three say something.
+// A header of llm.c: 256 numbers, of which three are used.
 inline std::string header(int32_t magic, int32_t version, int32_t tokens) {
   std::vector<int32_t> fields(256, 0);
   fields[0] = magic;

@@ -21,7 +21,7 @@ TEST(Elements, EveryF16IsReadAsInBase) {
   }
 }
 
-// All exponents and signs with mantissas at, beside and far from the ties of f16.
+// All exponents and signs with mantissas at, next to and far from the ties of f16.
 TEST(Elements, F32IsRoundedToF16AsInBase) {
   std::vector<float> floats;
   for (uint64_t bits = 0; bits < (uint64_t{1} << 32); bits += 0x1000) {

@@ -58,7 +58,7 @@ void sum_launch(const Launch& launch) {
   }
 }
 
-// Marks that "follow" has begun or that "lead" has; each waits for the other's mark for a while.
+// Whether "follow" and "lead" have started; each waits a while for the other.
 std::atomic<bool> lead_begun{false};
 std::atomic<bool> follow_begun{false};
 
@@ -81,18 +81,18 @@ void follow_launch(const Launch& launch) {
   double_launch(launch);
 }
 
-// Each of the two needs the other to have begun.
+// Each of the two needs the other to have started.
 void meet_a_launch(const Launch&) {
   lead_begun = true;
-  if (!await(follow_begun, 20000)) throw DeviceError("the other stream did not run beside this");
+  if (!await(follow_begun, 20000)) throw DeviceError("the streams did not run concurrently");
 }
 
 void meet_b_launch(const Launch&) {
   follow_begun = true;
-  if (!await(lead_begun, 20000)) throw DeviceError("the other stream did not run beside this");
+  if (!await(lead_begun, 20000)) throw DeviceError("the streams did not run concurrently");
 }
 
-// Where the launch comes from, as the kernel sees it.
+// The origin of the launch, as the kernel sees it.
 std::string seen_place;
 
 std::vector<Kernel> test_kernels() {
@@ -121,7 +121,7 @@ std::vector<Kernel> test_kernels() {
           row("add", "sum", sum_launch)};
 }
 
-// A host device that counts what is allocated.
+// A host device that counts allocated bytes.
 class CountingDevice : public HostDevice {
  public:
   CountingDevice() : HostDevice(1) {}
@@ -138,7 +138,7 @@ class CountingDevice : public HostDevice {
   int64_t allocated = 0;
 };
 
-// A host device that is asked to record and does not.
+// A host device that is asked to record but does not.
 class AskedDevice : public HostDevice {
  public:
   AskedDevice() : HostDevice(1) {}
@@ -197,7 +197,7 @@ TEST(Executor, StreamsWithoutEventsRunSideBySide) {
   EXPECT_NO_THROW(executor.run(ProgramKind::Last));
 }
 
-// The first step takes 50 ms, as nothing follows it before it is timed.
+// The first step takes 50 ms; nothing follows it before it is timed.
 TEST(Executor, TimesEachStepAlone) {
   lead_begun = follow_begun = false;
   const Plan plan = two_streams("lead", "follow");

@@ -1,5 +1,5 @@
-// Every variant of the matrix product against sums in double, at sizes that leave panels part
-// empty; and the promise that fused multiply-adds give one result whatever the vectors' width.
+// Every matmul variant against sums in double, at sizes that leave panels partly empty; and the
+// promise that fused multiply-adds give the same result for every vector width.
 #include "runtime/cpu/gemm.h"
 
 #include <gtest/gtest.h>
@@ -57,7 +57,7 @@ std::vector<const GemmVariant*> variants() {
   return all;
 }
 
-// A factor of the product in some dtype, stored along or across, with its values.
+// A factor of the matmul in some dtype, stored row- or column-major, with its values.
 struct Factor {
   std::vector<float> values;  // rows x cols
   std::vector<float> f32;
@@ -107,7 +107,7 @@ void expect_product(const std::vector<float>& c, const Sizes& s, const Factor& a
         sum += term;
         size += std::abs(term);
       }
-      // Each of the depth + 1 additions rounds by at most half an ulp of what is summed so far.
+      // Each of the depth + 1 additions rounds by at most half an ulp of the sum so far.
       const double bound = size * static_cast<double>(s.depth + 2) * 0x1p-24;
       ASSERT_NEAR(c[static_cast<size_t>(i * s.cols + j)], sum, bound) << i << "," << j;
     }
@@ -145,7 +145,7 @@ TEST(Gemm, TilesOfTheProcessorMultiplyEveryLayout) {
 #endif
 }
 
-// A tile with the values of a factor; the rest is NaN, which must not reach the product.
+// A tile with the values of a factor; the rest is NaN, which must not reach the result.
 std::vector<float> tile_of(const Factor& factor, int64_t rows, int64_t cols) {
   std::vector<float> tile(static_cast<size_t>((rows + kGemmPadding) * kTileStride), NAN);
   for (int64_t i = 0; i < rows * cols; ++i) {
@@ -194,7 +194,7 @@ TEST(Gemm, ATransposedLeftFactorOfWholePanelsIsAFactorAsItIs) {
       const Memory packed_b = aligned((s.cols + kGemmPadding) * s.depth);
       pack_right(*variant, b.view, s.depth, s.cols, packed_b.get());
       std::vector<float> c(static_cast<size_t>(s.rows * s.cols), 1.0f);
-      // What is fetched early changes nothing, wherever it lies.
+      // Prefetching changes nothing, whatever the address.
       const Ahead ahead{reinterpret_cast<const char*>(a.f32.data()), s.rows * 4, 100, s.depth};
       multiply_transposed(*variant, {s.rows, s.cols, s.depth}, a.f32.data(), s.rows,
                           {packed_b.get(), s.depth}, c.data(), s.cols, GemmMode::Add, ahead);

@@ -1,4 +1,4 @@
-// The errors that simd.h states, over the whole range of floats.
+// Checks the error bounds stated in simd.h, over the full range of floats.
 #include "runtime/cpu/simd.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Calls fn for floats of both signs and all sizes, some thousand to each power of two.
+// Calls fn for floats of both signs and all magnitudes, some thousand per power of two.
 template <class Fn>
 void for_floats(float low, float high, const Fn& fn) {
   for (uint64_t bits = 0; bits < (uint64_t{1} << 32); bits += 1021) {
@@ -21,7 +21,7 @@ void for_floats(float low, float high, const Fn& fn) {
   }
 }
 
-// Difference in units of the last place of the exact value.
+// Difference in units in the last place of the exact value.
 double ulps(float found, double exact) {
   const double ulp = std::ldexp(1.0, std::max(std::ilogb(exact), -126) - 23);
   return std::abs(found - exact) / ulp;
@@ -33,7 +33,7 @@ TEST(Simd, ExpIsWithinItsError) {
     worst = std::max(worst, ulps(exp_f32(x), std::exp(static_cast<double>(x))));
   });
   EXPECT_LE(worst, 1.1);
-  EXPECT_GT(worst, 0.5);  // it was measured at all
+  EXPECT_GT(worst, 0.5);  // the error was measured at all
 }
 
 TEST(Simd, ExpBeyondItsRange) {

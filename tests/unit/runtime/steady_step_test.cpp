@@ -1,6 +1,6 @@
-// A step that has run before allocates nothing and locks nothing, on any thread, and the compute
-// stream calls the system only to wake the waiting host at the end and to sleep until the next one.
-// This program counts by standing in for the C library's functions.
+// A step that has run before allocates nothing and locks nothing, on any thread. The compute stream
+// makes system calls only to wake the waiting host at the end and to sleep until the next step.
+// This program counts by replacing functions of the C library.
 #include <gtest/gtest.h>
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__GLIBC__)
@@ -23,7 +23,7 @@ namespace {
 std::atomic<bool> counting{false};
 std::atomic<int64_t> allocations{0};
 std::atomic<int64_t> locks{0};
-std::atomic<int64_t> system_calls{0};  // of other threads than the host's
+std::atomic<int64_t> system_calls{0};  // of threads other than the host's
 thread_local bool is_host = false;
 // NOLINTEND(*-avoid-non-const-global-variables)
 
@@ -84,7 +84,7 @@ Config small(std::vector<std::string> overrides) {
   return parse_config("", "test", overrides);
 }
 
-// Counts over runs of a whole step, after two that may still prepare something.
+// Counts over runs of a full step, after two warm-up runs.
 void count_runs(const std::vector<std::string>& overrides) {
   const Config config = small(overrides);
   Session session(config, compile(config));
@@ -118,7 +118,7 @@ TEST(SteadyStep, TheCountersCount) {
   EXPECT_EQ(locks, 1);
 }
 
-// Batches change hands with the thread that makes them.
+// Batches are exchanged with the thread that produces them.
 TEST(SteadyStep, BatchesAreTakenWithoutAllocatingOrLocking) {
   const TrainingData data(small({}), {}, 256);
   BatchesAhead ahead(data, {0, 2});
@@ -161,7 +161,7 @@ TEST(SteadyStep, TheComputeStreamCallsTheSystemOnlyBetweenSteps) {
 #else
 
 TEST(SteadyStep, IsCounted) {
-  GTEST_SKIP() << "a sanitizer, or another C library, stands where the counters would";
+  GTEST_SKIP() << "a sanitizer, or another C library, replaces the counters";
 }
 
 #endif

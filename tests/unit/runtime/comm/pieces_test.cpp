@@ -7,7 +7,7 @@
 namespace weft {
 namespace {
 
-// Members of 1500 and 700 elements from elements 0 and 2048 of a flat on.
+// Members of 1500 and 700 elements, at elements 0 and 2048 of a flat tensor.
 std::vector<Tensor> members(char* base) {
   return {{base, DType::BF16, {1500}}, {base + 2048 * 2, DType::BF16, {700}}};
 }
@@ -54,8 +54,8 @@ TEST(Pieces, MembersMustLieAsInTheFlat) {
 TEST(Pieces, WorkspaceHoldsWhatTheOthersSend) {
   EXPECT_EQ(scatter_workspace(DType::F32, 1024, 4), 3 * 1024 * 4);
   EXPECT_EQ(scatter_workspace(DType::F32, 1024, 1), 0);
-  EXPECT_EQ(sum_workspace(DType::F32, 3, 4), 4 * 3 * 4);              // few bytes: all of all ranks
-  EXPECT_EQ(sum_workspace(DType::BF16, 100'000, 4), 3 * 25'024 * 2);  // slices on whole lines
+  EXPECT_EQ(sum_workspace(DType::F32, 3, 4), 4 * 3 * 4);  // few bytes: the parts of all ranks
+  EXPECT_EQ(sum_workspace(DType::BF16, 100'000, 4), 3 * 25'024 * 2);  // slices on full cache lines
   EXPECT_EQ(sum_workspace(DType::F32, 3, 1), 0);
 }
 

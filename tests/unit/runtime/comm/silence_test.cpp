@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-// A job of two ranks in memory of this test; rank 1 is nobody, so it never computes.
+// A job of two ranks in memory of this test; rank 1 has no process, so it never computes.
 class DeviceWaiting : public testing::Test {
  protected:
   DeviceWaiting() : memory_(static_cast<size_t>(Control::bytes(2)) / sizeof(Line) + 1) {
@@ -22,10 +22,10 @@ class DeviceWaiting : public testing::Test {
     for (int64_t rank = 0; rank < 2; ++rank) control_.set_state(rank, RankState::Running);
   }
 
-  // What a look sees of a device that has been in a collective since now.
+  // The state of a device that has been in a collective since now.
   static DeviceLook blocked() { return {.waiting_since = monotonic_ns(), .inside = true}; }
 
-  // What ends a wait of rank 0 that sees this of its device; looks for ten times the timeout.
+  // What ends a wait of rank 0 that sees this state of its device; looks for ten times the timeout.
   std::string cause(double timeout_seconds, const std::function<DeviceLook()>& seen,
                     std::function<bool()> launcher_alive = {}) {
     const WaitOptions options{.timeout_seconds = timeout_seconds,
@@ -73,7 +73,7 @@ TEST_F(DeviceWaiting, ASilentPeerOfABlockedDeviceHangs) {
   EXPECT_EQ(control_.abort_code(), ExitCode::Hang);
 }
 
-// On a busy machine a host gets the processor now and then only.
+// On a busy machine a host runs only now and then.
 TEST_F(DeviceWaiting, AHostThatSeldomLooksFindsTheHangToo) {
   between_looks_ = std::chrono::milliseconds(150);
   const std::string text = cause(0.2, blocked());

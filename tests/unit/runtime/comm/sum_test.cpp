@@ -29,7 +29,7 @@ float tree(const std::vector<std::vector<float>>& sources, size_t begin, size_t 
   return tree(sources, begin, begin + half, i) + tree(sources, begin + half, end, i);
 }
 
-// Sums of up to 9 sources into source `target`, which is long enough to go past the caches or not.
+// Sums up to 9 sources into source `target`; `n` decides whether the sum bypasses the caches.
 void check_sum(size_t count, int64_t n, size_t target) {
   std::vector<std::vector<float>> sources, copies;
   std::vector<const void*> pointers;
@@ -57,7 +57,7 @@ TEST(TreeSum, RoundsOnceFromF32) {
   std::vector<uint16_t> c = {bf16_from_f32(0x1p-8f)}, to(1);
   const void* sources[] = {a.data(), b.data(), c.data()};
   tree_sum(sources, DType::BF16, 1, {to.data(), DType::BF16});
-  // The f32 sum lies nearer to 1 + 2^-7; rounded after each addition it would stay at 1.
+  // The f32 sum is nearer to 1 + 2^-7; rounded after each addition it would stay at 1.
   EXPECT_EQ(to[0], bf16_from_f32(1 + 0x1p-7f));
   float wide = 0;
   tree_sum(sources, DType::BF16, 1, {&wide, DType::F32});

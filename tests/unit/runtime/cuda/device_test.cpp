@@ -1,5 +1,5 @@
-// The CUDA backend through its interfaces alone, so that the same file serves every build: what
-// needs a GPU is skipped where there is none. Its table can be read everywhere.
+// Tests the CUDA backend only through its interfaces, so that the same file works in every build:
+// tests that need a GPU are skipped without one. The table can be read everywhere.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -29,7 +29,7 @@ std::unique_ptr<Device> device_if_any() {
   }
 }
 
-// The last row of an op, which takes every call.
+// The last row of an op, which accepts every call.
 const Kernel* plain_kernel(std::string_view op) {
   const Kernel* found = nullptr;
   for (const Kernel& kernel : cuda_backend().kernels()) {
@@ -109,7 +109,7 @@ TEST(CudaTable, RefusesWhatNoKernelComputes) {
   EXPECT_EQ(plain_kernel("embedding")->supports(call).why, "f64 is not supported");
 }
 
-// The kernel that the planner takes for the one sample.
+// The kernel that the planner chooses for the sample.
 std::string_view chosen(std::string_view op, std::string_view sample) {
   const Call call = parse_samples(*find_op(op), sample).at(0);
   return choose_kernel(cuda_backend().kernels(), call, "cuda", "y").name;
@@ -152,8 +152,8 @@ TEST(CudaTable, AttentionIsPlainForOddHeadsOnly) {
             "plain_document_attention_grad");
 }
 
-// The rows that take the gradient of attention in Llama 1B, in order of preference: one f32 copy
-// of dq is 128 MiB; ds of one key-value head is 512 MiB, of which cuDNN works on four at once.
+// The rows that accept the gradient of attention in Llama 1B, in order of preference: one f32 copy
+// of dq is 128 MiB; ds of one key-value head is 512 MiB, of which cuDNN processes four at once.
 TEST(CudaTable, AttentionGradientHasBoundedMemory) {
   const Call call = parse_samples(*find_op("attention_grad"),
                                   "dy: bf16[2,8192,2048], qkv: bf16[2,8192,3072], "
@@ -182,7 +182,7 @@ TEST_F(CudaDeviceTest, CopiesInAndOut) {
   device_->release(memory);
 }
 
-// Three times through each of the two page-locked blocks, and a rest.
+// Three times through each of the two page-locked blocks, and a remainder.
 TEST_F(CudaDeviceTest, LargeCopiesComeBackWhole) {
   const auto stream = device_->make_stream("compute");
   std::vector<uint32_t> values((int64_t{48} << 20) / 4 + 3);
@@ -245,15 +245,15 @@ TEST_F(CudaDeviceTest, DoesNotRecordWhenToldNotTo) {
   EXPECT_EQ(device->record("last", streams, [] { FAIL() << "queued"; }), nullptr);
 }
 
-// The host waits in the middle of it, which no recording allows; the other stream's errors follow
-// from that.
+// The host waits in the middle of it, which no recording allows; the other stream's errors are
+// consequences.
 TEST_F(CudaDeviceTest, ASpoiledRecordingSaysWhatSpoiledIt) {
   std::vector<std::unique_ptr<Stream>> streams;
   streams.push_back(device_->make_stream("compute"));
   streams.push_back(device_->make_stream("gather"));
   void* memory = device_->allocate(256);
   int value = 0;
-  streams[1]->copy_out(&value, memory, sizeof value);  // makes what copies pass through
+  streams[1]->copy_out(&value, memory, sizeof value);  // allocates the staging memory for copies
   streams[1]->synchronize();
   try {
     device_->record("last", streams, [&] { streams[1]->copy_out(&value, memory, sizeof value); });
@@ -266,7 +266,7 @@ TEST_F(CudaDeviceTest, ASpoiledRecordingSaysWhatSpoiledIt) {
   EXPECT_EQ(look_up(*device_, 2), (std::vector<float>{20, 21}));
 }
 
-// A product of 1 + 2^-20 and 1, which tf32 rounds to 1.
+// A matmul of 1 + 2^-20 and 1, which tf32 rounds to 1.
 float product(const DeviceOptions& options) {
   const auto device = cuda_backend().make_device(options);
   const Call call = parse_samples(*find_op("matmul"), "a: f32[16,16], b: f32[16,16]").at(0);
@@ -309,7 +309,7 @@ TEST_F(CudaDeviceTest, SaysHowMuchMemoryIsMissing) {
   EXPECT_EQ(look_up(*device_, 2), (std::vector<float>{20, 21}));
 }
 
-// The error ends the GPU context of the process, hence a process of its own.
+// The error destroys the GPU context of the process, hence a separate process.
 TEST_F(CudaDeviceTest, AnErrorOfAKernelShowsAtSynchronizeAndNamesItsPlace) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto look_up_bad_id = [](Pace pace) {

@@ -1,5 +1,5 @@
-// Which products run on filled-up copies, and what memory and blocks they get; what the copies hold
-// is for the conformance tests, on a GPU.
+// Which matmuls run on padded copies, and what memory and blocks they get. The contents of the
+// copies are checked by the conformance tests, on a GPU.
 #include "runtime/cuda/gemm_shape.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ std::optional<GemmCopies> copies_of(std::string_view sample) {
   return gemm_copies(gemm_shape(call_of("matmul", sample), 0));
 }
 
-// Bytes of the workspace beside the library's own.
+// Bytes of the workspace in addition to the library's own.
 int64_t copied(std::string_view op, std::string_view sample) {
   const Call call = call_of(op, sample);
   return choose_kernel(cuda_backend().kernels(), call, "cuda", "y").workspace(call) -
@@ -44,7 +44,7 @@ constexpr std::string_view kFeaturesGrad = "a: bf16[64,128,50257], b: bf16[50257
 constexpr std::string_view kTableGrad =
     "a: bf16[64,128,50257], b: bf16[64,128,768]; ta=true, out=\"f32\"";
 
-// The head of GPT-2: 64 x 1024 tokens, of which an eighth are worked on at once.
+// The head of GPT-2: 64 x 1024 tokens, an eighth of which is processed at once.
 TEST(GemmCopies, FillUpTheProductsOfOddLogits) {
   const int64_t table = 50264 * 768 * 2;
   const int64_t thousand_rows = 50264 * 1024 * 2;
@@ -78,7 +78,7 @@ TEST(GemmCopies, AreInTheWorkspace) {
                    "acc: f32[50257,768], a: bf16[8192,50257], b: bf16[8192,768]; "
                    "ta=true"),
             int64_t{128} << 20);
-  // Both factors, the bias of 1008 filled-up elements and the result.
+  // Both factors, the bias padded to 1008 elements, and the result.
   EXPECT_EQ(copied("matmul", "a: bf16[1024,1001], b: bf16[1001,1001], bias: bf16[1001]"),
             1008 * 1008 * 2 + 1008 * 1024 * 2 + 2048 + 1008 * 1024 * 2);
   // A sum in f32 takes twice the memory.
@@ -90,7 +90,7 @@ TEST(GemmCopies, CoverTheResultInBlocks) {
   EXPECT_EQ(blocks_of(kLogits), std::vector<int64_t>(8, 1024));
   EXPECT_EQ(blocks_of("a: bf16[1500,768], b: bf16[50257,768]; tb=true"),
             (std::vector<int64_t>{1024, 476}));
-  // What is odd is small where it lies along the columns that are read.
+  // The odd remainder is a small block where it lies along the columns that are read.
   EXPECT_EQ(blocks_of(kTableGrad),
             (std::vector<int64_t>{8192, 8192, 8192, 8192, 8192, 8192, 1024, 81}));
   EXPECT_EQ(blocks_of("a: bf16[1024,8200], b: bf16[1024,1001]; ta=true"),
@@ -101,15 +101,15 @@ TEST(GemmCopies, AreForLargeProductsOfOddHalfTypes) {
   EXPECT_FALSE(copies_of("a: bf16[8192,768], b: bf16[50304,768]; tb=true"));
   EXPECT_FALSE(copies_of("a: f32[8192,768], b: f32[50257,768]; tb=true"));
   EXPECT_TRUE(copies_of("a: f16[8192,768], b: f16[50257,768]; tb=true"));
-  // An odd number of tokens lies along no column.
+  // An odd number of tokens is not the length of any column.
   EXPECT_FALSE(copies_of("a: bf16[8191,768], b: bf16[50304,768]; tb=true"));
   EXPECT_FALSE(copies_of("a: bf16[8191,50304], b: bf16[8191,768]; ta=true"));
-  // 136 products for each element that is copied, and 64; just too few of them, and enough.
+  // 136 multiplications per copied element, and 64; just too few in total, and enough.
   EXPECT_TRUE(copies_of("a: bf16[50000,136], b: bf16[50257,136]; tb=true"));
   EXPECT_FALSE(copies_of("a: bf16[50000,64], b: bf16[50257,64]; tb=true"));
   EXPECT_FALSE(copies_of("a: bf16[512,512], b: bf16[2047,512]; tb=true"));
   EXPECT_TRUE(copies_of("a: bf16[512,512], b: bf16[2049,512]; tb=true"));
-  // More than 2^64 products.
+  // More than 2^64 multiplications.
   EXPECT_TRUE(copies_of("a: bf16[4194304,4194304], b: bf16[4194305,4194304]; tb=true"));
 }
 

@@ -26,7 +26,7 @@ TEST(CudaLibrary, SaysWhichFileItDoesNotFind) {
             "LD_LIBRARY_PATH");
 }
 
-// As of a library that lacks another one: it is there.
+// As for a library that depends on a missing one: the file itself exists.
 TEST(CudaLibrary, SaysWhatIsWrongWithAFile) {
   const TempFolder folder;
   const std::string file = folder.write("libbroken.so", "no library");

@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-// The results of an op on tensors of these values.
+// The results of an op on tensors with these values.
 std::vector<HostTensor> run(const OpDef& op, const std::vector<HostTensor>& operands,
                             std::initializer_list<NamedAttr> attrs = {}) {
   Call call{.op = &op, .operands = {}, .results = {}, .attrs = make_attrs(op, attrs)};
@@ -58,7 +58,7 @@ TEST(ReferenceClip, SkipsTheUpdateWhenTheNormIsNotFinite) {
 }
 
 TEST(ReferenceAdamw, FirstStepMovesByTheLearningRate) {
-  // With m = v = 0 and count 1 the corrected step is g / |g|; decay takes 0.1 * 0.5 of w first.
+  // With m = v = 0 and count 1 the corrected step is g / |g|; decay first subtracts 0.1 * 0.5 of w.
   const auto results =
       run(kAdamw,
           {floats({2}), floats({-3}), floats({0}), floats({0}), scalar(0.5), scalar(1), integer(1)},
