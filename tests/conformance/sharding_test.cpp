@@ -137,7 +137,7 @@ void expect_concatenation(const HostTensor& whole, const Pieces& run, size_t res
   for (int64_t piece = 0; piece < pieces; ++piece) {
     EXPECT_TRUE(slice(whole, dim, piece, pieces).bytes ==
                 run.results[static_cast<size_t>(piece)][result].bytes)
-        << where << ": piece " << piece << " differs";
+        << where << ": shard " << piece << " differs";
   }
 }
 

@@ -359,7 +359,7 @@ TEST(Launcher, NoticesARankThatExitsOnItsOwn) {
     return 0;
   });
   EXPECT_EQ(outcome.code, 76);
-  EXPECT_TRUE(contains(outcome.messages.at(0), "left with exit code 3")) << outcome.messages[0];
+  EXPECT_TRUE(contains(outcome.messages.at(0), "exited with code 3")) << outcome.messages[0];
 }
 
 }  // namespace

@@ -203,7 +203,7 @@ void Supervisor::note_end(int64_t index) {
     const int signal = WTERMSIG(rank.status);
     how = cat("was killed by signal ", signal, " (", signal_name(signal), ")");
   } else if (WIFEXITED(rank.status) && state != RankState::Done && state != RankState::Failed) {
-    how = cat("left with exit code ", WEXITSTATUS(rank.status));
+    how = cat("exited with code ", WEXITSTATUS(rank.status));
   }
   if (how.empty()) return;
   const std::string message =

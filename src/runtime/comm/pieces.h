@@ -27,7 +27,7 @@ struct Gap {
   int64_t end = 0;
 };
 
-// The gaps around the pieces of a shard, in order.
+// The gaps between the members inside a shard, in order.
 std::vector<Gap> gaps_of(std::span<const Piece> pieces, int64_t cut);
 
 // One past the last element of the last member.

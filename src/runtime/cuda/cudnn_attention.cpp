@@ -217,7 +217,7 @@ const AttentionPlans::AttentionPlan& AttentionPlans::plan(const AttentionKey& ke
                                                           int64_t workspace_bytes) {
   std::shared_ptr<AttentionPlan>& known = plans_[key];
   if (known) {
-    CHECK(known->plan.workspace_bytes() <= workspace_bytes, "cuDNN wants ",
+    CHECK(known->plan.workspace_bytes() <= workspace_bytes, "cuDNN needs ",
           known->plan.workspace_bytes(), " bytes of workspace, the plan has ", workspace_bytes);
     return *known;
   }

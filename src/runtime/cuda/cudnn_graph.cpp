@@ -46,7 +46,7 @@ struct Cudnn::Functions {
 Cudnn::Cudnn(cudaStream_t stream)
     : library_("libcudnn.so.9", "cuDNN 9"), functions_(std::make_unique<Functions>(library_)) {
   check(functions_->create(&handle_), "start");
-  check(functions_->set_stream(handle_, stream), "choice of a stream");
+  check(functions_->set_stream(handle_, stream), "stream selection");
 }
 
 Cudnn::~Cudnn() {
@@ -62,7 +62,7 @@ void Cudnn::check(cudnnStatus_t status, const char* what) const {
 }
 
 Descriptor::Descriptor(const Cudnn& cudnn, cudnnBackendDescriptorType_t type) : cudnn_(cudnn) {
-  cudnn_.check(cudnn_.functions().create_descriptor(type, &descriptor_), "description");
+  cudnn_.check(cudnn_.functions().create_descriptor(type, &descriptor_), "descriptor");
 }
 
 Descriptor::~Descriptor() {
@@ -96,7 +96,7 @@ void Descriptor::set(cudnnBackendAttributeName_t name, const Descriptor& value) 
 }
 
 void Descriptor::finalize() {
-  cudnn_.check(cudnn_.functions().finalize(descriptor_), "check of a description");
+  cudnn_.check(cudnn_.functions().finalize(descriptor_), "descriptor finalization");
 }
 
 bool Descriptor::try_finalize() {
@@ -109,7 +109,7 @@ CudnnPlan::CudnnPlan(const Cudnn& cudnn, Descriptor plan, std::map<TensorId, flo
   cudnn_.check(
       cudnn_.functions().get_attribute(plan_.get(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
                                        CUDNN_TYPE_INT64, 1, &count, &workspace_bytes_),
-      "question for the workspace");
+      "workspace query");
 }
 
 void CudnnPlan::run(const std::map<TensorId, void*>& tensors, void* workspace) const {
@@ -265,7 +265,7 @@ std::vector<Descriptor> CudnnGraph::offered_configs(const Descriptor& graph) con
   cudnn_.check(cudnn_.functions().get_attribute(heuristic.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, kMaxConfigs, &found,
                                                 raw.data()),
-               "choice of an engine");
+               "engine selection");
   while (static_cast<int64_t>(configs.size()) > found) configs.pop_back();
   return configs;
 }
@@ -276,13 +276,13 @@ bool CudnnGraph::has_fixed_order(const Descriptor& config) const {
   int64_t count = 0;
   cudnn_.check(cudnn_.functions().get_attribute(config.get(), CUDNN_ATTR_ENGINECFG_ENGINE,
                                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &raw),
-               "question for an engine");
+               "engine query");
   std::array<cudnnBackendNumericalNote_t, CUDNN_NUMERICAL_NOTE_TYPE_COUNT> notes{};
   const auto most = static_cast<int64_t>(notes.size());
   cudnn_.check(
       cudnn_.functions().get_attribute(raw, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
                                        CUDNN_TYPE_NUMERICAL_NOTE, most, &count, notes.data()),
-      "question for an engine's notes");
+      "engine notes query");
   const auto end = notes.begin() + std::min(count, most);
   return std::find(notes.begin(), end, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) == end;
 }
@@ -308,7 +308,7 @@ CudnnPlan CudnnGraph::build(const CudnnLimits& limits) {
   }
   throw DeviceError(
       cat("cuda: of ", configs.size(), " plans that cuDNN offers for this attention, ", unordered,
-          " are not deterministic, ", large, " want more than the ", limits.workspace_bytes,
+          " are not deterministic, ", large, " need more than the ", limits.workspace_bytes,
           " bytes of workspace in the plan and the others do not run on this GPU; "
           "use another version of cuDNN 9"));
 }

@@ -206,9 +206,9 @@ GemmPlans::GemmPlan& GemmPlans::plan(const GemmShape& shape) {
   const Functions& f = *functions_;
   auto made = std::make_unique<GemmPlan>(f);
   const auto compute = shape.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-  check(f.create_product(&made->product, compute, CUDA_R_32F), "description");
+  check(f.create_product(&made->product, compute, CUDA_R_32F), "descriptor");
   const auto set = [&](cublasLtMatmulDescAttributes_t attribute, auto value) {
-    check(f.set_product(made->product, attribute, &value, sizeof value), "attribute of a matmul");
+    check(f.set_product(made->product, attribute, &value, sizeof value), "matmul attribute");
   };
   set(CUBLASLT_MATMUL_DESC_TRANSA, shape.transpose_left ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(CUBLASLT_MATMUL_DESC_TRANSB, shape.transpose_right ? CUBLAS_OP_T : CUBLAS_OP_N);
@@ -262,7 +262,7 @@ std::vector<cublasLtMatmulAlgo_t> GemmPlans::offered(const GemmPlan& gemm, int m
       preference(made, f.destroy_preference);
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
     check(f.set_preference(preference.get(), attribute, &value, sizeof value),
-          "attribute of a preference");
+          "preference attribute");
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, u64(kGemmWorkspace));
   // Partial sums are combined in f32 in the workspace: they are neither rounded to the result's
@@ -273,7 +273,7 @@ std::vector<cublasLtMatmulAlgo_t> GemmPlans::offered(const GemmPlan& gemm, int m
   int found = 0;
   check(f.choose(handle_, gemm.product, gemm.left, gemm.right, gemm.result, gemm.result,
                  preference.get(), most, results.data(), &found),
-        "choice of an algorithm");
+        "algorithm selection");
   results.resize(static_cast<size_t>(found));
   std::vector<cublasLtMatmulAlgo_t> algorithms;
   for (const cublasLtMatmulHeuristicResult_t& result : results) {
@@ -359,7 +359,7 @@ void GemmPlans::multiply(GemmPlan& gemm, const GemmMemory& memory, cudaStream_t 
   check(f.multiply(handle_, gemm.product, &one, memory.left, gemm.left, memory.right, gemm.right,
                    &beta, memory.result, gemm.result, memory.result, gemm.result, &gemm.algorithm,
                    memory.workspace, static_cast<size_t>(kGemmWorkspace), stream),
-        "product");
+        "matmul");
 }
 
 TunedCall GemmPlans::tune(const Launch& launch, size_t first) {

@@ -1,6 +1,6 @@
 // Single instructions used by Hopper kernels: barriers that count bytes, TMA copies, and warpgroup
 // matmuls. A tile lies in shared memory as panels of 64 half-type columns, 128 bytes per row. The
-// 16-byte chunks are permuted within each 8 rows as the tensor engine does it ("128-byte swizzle");
+// 16-byte chunks are permuted within each 8 rows as the TMA does it ("128-byte swizzle");
 // panels start at multiples of 1024 bytes.
 #pragma once
 

@@ -17,7 +17,7 @@ struct RopeArgs {
   int64_t n = 0;
   int64_t positions = 0;
   int64_t width = 0;
-  int64_t rotated = 0;  // the first columns of a row, all of its rotated heads
+  int64_t rotated = 0;  // the first columns of a row, full heads
   int64_t head_dim = 0;
   float sign = 1;
   double frequency[kMaxHeadDim / 2];

@@ -101,7 +101,7 @@ void launch(const Launch& launch, RowNormArgs args) {
   });
 }
 
-// Weight and bias from operand `operand` on, statistics from result `result` on.
+// Weight and bias from operand `operand` on; y and the statistics from result `result` on.
 RowNormArgs norm_args(const Launch& launch, size_t operand, size_t result) {
   RowNormArgs args;
   args.w = launch.operands.at(operand).data;
