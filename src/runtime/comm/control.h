@@ -71,7 +71,7 @@ struct JobRecord {
   char abort_reason[1024];
 };
 
-// Identifies a barrier: group, axis and channel.
+// Identifies a barrier: the axis (or all ranks) and the channel.
 struct MeetingPlace {
   int64_t axis = kWorldAxis;
   int64_t channel = 0;
