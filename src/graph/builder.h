@@ -1,5 +1,5 @@
-// Appends nodes with the current module path and phase filled in: the way models and gradient rules
-// write graphs. Attributes are given by name and checked against the op's signature.
+// Builds graphs for models and gradient rules: appends nodes and fills in the current module path
+// and phase. Attributes are given by name and checked against the op's signature.
 #pragma once
 
 #include <initializer_list>
@@ -15,14 +15,14 @@ using NamedAttr = std::pair<std::string_view, Attr>;
 
 class Builder {
  public:
-  // Nodes go before `before` (nullptr: the end).
+  // Inserts nodes before `before` (nullptr: at the end).
   explicit Builder(Graph& graph, Node* before = nullptr) : graph_(graph), before_(before) {}
 
   // Adds one node; `name` is the name of its first result.
   Node* add(const OpDef& op, std::vector<Value*> operands, std::initializer_list<NamedAttr> attrs,
             std::string_view name);
 
-  // The same with a name for each result.
+  // Same, with a name for each result.
   Node* add(const OpDef& op, std::vector<Value*> operands, std::initializer_list<NamedAttr> attrs,
             std::vector<std::string> names);
 
@@ -38,12 +38,12 @@ class Builder {
   Phase phase_ = Phase::Forward;
 };
 
-// Signature defaults with the named ones replaced; throws InternalError for unknown names, and for
-// a required attribute that is missing.
+// The signature's defaults, overridden by the given attributes. Throws InternalError for an unknown
+// name or a missing required attribute.
 Attrs make_attrs(const OpDef& op, std::initializer_list<NamedAttr> attrs);
 
-// What a gradient rule sees: the node, the gradients of its results (nullptr where none arrived),
-// and a builder positioned in the backward.
+// The input of a gradient rule: the node, the gradients of its results (nullptr where there is
+// none), and a builder positioned in the backward.
 class Vjp {
  public:
   Vjp(Builder& builder, const Node& node, std::vector<Value*> result_grads)
@@ -56,9 +56,9 @@ class Vjp {
   Value* grad(size_t result = 0) const { return result_grads_.at(result); }
   const Attr& attr(std::string_view name) const { return node_.attr(name); }
 
-  // The dtype the gradient of this operand is to have: its own, or, for a parameter cast down to
-  // the compute type, the type that gradients are reduced in. Where several readers contribute,
-  // f32: the sum is rounded once, by the gradient of the cast.
+  // The dtype for the gradient of this operand: the operand's own dtype, or the reduce dtype for a
+  // parameter that is cast to the compute type. With several readers it is f32, so that the
+  // gradient of the cast rounds the sum only once.
   DType grad_dtype(size_t operand) const;
 
   // Adds a backward node whose results are the gradients of operands `of`, `of` + 1, ...

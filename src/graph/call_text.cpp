@@ -1,4 +1,4 @@
-// Splitting outside quotes and brackets, and attributes by name.
+// Splits text outside quotes and brackets, and parses attributes by name.
 #include "graph/call_text.h"
 
 namespace weft {

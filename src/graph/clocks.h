@@ -1,6 +1,5 @@
-// The time model of passes and plans. Streams run beside each other, each does its work in order.
-// Collectives over one axis share its link: beside each other they would take as long as one after
-// the other.
+// The time model of passes and plans. Streams run concurrently; each stream runs its work in order.
+// Collectives over one axis share its link, so they are modelled as running one at a time.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +12,8 @@
 
 namespace weft {
 
-// The streams of a plan: collectives that are started run beside computation, all else in it.
+// The streams of a plan. Started collectives overlap with compute; everything else runs on the
+// compute stream.
 inline constexpr int64_t kComputeStream = 0;
 inline constexpr int64_t kGatherStream = 1;
 inline constexpr int64_t kReduceStream = 2;
@@ -21,31 +21,31 @@ int64_t stream_of(const OpDef& op);
 
 struct PlanTime {
   double seconds = 0;             // from the start to the end of the last stream
-  double compute_seconds = 0;     // of all that is no collective
+  double compute_seconds = 0;     // of everything but collectives
   double collective_seconds = 0;  // of collectives, hidden or not
 
-  // What the collectives add to the time of the computation.
+  // Collective time that is not hidden behind compute.
   double exposed_seconds() const { return seconds - compute_seconds; }
 };
 
 // One optimizer step: `micro` for all micro-batches but the last, then `last`.
 PlanTime step_time(const PlanTime& micro, const PlanTime& last, int64_t micro_batches);
 
-// Something that one stream does.
+// A unit of work on one stream.
 struct Work {
   int64_t stream = kComputeStream;
   std::string_view axis = {};  // of a collective; empty: computation
-  double ready = 0;            // when all it waits for is done
+  double ready = 0;            // when everything it waits for is done
   double seconds = 0;
 };
 
 class Clocks {
  public:
-  // Starts the work as soon as it is ready and its stream and link are free; gives its end.
+  // Starts the work as soon as it is ready and its stream and link are free; returns its end time.
   double run(const Work& work);
-  // The end of the work that the stream has been given so far.
+  // When the stream finishes all work queued so far.
   double end_of(int64_t stream) const;
-  // Of all work so far.
+  // The totals of all work so far.
   PlanTime time() const { return time_; }
 
  private:

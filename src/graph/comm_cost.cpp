@@ -1,4 +1,4 @@
-// Which bytes count for which collective, and the group that an axis makes.
+// Counts the bytes of each collective and finds the group of ranks along an axis.
 #include "graph/comm_cost.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ RankGroup group_of(const Mesh& mesh, std::string_view axis) {
   return group;
 }
 
-// The call as one rank runs it.
+// The call with the local shapes of one rank.
 Call localized(Call call, const Mesh& mesh) {
   for (auto* types : {&call.operands, &call.results}) {
     for (TensorType& type : *types) {

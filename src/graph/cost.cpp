@@ -9,8 +9,8 @@ namespace weft {
 
 namespace {
 
-// Of the floating operand with the most elements, the first of them, or f32; of a joined op as of
-// its first part.
+// The dtype of the largest floating operand (the first one on a tie), or f32. A fused op uses that
+// of its first part.
 DType dtype_of(const Call& call) {
   if (!call.op->parts.empty()) return dtype_of(parts_of(call).front().call);
   const TensorType* largest = nullptr;
@@ -21,14 +21,14 @@ DType dtype_of(const Call& call) {
   return largest != nullptr ? largest->dtype : DType::F32;
 }
 
-// What bounds a call, each alone.
+// The lower bounds of a call, each on its own.
 struct Bounds {
   double compute = 0;
   double memory = 0;
   double longer() const { return std::max(compute, memory); }
 };
 
-// Whether a half-type matrix of the call has rows that do not begin at multiples of 16 bytes.
+// Whether a bf16 or f16 matrix of the call has rows that do not start at multiples of 16 bytes.
 bool has_unaligned_rows(const Call& call) {
   for (const auto* types : {&call.operands, &call.results}) {
     for (const TensorType& type : *types) {
@@ -49,7 +49,7 @@ Bounds bounds_of(const Call& call, const DeviceSpec& device) {
   return {rate > 0 ? cost.flops / rate : 0, cost.bytes / device.memory_bandwidth};
 }
 
-// What kernels of the op were measured to reach, or nullptr.
+// The measured efficiency of the op's kernels, or nullptr.
 const KernelShare* share_of(const Call& call, const DeviceSpec& device) {
   const std::string_view dtype = dtype_name(dtype_of(call));
   for (const KernelShare& kernel : device.kernels) {

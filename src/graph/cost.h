@@ -1,5 +1,6 @@
-// Roofline time of a call on a device: FLOPs at the matrix or vector rate, bytes at the memory
-// bandwidth, whichever is longer, as far as the kernels of the op come near it, plus the launch.
+// Roofline time of a call on a device: FLOPs at the matrix or vector rate or bytes at the memory
+// bandwidth, whichever takes longer, divided by the measured efficiency of the op's kernels, plus
+// the launch latency.
 #pragma once
 
 #include <string>
@@ -12,10 +13,10 @@ namespace weft {
 
 double predicted_seconds(const Call& call, const DeviceSpec& device);
 
-// The time that no kernel could beat at the rates of the device.
+// Lower bound at the peak rates of the device.
 double bound_seconds(const Call& call, const DeviceSpec& device);
 
-// Op and dtype under which a device spec lists what its kernels reach.
+// The op and dtype under which a device spec lists the measured efficiency of kernels.
 std::pair<std::string, std::string> kernel_key(const Call& call);
 
 }  // namespace weft

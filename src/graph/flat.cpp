@@ -1,4 +1,4 @@
-// Offsets by rounding every size up to whole blocks.
+// Computes offsets by rounding every size up to full blocks.
 #include "graph/flat.h"
 
 #include "base/error.h"

@@ -1,4 +1,4 @@
-// Parsing, printing and typing of fused bodies.
+// Parses, prints and type-checks fused bodies.
 #include "graph/fused_body.h"
 
 #include "graph/call_text.h"

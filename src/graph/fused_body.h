@@ -1,4 +1,4 @@
-// The body of a fused op, both directions: statements separated by "; ", each an elementwise op
+// Parses and prints the body of a fused op: statements separated by "; ", each an elementwise op
 // whose arguments are operands ($0) or earlier statements (t0):
 //
 //   t0:f32 = dropout($1, $2; rate=0.1, stream=7); t1:f32 = add($0, t0)
@@ -40,10 +40,10 @@ std::string print_fused_body(const FusedBody& body);
 Call fused_call(const FusedStatement& statement, const std::vector<TensorType>& operands,
                 const std::vector<TensorType>& earlier);
 
-// The type of every statement; refuses a body that does not fit the operands of `call`.
+// The type of every statement; throws if the body does not fit the operands of `call`.
 std::vector<TensorType> fused_types(const Call& call, const FusedBody& body);
 
-// FLOPs an element of the result.
+// FLOPs per element of the result.
 double fused_flops(const Call& call, const FusedBody& body);
 
 }  // namespace weft

@@ -122,7 +122,7 @@ void Graph::replace_uses(Value* from, Value* to, const Node* except) {
       kept.push_back(user);
       continue;
     }
-    // One entry per use: this entry stands for the first operand still pointing at `from`.
+    // One entry per use: this entry is for the first operand that still points to `from`.
     auto operand = std::find(user->operands.begin(), user->operands.end(), from);
     *operand = to;
     to->users.push_back(user);

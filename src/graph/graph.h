@@ -1,7 +1,6 @@
 // The graph: an ordered list of nodes, where order is execution order. Values know their definition
-// and their uses. Passes change the structure, types and names through the edits below, so that use
-// lists and names stay right by construction; path, phase and `recomputed` of a node are theirs to
-// set.
+// and their uses. Passes change structure, types and names only through the edits below, which keep
+// use lists and names consistent. They may set `path`, `phase` and `recomputed` of a node directly.
 #pragma once
 
 #include <list>
@@ -39,7 +38,7 @@ struct Node {
   Attrs attrs;
   std::string path;  // module path, "layers.3.attention"; "" outside any module
   Phase phase = Phase::Forward;
-  bool recomputed = false;  // a clone made to avoid keeping the original for the backward
+  bool recomputed = false;  // a clone, made so that the original need not be kept for the backward
 
   Value* result(size_t i = 0) const { return results.at(i).get(); }
   const Attr& attr(std::string_view name) const { return attrs.at(op->parsed().attr_index(name)); }
@@ -50,7 +49,7 @@ struct Node {
   std::list<std::unique_ptr<Node>>::iterator position_;
 };
 
-// What a new node is made of, besides op and operands.
+// Options of a new node.
 struct NodeOptions {
   std::string name = {};  // of the first result, made unique; other results get ".<result name>"
   std::string path = {};
@@ -68,11 +67,12 @@ class Graph {
   const Mesh& mesh() const { return mesh_; }
   void set_mesh(Mesh mesh) { mesh_ = std::move(mesh); }
 
-  // Nodes in execution order. Do not edit the graph while iterating this; take nodes() first.
+  // Nodes in execution order. Do not edit the graph while iterating over this; iterate over nodes()
+  // instead.
   const std::list<std::unique_ptr<Node>>& order() const { return nodes_; }
   std::vector<Node*> nodes() const;
   size_t size() const { return nodes_.size(); }
-  Node* next(const Node* node) const;  // the one after it; nullptr at the end
+  Node* next(const Node* node) const;  // the following node; nullptr at the end
 
   // Named results of the program, in order.
   struct Output {
@@ -89,25 +89,27 @@ class Graph {
   // Inserts a node before `before` (nullptr: at the end); result types come from the op's infer.
   Node* insert(Node* before, const OpDef& op, std::vector<Value*> operands, Attrs attrs,
                const NodeOptions& options);
-  // The same for a source op (input, param, state, bucket), whose type is given and not inferred;
-  // `source` is its one attribute: a name, or the members of a bucket.
+  // Same for a source op (input, param, state, bucket), whose type is given instead of inferred.
+  // `source` is its only attribute: a name, or the members of a bucket.
   Node* insert_source(Node* before, const OpDef& op, Attr source, TensorType type,
                       const NodeOptions& options);
   // Makes every use of `from` (outputs included) a use of `to`, except uses by `except`.
   void replace_uses(Value* from, Value* to, const Node* except = nullptr);
   // Redirects one operand of one node.
   void replace_operand(Node* node, size_t operand, Value* to);
-  // Runs the op's infer again after operands changed; result types follow.
+  // Infers the result types again after operands changed.
   void retype(Node* node);
-  // Gives a source another type, or a result another placement.
+  // Changes the type of a source, or the placement of a result.
   void set_type(Value* value, TensorType type);
-  // Gives a value another name, made unique.
+  // Renames a value; the name is made unique.
   void rename(Value* value, const std::string& name);
-  // Removes a node none of whose results is used.
+  // Removes a node whose results are all unused.
   void erase(Node* node);
-  // Moves a node before another (nullptr: to the end); the caller keeps definitions before uses.
+  // Moves a node before another (nullptr: to the end). The caller makes sure that definitions stay
+  // before uses.
   void move_before(Node* node, Node* before);
-  // Copies a node before `before` with other operands; results are named after the originals.
+  // Copies a node to before `before` with other operands; its results are named after the
+  // originals.
   Node* clone(const Node* node, Node* before, std::vector<Value*> operands,
               std::string_view suffix);
 

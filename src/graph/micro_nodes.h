@@ -1,4 +1,4 @@
-// A step over several micro-batches runs the forward and backward of each, and the update once.
+// An optimizer step runs forward and backward once per micro-batch, and the update once.
 #pragma once
 
 #include <span>
@@ -8,8 +8,8 @@
 
 namespace weft {
 
-// What runs for every micro-batch but the last, in the order given: all nodes of the graph but the
-// optimizer and what only that needs.
+// The nodes that run for every micro-batch but the last, in the given order: all except the
+// optimizer and the nodes that only the optimizer needs.
 std::vector<Node*> micro_nodes(const Graph& graph, std::span<Node* const> order);
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// Signatures, attribute literals and what can be derived from an op definition.
+// Parses signatures and attribute literals, and derives the rest from op definitions.
 #include "graph/op.h"
 
 #include <algorithm>
@@ -43,7 +43,7 @@ std::vector<std::string_view> list_items(std::string_view text) {
   return split_top_level(inner, ',');
 }
 
-// The attribute kind named in a signature, as a value of that alternative.
+// A default value of the attribute kind named in a signature.
 Attr attr_of_kind(std::string_view kind) {
   if (kind == "int") return int64_t{0};
   if (kind == "float") return 0.0;

@@ -1,6 +1,5 @@
 // One op, one definition: signature, meaning, shapes, gradient, cost, samples. Printing, parsing,
-// equality and hashing of nodes follow from the signature. Ops stand in one explicit list
-// (all_ops).
+// equality and hashing of nodes follow from the signature. Every op is listed in all_ops.
 #pragma once
 
 #include <functional>
@@ -44,18 +43,18 @@ struct Signature {
   std::string name;
   std::vector<OperandSpec> operands;
   std::vector<AttrSpec> attrs;
-  std::vector<OperandSpec> results;  // Variadic: the last, any number of results
+  std::vector<OperandSpec> results;  // only the last may be Variadic
 
   // Whether the number of results depends on the call.
   bool has_variadic_results() const;
-  // Index of the attribute; throws InternalError if the op has none of that name.
+  // Index of the attribute; throws InternalError if the op has no such attribute.
   size_t attr_index(std::string_view attr) const;
 };
 
 struct OpDef;
 
-// One application of an op as types alone: what infer, cost, supports and workspace may look at.
-// Optional operands that are absent are simply not there; variadic operands come last.
+// One application of an op, described by types alone: all that infer, cost, supports and workspace
+// may see. Absent optional operands are left out; variadic operands come last.
 struct Call {
   const OpDef* op = nullptr;
   std::vector<TensorType> operands;
@@ -86,7 +85,7 @@ struct Call {
   [[noreturn]] void refuse(const std::string& message) const;
 };
 
-// What one application costs. Bytes default to operands plus results when negative.
+// Cost of one call. Negative bytes mean operands plus results.
 struct Cost {
   double flops = 0;
   double bytes = -1;
@@ -95,17 +94,17 @@ struct Cost {
 struct Value;
 class Vjp;
 
-// Traits that passes and the planner ask for: what holds of an op, instead of a list of ops. Passes
-// that rewrite or fuse particular ops name those.
+// Properties of an op that passes and the planner query instead of keeping lists of ops. Only
+// passes that rewrite or fuse particular ops refer to ops by name.
 struct OpTraits {
   bool elementwise = false;    // result i depends on element i of the operands; fusible
-  bool in_place = false;       // as elementwise for memory: its result may lie on a dying operand
-  bool effect = false;         // kept even when nothing reads its results
+  bool in_place = false;       // its result may reuse the memory of a dying operand, as with elementwise
+  bool effect = false;         // kept even if nothing reads its results
   bool source = false;         // input, param or state: no operands, bound from outside
-  bool differentiable = true;  // false: autodiff refuses it when a gradient arrives
+  bool differentiable = true;  // false: autodiff fails if a gradient reaches it
   bool matmul = false;         // FLOPs run at the matrix rate
-  bool linear = false;         // commutes with sums over ranks: partial sums give partial sums
-  bool collective = false;     // moves data between ranks, or waits for that; kernels in comm
+  bool linear = false;         // commutes with sums over ranks: partial sums in, partial sums out
+  bool collective = false;     // moves data between ranks, or waits for it; kernels are in comm
 };
 
 struct OpDef {
@@ -116,27 +115,27 @@ struct OpDef {
   // One or two sentences; the reference page is generated from it.
   std::string_view doc;
   OpTraits traits = {};
-  // Result i is written over operand j, pairs "result<-operand" by name: "w2<-w m2<-m"; variadic
-  // ones pair up one by one.
+  // Results that overwrite operands, as "result<-operand" pairs: "w2<-w m2<-m". Variadic ones are
+  // paired element by element.
   std::string_view overwrites = "";
-  // The ops that a joined op stands for, "dx = gelu_grad(dy, x); db = sum_rows(dx)", whose bits it
-  // has; see graph/parts.h. Empty for all others.
+  // The ops that a fused op replaces, bit for bit: "dx = gelu_grad(dy, x); db = sum_rows(dx)"; see
+  // graph/parts.h. Empty for other ops.
   std::string_view parts = "";
-  // The collective that this op starts, to be ended by a wait; null for all others.
+  // The collective that this op starts and a wait completes; null for other ops.
   const OpDef* starts = nullptr;
-  // Operand types to result types; refuses what the op cannot take.
+  // Maps operand types to result types; throws for types that the op does not support.
   std::vector<TensorType> (*infer)(const Call&) = nullptr;
-  // Gradients of the operands from gradients of the results; empty for non-differentiable ops.
+  // Gradients of the operands from the gradients of the results; null for non-differentiable ops.
   std::vector<Value*> (*vjp)(Vjp&) = nullptr;
   // Default: no FLOPs, bytes of operands and results.
   Cost (*cost)(const Call&) = nullptr;
-  // How results lie on the mesh when operands are cut: "...k, kn -> ...n", see graph/sharding.h.
+  // Placements of results when operands are sharded: "...k, kn -> ...n", see graph/sharding.h.
   // Empty only for sources and collectives.
   std::string_view sharding = "";
-  // The same where it depends on attributes or operands; used instead when not null.
+  // Used instead of `sharding` when the rule depends on attributes or operands.
   std::string (*sharding_of)(const Call&) = nullptr;
-  // Cases for the generated tests: "x: f32[2,8], w: f32[8]; eps=1e-6 | ...". Empty only for
-  // sources and collectives.
+  // Calls for the generated tests: "x: f32[2,8], w: f32[8]; eps=1e-6 | ...". Empty only for sources
+  // and collectives.
   std::string_view samples = "";
 
   const Signature& parsed() const;  // parsed once, cached
@@ -149,20 +148,21 @@ std::span<const OpDef* const> all_ops();
 // The op of that name, or nullptr.
 const OpDef* find_op(std::string_view name);
 
-// What a message says of a name that find_op does not know, with the nearest one.
+// The error text for a name that find_op does not know, with the nearest known name.
 std::string unknown_op(std::string_view name);
 
 // Cost with bytes filled in.
 Cost cost_of(const Call& call);
 
-// Whether a result's type is what infer gives. Placements of most ops are given by passes, only the
-// infer of a collective computes them.
+// Whether a result's type is the inferred one. Placements are compared only for collectives: those
+// of other ops are set by passes, not by infer.
 bool is_inferred(const OpDef& op, const TensorType& type, const TensorType& inferred);
 
 // For each result of the call: the operand index it overwrites, or -1.
 std::vector<int> overwritten_operands(const Call& call);
 
-// Whether the call must stay when nothing reads its results: it has an effect or overwrites.
+// Whether the call must be kept even if nothing reads its results: it has an effect or overwrites
+// an operand.
 bool has_effect(const Call& call);
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// Reading the parts of a joined op for one call of it.
+// Parses the parts of a fused op for one call.
 #include "graph/parts.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace weft {
 namespace {
 
-// Names in use while the parts are read, with where each lies and its type.
+// The names known so far while parsing the parts, with what each refers to and its type.
 struct Names {
   struct Entry {
     PartPlace place;
@@ -19,7 +19,7 @@ struct Names {
   };
 
   explicit Names(const Call& call) : signature(call.op->parsed()) {
-    // At most one operand is optional; absent, it is left out of the call.
+    // At most one operand is optional; if absent, it is left out of the call.
     const bool absent = call.operands.size() < signature.operands.size();
     size_t index = 0;
     for (const OperandSpec& spec : signature.operands) {
@@ -51,7 +51,7 @@ struct Names {
   size_t temporaries = 0;
 };
 
-// Attributes written in the part, else those of the joined op, else the defaults.
+// Attributes written in the part, else those of the fused op, else the defaults.
 Attrs attrs_of(const OpDef& op, const Call& joined, std::string_view written) {
   const auto& specs = op.parsed().attrs;
   const auto handed_on = [&](const AttrSpec& spec) {
@@ -73,7 +73,7 @@ Attrs attrs_of(const OpDef& op, const Call& joined, std::string_view written) {
   return attrs;
 }
 
-// "y, mean, rstd = layer_norm(sum, w, b; eps=1e-6)"; nothing when it lacks an operand.
+// Parses "y, mean, rstd = layer_norm(sum, w, b; eps=1e-6)"; nullopt if an operand is absent.
 std::optional<Part> read_part(std::string_view text, const Call& joined, Names& names) {
   const size_t open = text.find('(');
   const size_t equals = text.find('=');
@@ -131,7 +131,7 @@ std::vector<TensorType> infer_parts(const Call& call) {
   return results;
 }
 
-// FLOPs of all parts; of the bytes only what comes in and goes out.
+// FLOPs of all parts, but only the bytes of the fused op's operands and results.
 Cost cost_parts(const Call& call) {
   Cost cost;
   for (const Part& part : parts_of(call)) cost.flops += cost_of(part.call).flops;

@@ -1,9 +1,10 @@
-// The ops that a joined op stands for, from its definition's `parts`:
+// The ops that a fused op replaces, from the `parts` of its definition:
 //
 //   sum = add(x, r); y, mean, rstd = layer_norm(sum, w, b)
 //
-// Names are those of the joined op's operands and results; any other is a temporary. Attributes of
-// the same name are handed on. Shapes, cost and the plain kernels of a joined op follow from this.
+// Names refer to the operands and results of the fused op; any other name is a temporary.
+// Attributes of the same name are passed on. Shapes, cost and the fallback kernels of a fused op
+// are derived from this.
 #pragma once
 
 #include <vector>
@@ -12,24 +13,24 @@
 
 namespace weft {
 
-// Where an operand or result of a part lies.
+// What an operand or result of a part refers to.
 struct PartPlace {
   enum class Kind { Operand, Result, Temporary };
   Kind kind = Kind::Operand;
   size_t index = 0;
 };
 
-// One op inside a joined one.
+// One op inside a fused op.
 struct Part {
   Call call;
   std::vector<PartPlace> operands;
   std::vector<PartPlace> results;
 };
 
-// The parts in order, without those that need an optional operand that is not there.
+// The parts in order, without those that need an absent optional operand.
 std::vector<Part> parts_of(const Call& call);
 
-// The `infer` and `cost` of a joined op.
+// The `infer` and `cost` of a fused op.
 std::vector<TensorType> infer_parts(const Call& call);
 Cost cost_parts(const Call& call);
 

@@ -1,4 +1,4 @@
-// Samples to calls.
+// Turns samples into calls.
 #include "graph/samples.h"
 
 #include "graph/call_text.h"
@@ -6,7 +6,8 @@
 namespace weft {
 namespace {
 
-// Checks that the names follow the signature: optional ones may be missing, the variadic repeats.
+// Checks the operand names against the signature: optional ones may be missing, a variadic one
+// repeats.
 void check_names(const OpDef& op, const std::vector<std::string_view>& names) {
   size_t next = 0;
   for (const OperandSpec& spec : op.parsed().operands) {

@@ -1,4 +1,4 @@
-// Parsing of rules, and their application one mesh axis at a time.
+// Parses rules and applies them one mesh axis at a time.
 #include "graph/sharding.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ std::vector<ShardingTerm> parse_terms(std::string_view text) {
   return terms;
 }
 
-// A dim by its name in the rule: a letter, or the i-th leading one.
+// A dim as the rule names it: a letter, or the index of a leading dim.
 struct DimName {
   char letter = '.';
   int64_t index = 0;  // of a leading dim
@@ -45,7 +45,7 @@ DimName name_of(const ShardingTerm& term, int64_t dim, int64_t rank) {
   return {term.dims.at(static_cast<size_t>(dim - leading)), 0};
 }
 
-// The dim of that name, or nothing.
+// The dim with that name, or nullopt.
 std::optional<int64_t> find_dim(const ShardingTerm& term, int64_t rank, const DimName& name) {
   for (int64_t dim = 0; dim < rank; ++dim) {
     if (name_of(term, dim, rank) == name) return dim;
@@ -113,7 +113,7 @@ class AxisRule {
     return all_partial();
   }
 
-  // Notes which dim operand `i` is cut along.
+  // Records the dim along which operand `i` is sharded.
   void take_cut(size_t i) {
     const AxisPlacement& entry = *entries_[i];
     const ShardingTerm& term = rule_.operands[i];
@@ -132,7 +132,7 @@ class AxisRule {
     kind_ = entry.kind;
   }
 
-  // An operand that has the cut dim must be cut along it.
+  // An operand that has the sharded dim must be sharded along it.
   void require_cut(size_t i) const {
     const auto dim = find_dim(rule_.operands[i], rank(i), *cut_);
     call_.require(!dim || entries_[i] != nullptr, "dim ", dim.value_or(0), " of ",
@@ -150,12 +150,12 @@ class AxisRule {
   const Call& call_;
   const ShardingRule& rule_;
   std::string_view axis_;
-  std::vector<const AxisPlacement*> entries_;  // of each operand over the axis; nullptr: replicated
+  std::vector<const AxisPlacement*> entries_;  // per operand, over the axis; nullptr: replicated
   std::optional<DimName> cut_;
   PlacementKind kind_ = PlacementKind::Sharded;
 };
 
-// Axes in the order in which operands name them.
+// The axes in order of first appearance in the operands.
 std::vector<std::string_view> axes_of(const std::vector<Placement>& operands) {
   std::vector<std::string_view> axes;
   for (const Placement& placement : operands) {

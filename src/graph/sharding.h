@@ -1,8 +1,8 @@
-// Sharding rules: how the results of an op lie on the mesh when its operands are cut. A rule is
-// like an einsum, "...k, kn -> ...n": letters name dims, "..." the leading ones, an empty term is a
-// scalar. A dim that a result shares with an operand is cut like it; over a dim that a result lacks
-// it is summed, so it is a partial sum. Capital letters name dims that must be whole. A term with
-// "+" stands for any number of operands with dims of their own, whose sums are added up.
+// Sharding rules: placements of an op's results when its operands are sharded. A rule is like an
+// einsum, "...k, kn -> ...n": letters name dims, "..." the leading dims, an empty term is a scalar.
+// A result is sharded along the dims it shares with an operand. If it lacks the sharded dim, it is
+// a partial sum. Capital letters name dims that must not be sharded. A term with "+" is any number
+// of operands, each with its own dims, whose sums are added.
 #pragma once
 
 #include <string>
@@ -29,18 +29,18 @@ struct ShardingRule {
 // Throws InternalError for text that is not a rule.
 ShardingRule parse_sharding(std::string_view text);
 
-// The rule of this call's op, with a term for each of its operands: absent optional ones left out,
-// the last one repeated for variadic ones.
+// The rule of this call's op with one term per operand: those of absent optional operands are left
+// out, that of a variadic one is repeated.
 ShardingRule sharding_rule(const Call& call);
 
-// Placements of the results when the operands are placed so; throws UserError "op: ..." naming the
-// dim when the rule forbids it. F is the cut of a "..." operand, P passes through linear ops.
+// Placements of the results for these operand placements; throws UserError "op: ..." naming the dim
+// if the rule forbids them. F shards a "..." operand; P passes through linear ops.
 std::vector<Placement> propagate(const Call& call, const std::vector<Placement>& operands);
 
-// The same for operands placed as their types say.
+// Same, with the placements in the operand types.
 std::vector<Placement> result_placements(const Call& call);
 
-// Whether partial sums go through the op.
+// Whether partial sums pass through the op.
 bool is_linear(const OpDef& op);
 
 }  // namespace weft

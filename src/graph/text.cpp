@@ -1,4 +1,4 @@
-// Printing and parsing of graphs, side by side so that they cannot drift apart.
+// Prints and parses graphs, in one file so that the two cannot drift apart.
 //
 //   graph NAME(mesh AXIS=SIZE, ...) {
 //     %x = input "x" : f32[2,8]
@@ -56,7 +56,7 @@ class Parser {
     try {
       return parse_lines();
     } catch (const UserError& error) {
-      const size_t line = std::min(line_ + 1, lines_.size());  // the last one, if more is expected
+      const size_t line = std::min(line_ + 1, lines_.size());  // the last line if the text ends early
       throw UserError(ExitCode::InputFile, cat(file_, ":", line, ": ", error.what()));
     }
   }
@@ -127,7 +127,7 @@ class Parser {
     bool recomputed = false;
   };
 
-  // "layers.3.attention bwd recomputed"; every part but the phase may be missing.
+  // Parses "layers.3.attention bwd recomputed"; only the phase is required.
   static Tail parse_tail(std::string_view text) {
     Tail tail;
     bool has_phase = false;
@@ -242,7 +242,7 @@ class Parser {
                found, " operands");
   }
 
-  // The text gives names and types of all results; types must be what the op infers.
+  // The text gives the names and types of all results; the types must match the inferred ones.
   void check_results(Node& node, const std::vector<std::string_view>& names,
                      std::string_view types) {
     USER_CHECK(!types.empty() && types[0] == ':', "result types are expected after \":\", found ",

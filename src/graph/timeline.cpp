@@ -1,4 +1,4 @@
-// Two walks over the order: one with the clocks, one with the lifetime of every buffer.
+// Two walks over the order: one advances the clocks, one tracks the lifetime of every buffer.
 #include "graph/timeline.h"
 
 #include <algorithm>
@@ -20,13 +20,13 @@ struct TimedNode {
   double seconds = 0;
 };
 
-// The axis of a collective; empty for all other ops.
+// The axis of a collective; empty for other ops.
 std::string_view axis_of(const Node& node) {
   if (!node.op->traits.collective) return {};
   return std::get<std::string>(node.attr("axis"));
 }
 
-// A collective that is started begins when the computation before it is done, and all that this has
+// A started collective begins when the compute before it is done, including everything that compute
 // waited for.
 PlanTime program_time(std::span<const TimedNode> nodes) {
   Clocks clocks;
@@ -62,7 +62,7 @@ PlanTime time_of(const Graph& graph, std::span<Node* const> order, const DeviceS
   return step_time(program_time(nodes), last, micro_batches);
 }
 
-// Lifetimes by position in the order.
+// Lifetimes of values, as positions in the order.
 class Lifetimes {
  public:
   Lifetimes(const Graph& graph, std::span<Node* const> order) : graph_(graph) {
@@ -108,7 +108,7 @@ class Lifetimes {
       }
     }
     if (!is_reduction(*node.op)) return;
-    // Operands are parts of one buffer, there from the first to the last.
+    // Operands share one buffer, which is live from its first operand to its last.
     int64_t begin = now_;
     for (const Value* operand : node.operands) begin = std::min(begin, buffer_of(operand).begin);
     for (const Value* operand : node.operands) buffer_of(operand).begin = begin;

@@ -1,4 +1,4 @@
-// Element types, shapes, meshes, placements and their text forms.
+// Dtypes, shapes, meshes, placements and their text forms.
 #include "graph/type.h"
 
 #include <limits>

@@ -1,6 +1,6 @@
-// What a value is: element type, global shape, and where its elements lie on the mesh. The local
-// shape is derived, never stored. A data-parallel shard is storage, not a dim placement: F(axis)
-// means that the row-major elements lie in a flat buffer that is cut evenly over the axis.
+// The type of a value: dtype, global shape, and placement on the mesh. The local shape is derived,
+// never stored. A data-parallel shard is storage, not a dim placement: F(axis) means that the
+// row-major elements lie in a flat buffer that is sharded evenly over the axis.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,11 @@ bool is_floating(DType dtype);
 
 using Shape = std::vector<int64_t>;
 
-// Number of elements; 1 for a scalar. Throws UserError when it does not fit 63 bits.
+// Number of elements; 1 for a scalar. Throws UserError if it does not fit in 63 bits.
 int64_t count(const Shape& shape);
 std::string to_string(const Shape& shape);
 
-// A tensor as rows: the length of one is the last dim, their number the product of the others.
+// A tensor as rows: the last dim is the row length, the product of the others the row count.
 inline int64_t row_length(const Shape& shape) {
   return shape.empty() ? 1 : shape.back();
 }
@@ -35,8 +35,8 @@ inline int64_t row_count(const Shape& shape) {
   return rows;
 }
 
-// The ranks as an n-dimensional grid with named axes, outermost first. One process is a mesh with
-// no axes.
+// The ranks as an n-dimensional grid with named axes, outermost first. A single process is a mesh
+// without axes.
 struct MeshAxis {
   std::string name;
   int64_t size = 1;
@@ -47,18 +47,18 @@ struct Mesh {
   std::vector<MeshAxis> axes;
 
   int64_t ranks() const;
-  // Size of the named axis; throws UserError for a name that is not there.
+  // Size of the named axis; throws UserError if there is no such axis.
   int64_t axis_size(std::string_view name) const;
   bool operator==(const Mesh&) const = default;
 };
 
 enum class PlacementKind { Sharded, Partial, Flat };
 
-// How a value is spread over one mesh axis; an axis that is not mentioned is replicated.
+// Placement of a value over one mesh axis. Over axes that are not listed, it is replicated.
 struct AxisPlacement {
   PlacementKind kind = PlacementKind::Sharded;
   std::string axis;
-  int64_t dim = 0;  // the cut tensor dimension; Sharded only
+  int64_t dim = 0;  // the sharded tensor dimension; Sharded only
   bool operator==(const AxisPlacement&) const = default;
 };
 
@@ -68,7 +68,7 @@ struct TensorType {
   DType dtype = DType::F32;
   Shape shape;          // global
   Placement placement;  // empty: replicated on every axis
-  bool future = false;  // started by a collective, not there before its wait
+  bool future = false;  // result of a started collective, readable only after its wait
 
   bool operator==(const TensorType&) const = default;
   int64_t elements() const { return count(shape); }
@@ -82,25 +82,25 @@ inline int64_t row_count(const TensorType& type) {
   return row_count(type.shape);
 }
 
-// Every parameter starts on a block of this many elements, and each rank's cut of a flat buffer is
-// a multiple of it.
+// In a flat buffer every parameter starts at a multiple of this many elements, and every shard is a
+// multiple of it.
 inline constexpr int64_t kFlatBlock = 1024;
 
-// That many elements rounded up to whole blocks.
+// Rounds up to full blocks.
 constexpr int64_t flat_padded(int64_t elements) {
   return (elements + kFlatBlock - 1) / kFlatBlock * kFlatBlock;
 }
 
-// The placement over the named axis, or nullptr where the value is replicated over it.
+// The placement over the named axis, or nullptr if the value is replicated over it.
 const AxisPlacement* placement_over(const TensorType& type, std::string_view axis);
 
-// The shape one rank holds. F storage becomes one dimension: the rank's cut of the padded elements.
+// The shape on one rank. F storage has one dimension: the rank's shard of the padded elements.
 Shape local_shape(const TensorType& type, const Mesh& mesh);
 
 // "bf16[512,256] @S(0:dp) @P(tp)", "future<bf16[4,8]>".
 std::string to_string(const TensorType& type);
 
-// For the parts of a message, which become text only when there is something to say.
+// For message arguments, which are formatted only if the message is used.
 inline std::ostream& operator<<(std::ostream& out, const TensorType& type) {
   return out << to_string(type);
 }

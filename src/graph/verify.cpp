@@ -1,4 +1,4 @@
-// The checks behind every pass: what it finds is our bug, so it throws InternalError.
+// The checks that run after every pass. A failure is a bug in Weft, so it throws InternalError.
 #include "graph/verify.h"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ void check_types(const Node& node) {
 using Positions = std::unordered_map<const Node*, int64_t>;
 using ValueSet = std::unordered_set<const Value*>;
 
-// A value written over in place must not be read by any later node, nor leave as an output.
+// An overwritten value must not be read by a later node, nor be an output.
 void check_overwrites(const Node& node, const Positions& position, const ValueSet& outputs) {
   std::vector<int> overwritten = overwritten_operands(node.call());
   for (int operand : overwritten) {

@@ -1,6 +1,6 @@
-// Structural checks that hold after every pass: definitions stand before uses, types are what the
-// ops infer, use lists are exact, names are unique, overwritten values are neither read afterwards
-// nor outputs, futures are read by wait alone.
+// Invariants checked after every pass: definitions come before uses, types match the inferred ones,
+// use lists are exact, names are unique, overwritten values are neither read afterwards nor
+// outputs, and only wait reads futures.
 #pragma once
 
 #include "graph/graph.h"

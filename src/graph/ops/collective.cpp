@@ -1,5 +1,5 @@
-// Exchanges between the ranks of one mesh axis, and the wait for those that only start. Unlike
-// other ops they change placements, so their infer computes them; a bucket is one variadic node.
+// Collectives over the ranks of one mesh axis, and the wait for started ones. Unlike other ops they
+// change placements, so infer computes the placements of results. A bucket is one variadic node.
 #include "graph/flat.h"
 #include "graph/ops/ops.h"
 #include "graph/ops/shapes.h"
@@ -17,7 +17,7 @@ void require_operands(const Call& call) {
   }
 }
 
-// Refuses operand `i` unless its placement over the attribute `axis` is of this kind.
+// Throws unless operand `i` has a placement of this kind over the attribute `axis`.
 void require_placement(const Call& call, size_t i, PlacementKind kind) {
   const std::string& axis = call.text_attr("axis");
   const AxisPlacement* found = placement_over(call.type(i), axis);
@@ -25,7 +25,7 @@ void require_placement(const Call& call, size_t i, PlacementKind kind) {
                ", expected @", kind == PlacementKind::Flat ? "F" : "P", "(", axis, ")");
 }
 
-// The placement with `kind` over the attribute `axis` instead of what it is.
+// The placement with its entry for the attribute `axis` changed to `kind`.
 Placement with_kind(const Call& call, Placement placement, PlacementKind kind) {
   for (AxisPlacement& entry : placement) {
     if (entry.axis == call.text_attr("axis")) entry.kind = kind;
@@ -74,7 +74,7 @@ Types infer_all_gather(const Call& call) {
   return results;
 }
 
-// Types that floating sums over ranks are sent in.
+// Dtypes in which floating-point sums over ranks are sent.
 bool is_summed(DType dtype) {
   return dtype == DType::F32 || dtype == DType::BF16;
 }
@@ -145,7 +145,7 @@ Cost cost_of_operands(const Call& call) {
   return {.flops = elements_of(call.operands), .bytes = bytes_of(call.operands)};
 }
 
-// A reduce-scatter and an all-gather.
+// Counted as a reduce_scatter followed by an all_gather.
 Cost cost_of_both(const Call& call) {
   return {.flops = elements_of(call.operands), .bytes = 2 * bytes_of(call.operands)};
 }

@@ -7,7 +7,7 @@
 namespace weft {
 namespace {
 
-// Both operands floating and of one type.
+// Two floating operands of the same type.
 std::vector<TensorType> infer_pair(const Call& call) {
   require_floating(call, 0);
   require_type(call, 1, call.type(0).dtype, call.type(0).shape);
@@ -35,7 +35,7 @@ std::vector<TensorType> infer_dropout(const Call& call) {
   return {call.type(0)};
 }
 
-// Random numbers follow the sample, which is dim 0: the other dims must be whole.
+// Random numbers are keyed by the sample, which is dim 0; the other dims must not be sharded.
 std::string sharding_by_sample(const Call& call) {
   std::vector<std::string> operands;
   std::string result;

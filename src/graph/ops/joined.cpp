@@ -1,5 +1,5 @@
-// Ops that `fuse` makes of neighbours that pass over the same memory. Each names the ops it stands
-// for, in order, and has their bits.
+// Ops that `fuse` creates from neighbours that read or write the same memory. Each lists the ops it
+// replaces, in order, and matches them bit for bit.
 #include "graph/ops/ops.h"
 #include "graph/ops/shapes.h"
 #include "graph/parts.h"
@@ -7,7 +7,7 @@
 namespace weft {
 namespace {
 
-// Names for dims that must be whole on every rank.
+// Names of dims that must not be sharded.
 std::string whole_dims(const Call& call, size_t count) {
   std::string names = "TUVWXYZ";
   call.require(count <= names.size(), "more dims than a sharding rule can name");
@@ -15,7 +15,7 @@ std::string whole_dims(const Call& call, size_t count) {
   return names;
 }
 
-// The accumulator is whole on every rank, so the contracted dims must be too.
+// The accumulator is not a partial sum, so the contracted dims must not be sharded.
 std::string sharding_of_added_product(const Call& call) {
   const std::string_view more = call.operands.size() > 3 ? ", " : "";
   if (call.bool_attr("ta")) {

@@ -1,4 +1,4 @@
-// Products of matrices and the sum over rows that belongs to their gradients.
+// Matmul, and the sum over rows that bias gradients need.
 #include "graph/ops/ops.h"
 #include "graph/ops/shapes.h"
 
@@ -55,7 +55,7 @@ Cost cost_matmul(const Call& call) {
   return per_element(call, 2 * contracted);
 }
 
-// The bias is added on every rank, so with one the contracted dim must be whole.
+// Every rank adds the bias, so with a bias the contracted dim must not be sharded.
 std::string sharding_of_matmul(const Call& call) {
   if (call.bool_attr("ta")) return "...m, ...n -> mn";
   const bool tb = call.bool_attr("tb");

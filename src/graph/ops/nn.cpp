@@ -17,7 +17,7 @@ void require_norm_operands(const Call& call) {
   }
 }
 
-// dy, x, w and then statistics of every row.
+// dy, x, w, then the statistics of every row.
 std::vector<TensorType> infer_norm_grad(const Call& call) {
   require_floating(call, 0, 1);
   const TensorType& dy = call.type(0);
@@ -48,7 +48,7 @@ std::vector<Value*> vjp_rms_norm(Vjp& v) {
   return {node->result(0), node->result(1)};
 }
 
-// Where every token stands in its document: i32, one for each row of x.
+// Positions of tokens within their documents: i32, one per row of x.
 void require_positions(const Call& call, size_t i, const TensorType& x) {
   require_type(call, i, DType::I32, leading_dims(x));
 }
@@ -87,13 +87,13 @@ std::vector<Value*> vjp_rope(Vjp& v) {
   return grads;
 }
 
-// Types that follow from packed q, k and v.
+// Types derived from packed q, k and v.
 struct AttentionTypes {
   TensorType y, lse;
 };
 
-// Checks the packed operand, the attributes, and the random state if there is an operand of that
-// number.
+// Checks the packed operand, the attributes, and the random state if operand `rng_operand` is
+// present.
 AttentionTypes attention_types(const Call& call, size_t qkv_operand, size_t rng_operand) {
   const TensorType& qkv = call.type(qkv_operand);
   const int64_t heads = call.int_attr("heads");
@@ -140,7 +140,7 @@ std::vector<Value*> vjp_attention(Vjp& v, const OpDef& grad) {
   return grads;
 }
 
-// `products` matrix products over the causal half: 2 D operations for each pair of positions.
+// `products` matmuls over the causal half: 2 D FLOPs for each pair of positions.
 Cost cost_attention(const Call& call, size_t qkv_operand, double products) {
   const Shape& qkv = call.type(qkv_operand).shape;
   const int64_t heads = call.int_attr("heads");

@@ -14,14 +14,14 @@ extern const OpDef kAdd, kCast, kGelu, kGeluGrad, kDropout, kFused;
 // ops/matmul.cpp
 extern const OpDef kMatmul, kSumRows;
 
-// ops/slices.cpp: pieces of a batch along time.
+// ops/slices.cpp: chunks of a batch along time.
 extern const OpDef kSplitTime, kJoinTime, kAddInPlace;
 
 // ops/nn.cpp: norms, positions, attention, feed-forward gates.
 extern const OpDef kLayerNorm, kLayerNormGrad, kRmsNorm, kRmsNormGrad, kSwiglu, kSwigluGrad, kRope,
     kAttention, kAttentionGrad, kDocumentAttention, kDocumentAttentionGrad;
 
-// ops/joined.cpp: what `fuse` makes of neighbours.
+// ops/joined.cpp: ops that `fuse` creates from neighbours.
 extern const OpDef kGeluGradSum, kSwigluBoth, kMatmulAdd, kMatmulAccumulate, kEmbeddingGradAdd,
     kAddLayerNorm, kAddRmsNorm, kLayerNormGradSums, kRmsNormGradAdd;
 
@@ -30,12 +30,12 @@ extern const OpDef kEmbedding, kEmbeddingGrad, kAddPositions, kAddPositionsGrad,
     kCrossEntropyGrad, kCrossEntropyBoth, kAccumulate, kSquareSum, kNorm, kClip, kUpdateScale,
     kAdamw, kAdamwCast;
 
-// Whether the op updates a parameter: adamw, or adamw_cast.
+// Whether the op updates a parameter: adamw or adamw_cast.
 inline bool is_adamw(const OpDef& op) {
   return &op == &kAdamw || &op == &kAdamwCast;
 }
 
-// Where adamw_cast has the copy that it writes along: operand and result.
+// Positions in adamw_cast of the low-precision copy: as an operand and as a result.
 inline constexpr size_t kLowOperand = 7;
 inline constexpr size_t kLowResult = 3;
 

@@ -19,12 +19,12 @@ inline Shape append_dim(Shape dims, int64_t last) {
   return dims;
 }
 
-// The type of statistics kept beside a tensor (mean, rstd, lse): f64 for f64, else f32.
+// The dtype of statistics kept along with a tensor (mean, rstd, lse): f64 for f64, else f32.
 inline DType stat_dtype(const TensorType& type) {
   return type.dtype == DType::F64 ? DType::F64 : DType::F32;
 }
 
-// The dtype named by the attribute `out`, or `fallback` when it is empty.
+// The dtype named by the attribute `out`, or `fallback` if that is empty.
 inline DType out_dtype(const Call& call, DType fallback) {
   const std::string& out = call.text_attr("out");
   if (out.empty()) return fallback;
@@ -38,21 +38,22 @@ inline const std::string& operand_name(const Call& call, size_t operand) {
   return specs.at(operand < specs.size() ? operand : specs.size() - 1).name;
 }
 
-// Refuses operand `i` unless it has exactly this dtype and shape.
+// Throws unless operand `i` has exactly this dtype and shape.
 inline void require_type(const Call& call, size_t i, DType dtype, const Shape& shape) {
   const TensorType& type = call.type(i);
   call.require(type.dtype == dtype && type.shape == shape, operand_name(call, i), " is ", type,
                ", expected ", TensorType{dtype, shape, {}});
 }
 
-// Refuses operand `i` unless it is floating and has this shape.
+// Throws unless operand `i` is floating and has this shape.
 inline void require_floating(const Call& call, size_t i, const Shape& shape) {
   const TensorType& type = call.type(i);
   if (is_floating(type.dtype) && type.shape == shape) return;
   call.refuse(cat(operand_name(call, i), " is ", type, ", expected floating ", to_string(shape)));
 }
 
-// Refuses operand `i` unless it is floating and has at least `rank` dims, the last not empty.
+// Throws unless operand `i` is floating and has at least `rank` dims, the last of which is not
+// empty.
 inline void require_floating(const Call& call, size_t i, size_t rank = 0) {
   const TensorType& type = call.type(i);
   call.require(is_floating(type.dtype) && type.shape.size() >= rank && row_length(type) > 0,
@@ -60,17 +61,17 @@ inline void require_floating(const Call& call, size_t i, size_t rank = 0) {
                " or more dims");
 }
 
-// Refuses operand `i` unless it is the random state {seed low, seed high, step, first sample}.
+// Throws unless operand `i` is the random state {seed low, seed high, step, first sample}.
 inline void require_rng(const Call& call, size_t i) {
   require_type(call, i, DType::I32, {4});
 }
 
-// `flops` a element of the first result, at the vector rate.
+// `flops` per element of the first result, at the vector rate.
 inline Cost per_element(const Call& call, double flops) {
   return {.flops = flops * static_cast<double>(call.results.at(0).elements())};
 }
 
-// `flops` an element of operand `i`.
+// `flops` per element of operand `i`.
 inline Cost per_operand_element(const Call& call, size_t i, double flops) {
   return {.flops = flops * static_cast<double>(call.type(i).elements())};
 }
@@ -85,8 +86,7 @@ inline Value* only_grad(const Vjp& vjp) {
   return grad;
 }
 
-// The attribute `out` that gives operand `of` a gradient of the dtype it wants; "" when that is
-// `fallback` already.
+// The attribute `out` for the gradient dtype of operand `of`; "" if that is `fallback`.
 inline std::string grad_out(const Vjp& vjp, size_t of, DType fallback) {
   const DType wanted = vjp.grad_dtype(of);
   return wanted == fallback ? "" : std::string(dtype_name(wanted));

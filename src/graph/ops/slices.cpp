@@ -1,12 +1,12 @@
-// Pieces of a batch along time, for work that is done piece by piece: the samples stay whole, so
-// that a batch cut over ranks is cut the same way.
+// Chunks of a batch along time, for work that is done chunk by chunk. Chunks keep all samples, so
+// the batch stays sharded over ranks as before.
 #include "graph/ops/ops.h"
 #include "graph/ops/shapes.h"
 
 namespace weft {
 namespace {
 
-// "bTUV" for four dims: the batch may be cut, the rest must be whole.
+// "bTUV" for four dims: only the batch may be sharded.
 std::string whole_but_batch(const TensorType& type) {
   std::string dims = "bTUVWXYZ";
   dims.resize(std::min(dims.size(), type.shape.size()));
@@ -49,7 +49,7 @@ constinit const OpDef kSplitTime{
     .doc = "Piece `index` of `parts` equal pieces of x [batch,time,...] along time.",
     .traits = {.differentiable = false, .linear = true},
     .infer = infer_split_time,
-    // Only the piece is read.
+    // Only the chunk is read.
     .cost =
         [](const Call& call) {
           return Cost{.bytes = 2 * static_cast<double>(call.results.at(0).bytes())};

@@ -1,5 +1,5 @@
-// Values bound from outside the program. Their types are given, so they infer nothing, and their
-// text form is special: %x = input "x" : type.
+// Values bound from outside the program. Their types are given, not inferred, and they have a text
+// form of their own: %x = input "x" : type.
 #include "graph/ops/ops.h"
 
 namespace weft {

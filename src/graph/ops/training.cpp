@@ -1,4 +1,4 @@
-// What stands around the layers in a training step: embedding, loss, accumulation, gradient norm,
+// The ops of a training step outside the layers: embedding, loss, accumulation, gradient norm,
 // clipping and the update.
 #include "base/exact_sum.h"
 #include "base/tree_level.h"
@@ -126,7 +126,7 @@ constinit const OpDef kEmbedding{
           {{"rows", v.operand(1)->type.shape[0]}, {"out", grad_out(v, 1, dy->type.dtype)}}, 1);
       return {nullptr, dw->result()};
     },
-    // Only the rows that are asked for are read.
+    // Only the selected rows are read.
     .cost =
         [](const Call& call) {
           return Cost{.bytes = static_cast<double>(call.type(0).bytes()) +
