@@ -98,7 +98,7 @@ class Vjp;
 // passes that rewrite or fuse particular ops refer to ops by name.
 struct OpTraits {
   bool elementwise = false;    // result i depends on element i of the operands; fusible
-  bool in_place = false;       // its result may reuse the memory of a dying operand, as with elementwise
+  bool in_place = false;       // like elementwise, its result may reuse a dying operand's memory
   bool effect = false;         // kept even if nothing reads its results
   bool source = false;         // input, param or state: no operands, bound from outside
   bool differentiable = true;  // false: autodiff fails if a gradient reaches it

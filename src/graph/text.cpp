@@ -56,7 +56,7 @@ class Parser {
     try {
       return parse_lines();
     } catch (const UserError& error) {
-      const size_t line = std::min(line_ + 1, lines_.size());  // the last line if the text ends early
+      const size_t line = std::min(line_ + 1, lines_.size());  // the last, if the text ends early
       throw UserError(ExitCode::InputFile, cat(file_, ":", line, ": ", error.what()));
     }
   }

@@ -1,6 +1,6 @@
 // Adds the gradient of the output "loss" with respect to every parameter, as nodes after the
-// forward. Contributions to one value are added first use first, so that tied weights sum in a
-// fixed order; values that no parameter flows into get no gradient.
+// forward. Contributions to one value are added in order of use, so that tied weights sum in a
+// fixed order. Values that do not depend on a parameter get no gradient.
 //
 //   %loss, %loss.lse = cross_entropy(%logits, %targets, %count) : f32[], f32[4]
 //   return loss=%loss
@@ -35,8 +35,8 @@ class Backward {
     mark_active();
   }
 
-  // Adds all gradients and their outputs; gives the number of parameters. `seed` is the op of the
-  // gradient that the loss starts with.
+  // Adds all gradients and their outputs; returns the number of parameters. `seed` is the op of the
+  // loss gradient that seeds the backward.
   size_t run(Value* loss, const OpDef& seed) {
     USER_CHECK(active_.contains(loss), "autodiff: no parameter flows into the loss %", loss->name);
     Node* scale = graph_.insert_source(nullptr, seed, "loss_scale", loss->type,
@@ -75,7 +75,7 @@ class Backward {
       Value* param = node->result();
       USER_CHECK(grads[0] != nullptr, "autodiff: the loss does not depend on parameter ",
                  to_string(node->attrs.at(0)), "; remove it from the model");
-      // Its dtype may be another: that of reductions.
+      // Its dtype may differ: gradients have the reduce dtype.
       CHECK(grads[0]->type.shape == param->type.shape, "the gradient of %", param->name, " is ",
             to_string(grads[0]->type));
       gradients_[node] = grads[0];
@@ -91,7 +91,7 @@ class Backward {
     contribute(*node, node->op->vjp(vjp));
   }
 
-  // Last operand first: the lists hold the last use first throughout.
+  // Last operand first: the lists are in reverse order of use.
   void contribute(const Node& node, const std::vector<Value*>& grads) {
     CHECK(grads.size() == node.operands.size(), node.op->name(), " gives ", grads.size(),
           " gradients for ", node.operands.size(), " operands");
@@ -103,7 +103,7 @@ class Backward {
     }
   }
 
-  // The sum of all contributions to a value, first use first; nullptr when there are none.
+  // The sum of all contributions to a value, in order of use; nullptr if there are none.
   Value* total(const Value* value) {
     auto found = contributions_.find(value);
     if (found == contributions_.end()) return nullptr;
@@ -115,7 +115,7 @@ class Backward {
     return sum;
   }
 
-  // Gradient rules serve all operands; what leads to no parameter goes again.
+  // Gradient rules add gradients for all operands; those that lead to no parameter are removed.
   void erase_unused() {
     std::unordered_set<const Value*> outputs;
     for (const auto& output : graph_.outputs()) outputs.insert(output.value);
@@ -132,7 +132,7 @@ class Backward {
   Graph& graph_;
   Builder builder_;
   std::vector<Node*> forward_;
-  std::unordered_set<const Value*> active_;  // values that a parameter flows into
+  std::unordered_set<const Value*> active_;  // values that depend on a parameter
   std::unordered_map<const Value*, std::vector<Value*>> contributions_;  // last use first
   std::unordered_map<const Node*, Value*> gradients_;                    // of the parameters
 };
@@ -153,7 +153,7 @@ bool run(Graph& graph, PassContext& context) {
     USER_CHECK(node->phase == Phase::Forward,
                "autodiff: the graph has a backward already; run autodiff once");
   }
-  // A scale that changes as the run goes on lives on the device.
+  // A scale that changes during the run is kept on the device.
   const size_t params = Backward(graph).run(loss, scales_loss(context.config) ? kState : kInput);
   context.note = cat("gradients of ", params, " parameters");
   return true;

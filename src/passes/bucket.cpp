@@ -1,6 +1,6 @@
-// Merges collectives, so that each moves enough bytes to be worth its latency: the parameters of a
-// group become one flat buffer, gathered, reduced, accumulated and updated by one node each. Bits
-// do not change, because every sum over ranks is element by element. A bucket that the backward
+// Merges collectives so that each moves enough bytes to amortize its latency: the parameters of a
+// group become one flat buffer, gathered, reduced, accumulated and updated by one node each.
+// Results stay bit-identical because sums over ranks are elementwise. A bucket that the backward
 // would gather again right after its last use is kept instead.
 //
 //   %a = bucket ["layers.0.a"] : f32[1024] @F(dp_shard)

@@ -1,5 +1,5 @@
-// Candidates are merged and scheduled on copies of the graph, so that what is compared is what
-// would run.
+// Merges and schedules each candidate on a copy of the graph, so that the comparison is between the
+// steps that would actually run.
 #include "passes/bucket_auto.h"
 
 #include <algorithm>
@@ -20,15 +20,16 @@ namespace {
 // Largest share of all parameters in one bucket.
 constexpr double kLargestShare = 0.2;
 
-// Plans this close are told apart by memory: estimates are no better.
+// Plans with times within this factor count as equally fast, because estimates are no more
+// accurate; the one that needs less memory wins.
 constexpr double kAsFast = 1.01;
 
 // A lane as the greedy plan sees it.
 struct Unit {
   size_t lane = 0;
-  const Node* collective = nullptr;  // that the computation before it should hide
-  double compute = 0;                // seconds from it to the next unit's
-  double bytes = 0;                  // that it moves
+  const Node* collective = nullptr;  // to be hidden by the compute before it
+  double compute = 0;                // seconds until the collective of the next unit
+  double bytes = 0;                  // moved by the collective
   double elements = 0;
 };
 
@@ -48,7 +49,7 @@ const Node* first_reduction(const Lane& lane) {
   return nullptr;
 }
 
-// Lanes in the order in which their collectives run, with the computation between them.
+// Lanes in the order of their collectives, with the compute time between them.
 std::vector<Unit> find_units(const Graph& graph, const std::vector<Lane>& lanes,
                              const DeviceSpec& device) {
   const auto position = positions(graph);
@@ -76,7 +77,7 @@ std::vector<Unit> find_units(const Graph& graph, const std::vector<Lane>& lanes,
   return units;
 }
 
-// What a bucket is made of so far.
+// The bucket being filled.
 struct Open {
   std::vector<size_t> lanes;
   double bytes = 0;
@@ -115,7 +116,8 @@ void evaluate(Candidate& candidate, const Graph& graph, const PassContext& conte
   candidate.fits = context.device.memory_bytes == 0 || bytes <= context.device.memory_bytes;
 }
 
-// The smallest of those that are as fast as the fastest that fits, or smallest of all if none does.
+// Of the candidates that fit and are about as fast as the fastest, the one with the smallest peak;
+// if none fits, the one with the smallest peak.
 Candidate& best_of(std::vector<Candidate>& candidates) {
   const bool any_fits = std::any_of(candidates.begin(), candidates.end(),
                                     [](const Candidate& candidate) { return candidate.fits; });
@@ -150,8 +152,8 @@ BucketPlan plan_greedily(const Graph& graph, const std::vector<Lane>& lanes,
   for (const Unit& unit : units) total += unit.elements;
   BucketPlan plan;
   Open open;
-  double hiding = 0;   // computation of the bucket before
-  double reduced = 0;  // elements of the bucket before
+  double hiding = 0;   // compute seconds of the previous bucket
+  double reduced = 0;  // elements of the previous bucket
   const auto close = [&] {
     std::sort(open.lanes.begin(), open.lanes.end());
     plan.groups.push_back(open.lanes);

@@ -1,5 +1,5 @@
-// The mode "auto" of the bucket pass: a greedy plan from estimated times, compared with the simple
-// plans by what the whole step would take.
+// The mode "auto" of the bucket pass: makes a greedy plan from estimated times and compares it with
+// the simple plans by the estimated time of the full step.
 #pragma once
 
 #include "passes/bucket_lane.h"
@@ -7,8 +7,8 @@
 
 namespace weft {
 
-// Closes a bucket when its gather would outlast the computation before it, when memory is short, or
-// when it holds a fifth of all parameters.
+// Closes a bucket when its gather would take longer than the compute before it, when memory is
+// short, or when it holds a fifth of all parameters.
 BucketPlan plan_greedily(const Graph& graph, const std::vector<Lane>& lanes,
                          const DeviceSpec& device);
 

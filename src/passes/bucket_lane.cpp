@@ -1,5 +1,5 @@
-// Flat storage is found by following flat values; whole parameters by following the gradient of the
-// update back to its reductions.
+// Finds the lane of flat storage by following flat values, and that of a replicated parameter by
+// following the gradient of its update back to the reductions.
 #include "passes/bucket_lane.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ bool has_attr(const Node& node, std::string_view name) {
                      [&](const AttrSpec& attr) { return attr.name == name; });
 }
 
-// All nodes that flat values connect to the source, in order.
+// All nodes connected to the source through flat values, in order.
 std::vector<Node*> flood(Node* source, const Positions& position) {
   std::unordered_set<const Node*> seen = {source};
   std::vector<Node*> nodes = {source};
@@ -44,7 +44,7 @@ std::vector<Node*> flood(Node* source, const Positions& position) {
   return nodes;
 }
 
-// What a node is in its lane, apart from the parameter that the lane is about.
+// The role of a node in its lane, independent of the lane's parameter.
 std::string role(const Node& node, const Lane& lane) {
   std::string text = cat(node.op->name(), " ", phase_name(node.phase));
   if (node.recomputed) text += " recomputed";
@@ -59,7 +59,7 @@ std::string role(const Node& node, const Lane& lane) {
   return text;
 }
 
-// Everything that has to be equal for a merge, besides roles.
+// Everything besides roles that has to be equal for a merge.
 std::string conditions(const Node& node) {
   std::string text;
   if (node.op != &kReduceScatter) {
@@ -98,7 +98,7 @@ Lane flat_lane(Node* source, const Positions& position,
   lane.item = {.name = lane.members.at(0), .elements = source->result()->type.elements()};
   bool alone = lane.members.size() > 1;
   for (Node* node : flood(source, position)) {
-    // A gradient that two parameters share ties their lanes together.
+    // A lane with two buckets (parameters that share a gradient) cannot be merged with others.
     alone |= node->op == &kBucket && node != source;
     for (const auto& result : node->results) {
       alone |= is_flat(result->type) && outputs.contains(result.get());

@@ -1,6 +1,5 @@
-// A lane is everything in the graph that exists once per parameter because of its sharding:
-// storage, gathers, reductions, accumulation, states and update. Lanes of equal shape can be laid
-// side by side and merged node by node.
+// A lane is the part of the graph that sharding creates for one parameter: storage, gathers,
+// reductions, accumulation, states and update. Lanes of equal shape can be merged node by node.
 #pragma once
 
 #include <map>
@@ -14,22 +13,22 @@ namespace weft {
 
 struct Lane {
   BucketItem item;         // first member, and elements without padding
-  Node* source = nullptr;  // bucket, or param when storage is whole
+  Node* source = nullptr;  // bucket, or param if storage is replicated
   std::vector<std::string> members;
-  std::map<std::string, Node*> nodes;    // by role, gathers aside: one node of each in every lane
+  std::map<std::string, Node*> nodes;    // by role, without gathers; the same roles in every lane
   std::map<std::string, Node*> gathers;  // by role; a lane may lack some
-  std::string shape;                     // equal for lanes that may be merged; "" if this may not
+  std::string shape;                     // equal for lanes that can be merged; "" if it cannot
 
   bool is_flat() const;
 };
 
-// Lanes of the graph's parameters in order of registration; none where nothing is communicated.
+// Lanes of the graph's parameters in order of registration; empty if nothing is communicated.
 std::vector<Lane> find_lanes(const Graph& graph);
 
-// Whether the value is flat storage cut over an axis.
+// Whether the value is flat storage sharded over an axis.
 bool is_flat(const TensorType& type);
 
-// Whether the node takes many flat values of which it makes one number, so that it belongs to no
+// Whether the node reduces the flat values of many lanes to one number, so that it belongs to no
 // lane.
 bool joins_lanes(const Node& node);
 

@@ -1,6 +1,6 @@
-// Merges node by node: sources stand where the first was, gathers where the first was, all else
-// where the last was, which keeps definitions before uses. New values take the names of the first
-// lane, gathered tensors keep their own.
+// Merges node by node. Merged sources and gathers take the place of the first, all others that of
+// the last, which keeps definitions before uses. New values take the names of the first lane;
+// gathered tensors keep their own.
 #include "passes/bucket_merge.h"
 
 #include <algorithm>
@@ -26,12 +26,12 @@ std::vector<std::string> result_names(const Node& node) {
   return names;
 }
 
-// Elements that weight decay applies to, as pairs of a begin and an end; members without it leave
-// gaps. Padding is zero and may lie inside.
+// The ranges of elements with weight decay, as begin,end pairs. They may include padding, which is
+// zero.
 struct Decay {
   double rate = 0;
   std::vector<int64_t> ranges;
-  int64_t end = 0;  // of all members so far
+  int64_t end = 0;  // end of the last member so far
 
   void add(double member_rate, int64_t elements) {
     if (member_rate != 0) {
@@ -59,7 +59,7 @@ class Merger {
 
   void merge(const Lanes& lanes) { lanes[0]->is_flat() ? merge_flat(lanes) : merge_whole(lanes); }
 
-  // Nodes that read flat values of many lanes read each merged one once.
+  // Nodes that read the flat values of many lanes read each merged value once.
   void finish() {
     for (Node* node : graph_.nodes()) {
       if (joins_lanes(*node)) join(node);
@@ -71,7 +71,7 @@ class Merger {
   }
 
  private:
-  // The nodes of one role, a lane that lacks it left out.
+  // The nodes of one role; lanes without it are skipped.
   static std::vector<Node*> side_by_side(const Lanes& lanes, std::map<std::string, Node*> Lane::*of,
                                          const std::string& role) {
     std::vector<Node*> nodes;
@@ -94,7 +94,7 @@ class Merger {
     });
   }
 
-  // Roles in an order that has definitions before uses.
+  // Roles in an order that keeps definitions before uses.
   std::vector<std::string> roles(const Lanes& lanes) const {
     std::vector<std::pair<int64_t, std::string>> found;
     for (const auto& [role, node] : lanes[0]->nodes) {
@@ -147,7 +147,7 @@ class Merger {
     replace(nodes, merged);
   }
 
-  // An op that works on flat tensors as on any other, and the reduction that makes one.
+  // Merges elementwise nodes on flat tensors, and the reductions that produce flat tensors.
   void merge_nodes(const std::vector<Node*>& nodes, const Lanes& lanes) {
     std::vector<Value*> operands;
     for (Value* operand : nodes[0]->operands) {
@@ -171,7 +171,7 @@ class Merger {
     replace(nodes, merged);
   }
 
-  // Ranges are of the whole bucket, so a rank has to know where its cut begins.
+  // Ranges are relative to the full bucket, so a rank has to know where its shard begins.
   void join_decay(const std::vector<Node*>& nodes, const Lanes& lanes,
                   std::vector<Value*>& operands, Attrs& attrs) {
     Decay decay;
@@ -182,13 +182,13 @@ class Merger {
     const Signature& signature = nodes[0]->op->parsed();
     attrs.at(signature.attr_index("decay")) = decay.rate;
     attrs.at(signature.attr_index("decayed")) = decay.decayed();
-    // The coordinate is the last operand, and optional.
+    // The coordinate is the last operand and optional.
     if (!decay.decayed().empty() && operands.size() + 1 == signature.operands.size()) {
       operands.push_back(coordinate(operands[0]->type));
     }
   }
 
-  // The input that says which cut of the axis this rank holds, one for all updates.
+  // The input with this rank's coordinate on the axis, shared by all updates.
   Value* coordinate(const TensorType& type) {
     const auto cut =
         std::find_if(type.placement.begin(), type.placement.end(),
@@ -229,7 +229,7 @@ class Merger {
     old_.insert(old_.end(), nodes.begin(), nodes.end());
   }
 
-  // One gather of the whole bucket for all lanes, whether each of them asked for it or not.
+  // One gather of the full bucket, even if only some lanes need it.
   void merge_gathers(const Lanes& lanes, const std::string& role) {
     const std::vector<Node*> nodes = side_by_side(lanes, &Lane::gathers, role);
     const Node* model = nodes[0];
@@ -271,7 +271,7 @@ class Merger {
     return lane.gathers.begin()->second;
   }
 
-  // In a bucket that is gathered again for some lanes, all lanes read that gather in the backward.
+  // If a bucket is gathered again for some lanes, the backward of all lanes reads that gather.
   std::vector<Node*> with_late_readers(const Lanes& lanes, const std::string& role,
                                        std::vector<Node*> nodes) const {
     if (!nodes[0]->recomputed) return nodes;
@@ -302,7 +302,7 @@ class Merger {
     }
   }
 
-  // Parameters stay apart, their reductions become one.
+  // Parameters stay separate; only their reductions are merged.
   void merge_whole(const Lanes& lanes) {
     for (const std::string& role : roles(lanes)) {
       const std::vector<Node*> nodes = side_by_side(lanes, &Lane::nodes, role);
@@ -323,7 +323,7 @@ class Merger {
     }
   }
 
-  // Moves what reads the node, directly or not, from before `place` to right before it.
+  // Moves the direct and indirect readers of the node that come before `place` to right before it.
   void sink_users(const Node* node, Node* place) {
     std::vector<Node*> moved;
     std::unordered_set<const Node*> seen;
@@ -366,13 +366,13 @@ class Merger {
   }
 
   Graph& graph_;
-  const Positions position_;  // of nodes that were there before
+  const Positions position_;  // of the nodes before any merge
   std::unordered_map<const Value*, Value*> merged_;
   std::vector<Node*> old_;
-  std::vector<std::pair<Value*, std::string>> names_;  // to be given when the old ones are gone
+  std::vector<std::pair<Value*, std::string>> names_;  // assigned once the old values are erased
 };
 
-// The lanes of a group, apart where their shapes differ.
+// The lanes of a group, split by shape.
 std::vector<Lanes> equal_shapes(const std::vector<Lane>& lanes, const std::vector<size_t>& group) {
   std::vector<Lanes> parts;
   std::map<std::string, size_t> part;
@@ -415,7 +415,7 @@ MergeSummary merge_lanes(Graph& graph, const std::vector<Lane>& lanes, const Buc
 size_t reuse_fresh_gathers(Graph& graph) {
   const Positions position = positions(graph);
   std::map<std::pair<const Value*, std::string>, Node*> forward;
-  int64_t last_gather = -1;  // of those that stay
+  int64_t last_gather = -1;  // among the gathers that are kept
   size_t gone = 0;
   for (Node* node : graph.nodes()) {
     if (node->op != &kAllGather || !node->operands[0]->def->op->traits.source) continue;

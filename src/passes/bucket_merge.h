@@ -1,4 +1,4 @@
-// The edit behind the bucket pass: lanes that a plan puts together become one lane.
+// The rewrite behind the bucket pass: merges the lanes that a plan groups together.
 #pragma once
 
 #include "graph/graph.h"
@@ -6,20 +6,20 @@
 
 namespace weft {
 
-// What a merge made of the lanes.
+// The result of a merge.
 struct MergeSummary {
   size_t buckets = 0;
-  size_t merged = 0;    // of these, made of several lanes
+  size_t merged = 0;    // of these, buckets of several lanes
   int64_t largest = 0;  // elements
   std::string largest_name = {};
 };
 
-// Merges the lanes of each group as far as their shapes are equal.
+// Merges the lanes of each group that have equal shapes.
 MergeSummary merge_lanes(Graph& graph, const std::vector<Lane>& lanes, const BucketPlan& plan);
 
-// Lets the backward read the forward's gather where nothing else is gathered between its last use
-// in the forward and the second gather: dropping it there saves no memory that is needed. Gives the
-// number of second gathers that are gone.
+// Lets the backward reuse the forward's gather if nothing else is gathered between its last use in
+// the forward and the second gather: dropping it there would not lower the peak. Returns the number
+// of second gathers removed.
 size_t reuse_fresh_gathers(Graph& graph);
 
 }  // namespace weft

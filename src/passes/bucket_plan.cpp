@@ -1,4 +1,4 @@
-// Grouping by name, size or list; patterns are matched one dotted segment at a time.
+// Groups by name, size or list. Patterns are matched one dotted segment at a time.
 #include "passes/bucket_plan.h"
 
 #include <algorithm>
@@ -32,7 +32,8 @@ std::optional<NumberRange> read_range(std::string_view pattern) {
   return NumberRange{*low, *high, close + 1};
 }
 
-// "[2-11]rest": whether text starts with a number in the range; both move past it.
+// For a pattern "[2-11]rest": whether text starts with a number in the range. Advances both past
+// it.
 bool take_number(std::string_view& pattern, std::string_view& text) {
   const std::optional<NumberRange> range = read_range(pattern);
   CHECK(range, pattern);
@@ -71,7 +72,7 @@ size_t wildcards(std::string_view pattern) {
   return static_cast<size_t>(std::count_if(segments.begin(), segments.end(), has_wildcard));
 }
 
-// Groups by a key, in order of first members.
+// Groups by a key; groups are in order of their first members.
 template <class Key>
 BucketPlan group_by(const std::vector<Key>& keys) {
   BucketPlan plan;
@@ -84,10 +85,10 @@ BucketPlan group_by(const std::vector<Key>& keys) {
   return plan;
 }
 
-// An entry of compile.buckets and what became of it.
+// An entry of compile.buckets and its matches.
 struct ManualEntry {
   std::string text;
-  std::vector<std::string> patterns;  // joined by +
+  std::vector<std::string> patterns;  // combined with +
   size_t matched = 0;
   size_t won = 0;
 };
@@ -112,7 +113,7 @@ std::vector<ManualEntry> read_entries(const Config& config) {
   return entries;
 }
 
-// What an entry makes of a parameter: the name of its bucket within the entry.
+// The bucket, named within the entry, that an entry assigns to a parameter.
 std::optional<std::string> match_entry(const ManualEntry& entry, const std::string& name) {
   for (const std::string& pattern : entry.patterns) {
     const auto match = match_module(pattern, name);

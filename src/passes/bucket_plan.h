@@ -1,5 +1,5 @@
-// Which parameters share a bucket, by compile.bucketing, from their names and sizes alone. The mode
-// "auto" is not here: it compares whole plans (bucket_auto).
+// Assigns parameters to buckets by compile.bucketing, from their names and sizes alone. The mode
+// "auto" is in bucket_auto: it compares estimates of the full step.
 #pragma once
 
 #include <cstdint>
@@ -19,24 +19,28 @@ struct BucketItem {
   int64_t elements = 0;
 };
 
-// Every item is in one group; members in order of registration, groups in order of first members.
+// Every item is in exactly one group. Members are in order of registration, groups in order of
+// their first members.
 struct BucketPlan {
   std::vector<std::vector<size_t>> groups;
-  std::string note = {};  // what the user should know of it; may be empty
+  std::string note = {};  // a remark for the user; may be empty
 };
 
-// The given buckets, which hold every item.
+// The given buckets, which must contain every item.
 BucketPlan plan_as_given(std::span<const BucketItem> items,
                          const std::vector<std::vector<std::string>>& buckets);
 BucketPlan plan_each_alone(std::span<const BucketItem> items);
-// One bucket per "layers.N", one for what is registered before the first block, one for the rest.
+// One bucket per "layers.N", one for the parameters registered before the first block, one for the
+// rest.
 BucketPlan plan_by_block(std::span<const BucketItem> items);
-// Closes a bucket as soon as it has `least` elements; a smaller rest joins the last one.
+// Closes a bucket once it has at least `least` elements; a smaller remainder goes into the last
+// bucket.
 BucketPlan plan_by_size(std::span<const BucketItem> items, int64_t least);
-// By compile.buckets. Throws UserError for an entry without a match or an item without an entry.
+// Follows compile.buckets. Throws UserError for an entry without a match or an item without an
+// entry.
 BucketPlan plan_by_hand(std::span<const BucketItem> items, const Config& config);
 
-// The part of a dotted name that the pattern covers, segment by segment from the start.
+// The leading segments of a dotted name that a pattern matches.
 struct ModuleMatch {
   std::string path;      // "layers.3.attention"
   std::string wildcard;  // the segments that matched a wildcard: "3"

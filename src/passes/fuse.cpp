@@ -1,7 +1,7 @@
-// Joins trees of elementwise ops whose intermediates have one reader into one node, which passes
-// over memory once. It stands where the last op stood, and every step rounds as the op did. The
-// loss and the gradient of its logits become one node too, where the loss stood; so do other
-// neighbours that pass over the same memory (fuse_joins.h).
+// Fuses trees of elementwise ops whose intermediates have one reader into one node that makes a
+// single pass over memory. It replaces the last op, and every statement rounds as the separate op
+// did. The loss and the gradient of its logits are fused at the position of the loss; other
+// neighbours that read or write the same memory are fused as well (fuse_joins.h).
 //
 //   %d = dropout(%y, %rng; rate=0.1, stream=7) : f32[4,8]
 //   %s = add(%x, %d) : f32[4,8]
@@ -24,10 +24,10 @@ namespace {
 
 constexpr size_t kMaxOperands = 8;
 
-// One tree in the making: its nodes and the values that come in from outside.
+// A tree being grown: its nodes and the values it reads from outside.
 struct Tree {
   std::unordered_set<const Node*> nodes;
-  std::vector<Value*> operands;  // in the order of a walk from the root
+  std::vector<Value*> operands;  // in traversal order from the root
   FusedBody body;
 };
 
@@ -44,7 +44,7 @@ class Fuser {
   }
 
   void run() {
-    // From the end: a node not taken by then is the root of its tree.
+    // From the end: a node that is not yet in a tree is the root of a new one.
     std::vector<Node*> nodes = graph_.nodes();
     for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
       if (!taken_.contains(*node) && is_candidate(**node)) fuse_at(*node);
@@ -59,13 +59,13 @@ class Fuser {
     return node.op->traits.elementwise && node.results.size() == 1;
   }
 
-  // Whether the definition of an operand may be computed at the root instead of in its own place.
+  // Whether the definition of an operand may move to the position of the root.
   bool can_join(const Value* value, const Node& root) const {
     const Node& def = *value->def;
     if (!is_candidate(def) || def.phase != root.phase) return false;
     if (value->users.size() != 1 || outputs_.contains(value)) return false;
     if (value->type.shape != root.result()->type.shape) return false;
-    // What could be computed while a collective runs is not put off until after its wait.
+    // Compute that can overlap with a collective must not move behind its wait.
     if (waits_before_.at(&def) != waits_before_.at(&root)) return false;
     for (const Value* operand : def.operands) {
       auto found = overwriter_.find(operand);
@@ -106,7 +106,7 @@ class Fuser {
     if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
   }
 
-  // Takes in definitions, breadth first, as long as the operands stay few.
+  // Adds definitions, breadth first, while the number of operands stays within the limit.
   void grow(const Node& root, Tree& tree, std::vector<Value*> edge) {
     for (size_t i = 0; i < edge.size();) {
       Value* value = edge[i];
@@ -126,7 +126,7 @@ class Fuser {
     }
   }
 
-  // Statements in order of evaluation; gives the index of the node's own.
+  // Emits statements in order of evaluation; returns the index of the node's statement.
   size_t emit(const Node& node, Tree& tree) {
     FusedStatement statement{.name = "",
                              .dtype = node.result()->type.dtype,
@@ -142,7 +142,7 @@ class Fuser {
       auto at = std::find(tree.operands.begin(), tree.operands.end(), operand);
       statement.args.push_back({true, static_cast<size_t>(at - tree.operands.begin())});
     }
-    // The gradient type of a cast steers autodiff only; here it would be noise.
+    // The gradient dtype of a cast matters to autodiff only.
     if (node.op == &kCast) statement.attrs.at(kCast.parsed().attr_index("grad")) = std::string();
     statement.name = cat("t", tree.body.size());
     tree.body.push_back(std::move(statement));
@@ -163,12 +163,12 @@ class Fuser {
   std::unordered_map<const Node*, int64_t> waits_before_;
   std::unordered_set<const Value*> outputs_;
   std::unordered_map<const Value*, const Node*> overwriter_;
-  std::unordered_set<const Node*> taken_;  // erased: not to be looked into
+  std::unordered_set<const Node*> taken_;  // erased: must not be dereferenced
   size_t trees_ = 0;
   size_t fused_ = 0;
 };
 
-// The gradient that reads the same logits as this loss, when nothing else reads them or lse.
+// The gradient node that reads the same logits as this loss, if nothing else reads them or lse.
 Node* gradient_beside(const Graph& graph, const Node& loss) {
   const Value* lse = loss.result(1);
   const Value* logits = loss.operands[0];
@@ -179,16 +179,16 @@ Node* gradient_beside(const Graph& graph, const Node& loss) {
   Node* grad = lse->users[0];
   const bool same = grad->op == &kCrossEntropyGrad && grad->operands[1] == logits &&
                     grad->operands[2] == loss.operands[1] && grad->operands[4] == loss.operands[2];
-  // It moves up to the loss, which only a gradient of the loss that is bound from outside allows.
+  // The gradient moves up to the loss, so the gradient of the loss itself must be a source.
   return same && grad->operands[0]->def->op->traits.source ? grad : nullptr;
 }
 
-// Joins a loss with the gradient of its logits; gives how many.
+// Fuses each loss with the gradient of its logits; returns the number of fused pairs.
 size_t join_losses(Graph& graph) {
   size_t joined = 0;
   const auto position = positions(graph);
   std::unordered_set<const Node*> moved;
-  // Not a walk over all nodes: the gradients among them are erased on the way.
+  // Keeps only the losses: other nodes may be erased during the loop.
   std::vector<Node*> losses = graph.nodes();
   std::erase_if(losses, [](const Node* node) { return node->op != &kCrossEntropy; });
   for (Node* loss : losses) {

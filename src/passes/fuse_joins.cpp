@@ -1,6 +1,6 @@
-// Each join looks at one kind of node and at the readers of its operands and results. A joined node
-// stands where one of its parts stood and reads only what is there by then; a sum over rows moves
-// up to the value it sums.
+// Each fusion matches one kind of node and the readers of its operands and results. A fused node
+// replaces one of its parts and reads only values defined before that position. A sum over rows
+// moves up to the value it sums.
 #include "passes/fuse_joins.h"
 
 #include <algorithm>
@@ -36,13 +36,13 @@ class Joiner {
     each(kLayerNormGrad, [&](Node* node) { return layer_norm_grad(node); });
     each(kRmsNormGrad, [&](Node* node) { return rms_norm_grad(node); });
     each(kGeluGrad, [&](Node* node) { return gelu_grad(node); });
-    overwriter_ = overwriters(graph_);  // among them nodes that were made above
+    overwriter_ = overwriters(graph_);  // including the nodes created above
     each(kSwigluGrad, [&](Node* node) { return swiglu_grad(node); });
     return join(done_, ", ");
   }
 
  private:
-  // Tries the join at every node of the op; the names of the joined ops are counted.
+  // Tries the fusion at every node of the op and counts the fused ops by name.
   template <class Try>
   void each(const OpDef& op, Try try_join) {
     std::vector<Node*> nodes = graph_.nodes();
@@ -61,7 +61,7 @@ class Joiner {
     return position_.at(one) < position_.at(other);
   }
 
-  // The only reader of a value that is no output, or nullptr.
+  // The only reader of a value that is not an output, or nullptr.
   Node* only_reader(const Value* value) const {
     return value->users.size() == 1 && !outputs_.contains(value) ? value->users[0] : nullptr;
   }
@@ -89,7 +89,7 @@ class Joiner {
     return made;
   }
 
-  // Result `to` takes the place of `from`, if there is one.
+  // Replaces `from`, if any, by the result `to`.
   void replace(Value* from, Value* to) {
     if (from == nullptr) return;
     graph_.set_type(to, from->type);
@@ -97,7 +97,7 @@ class Joiner {
     if (outputs_.erase(from) > 0) outputs_.insert(to);
   }
 
-  // The sum follows the product at once: what was added up before is there by then.
+  // The sum directly follows the matmul, so the accumulator is already defined at the matmul.
   const OpDef* add_product(Node* sum) {
     Value* acc = sum->operands[0];
     Node* product = sum->operands[1]->def;
@@ -107,7 +107,7 @@ class Joiner {
     if (product->result()->type.dtype != DType::F32 || acc->type.dtype != DType::F32) {
       return nullptr;
     }
-    // In a tree over micro-batches products are leaves.
+    // In a tree over micro-batches, matmuls are leaves.
     if (counted && std::get<int64_t>(sum->attr("level")) >= 0) return nullptr;
     if (only_reader(acc) != sum) return nullptr;
     const bool from_outside = acc->def->op->traits.source;
@@ -129,7 +129,8 @@ class Joiner {
     return &op;
   }
 
-  // The two gradients of a table that is also the head: the later one is added to the earlier.
+  // The two gradients of an embedding table that is also the head: the later one is added to the
+  // earlier one.
   const OpDef* add_table(Node* sum) {
     Value* acc = sum->operands[0];
     Node* grad = sum->operands[1]->def;
@@ -156,13 +157,13 @@ class Joiner {
     if (add->op != &kAdd || add->phase != norm->phase || add->recomputed != norm->recomputed) {
       return nullptr;
     }
-    // What could be computed while a collective runs is not put off until after its wait.
+    // Compute that can overlap with a collective must not move behind its wait.
     if (waits_before_.at(add) != waits_before_.at(norm)) return nullptr;
     for (const Node* user : x->users) {
       if (position_.at(user) < position_.at(norm)) return nullptr;
     }
     for (const Value* operand : add->operands) {
-      // A chain of elementwise ops that ends in the sum is joined as such.
+      // A chain of elementwise ops that ends in the sum is fused as a chain.
       if (operand->def->op->traits.elementwise && operand->users.size() == 1) return nullptr;
     }
     std::vector<Value*> operands = add->operands;
@@ -179,7 +180,8 @@ class Joiner {
     return &op;
   }
 
-  // The sum of a norm's dx with what else flows into x, which must be there already, or nullptr.
+  // The node that adds another gradient of x to the norm's dx, or nullptr. The other gradient must
+  // already be defined.
   Node* sum_with_more(const Node& grad) const {
     const Value* dx = grad.result(0);
     Node* add = only_reader(dx);
@@ -247,8 +249,9 @@ class Joiner {
     return &kGeluGradSum;
   }
 
-  // A swiglu that the backward computes again, for the gradient of the weight after it, reads what
-  // its own gradient reads. What needs it sooner than that waits, if nothing waits for that.
+  // The backward may recompute a swiglu for the weight gradient of the next matmul; it reads the
+  // same values as the gradient of the swiglu. Its readers before that gradient move behind it, if
+  // they can.
   const OpDef* swiglu_grad(Node* grad) {
     Node* again = nullptr;
     for (Node* user : grad->operands[1]->users) {
@@ -274,8 +277,8 @@ class Joiner {
     return &kSwigluBoth;
   }
 
-  // Whether a node may run after `after`: no wait for a collective lies between, nothing writes
-  // over what it reads, and what reads it comes later still.
+  // Whether a node may move behind `after`: there is no wait for a collective in between, nothing
+  // overwrites its operands, and all its readers come after `after`.
   bool can_wait(const Node& node, const Node& after) const {
     if (node.phase != after.phase || waits_before_.at(&node) != waits_before_.at(&after)) {
       return false;

@@ -1,4 +1,4 @@
-// The joins of `fuse`: neighbours that pass over the same memory become one op (ops/joined.cpp).
+// Fuses neighbours that read or write the same memory into one op (ops/joined.cpp).
 //
 //   %d.w.1 = matmul(%d.logits.1, %x.1; ta=true, out="f32")
 //   %d.w.sum = add_in_place(%d.w.0, %d.w.1)
@@ -13,10 +13,10 @@
 
 namespace weft {
 
-// Joins all there are; says what was joined, "" when nothing was.
+// Applies every fusion that matches; returns a summary, "" if nothing was fused.
 std::string join_neighbours(Graph& graph);
 
-// The node that writes over each value that is written over.
+// For each overwritten value, the node that overwrites it.
 std::unordered_map<const Value*, const Node*> overwriters(const Graph& graph);
 
 }  // namespace weft

@@ -1,19 +1,20 @@
-// Cuts the head matmul, the loss and their gradients into training.loss_chunks pieces of the
-// tokens, along time. A piece's logits are made, used and dropped before the next piece's, so the
-// logits of the whole batch never exist. Gradients of the head's weight are added piece by piece.
+// Splits the head matmul, the loss and their gradients into training.loss_chunks chunks of the
+// tokens, along time. The logits of a chunk are computed, used and freed before those of the next
+// chunk, so the logits of the full batch never exist. Gradients of the head's weight are summed
+// chunk by chunk.
 //
 //   %logits = matmul(%x, %w; tb=true)
 //   %loss, %lse = cross_entropy(%logits, %targets, %count)
 //   %d.logits = cross_entropy_grad(%loss_scale, %logits, %targets, %lse, %count)
 //   %d.x = matmul(%d.logits, %w)
 //   %d.w = matmul(%d.logits, %x; ta=true)
-// becomes, once for each piece i,
+// becomes, for each chunk i,
 //   %x.i = split_time(%x; index=i, parts=n)
 //   %logits.i = matmul(%x.i, %w; tb=true)
 //   %loss.i, %lse.i = cross_entropy(%logits.i, %targets.i, %count)
 //   %d.logits.i = cross_entropy_grad(%loss_scale, %logits.i, %targets.i, %lse.i, %count)
 //   %d.x.i = matmul(%d.logits.i, %w)
-//   %d.w.i = matmul(%d.logits.i, %x.i; ta=true), added to those before
+//   %d.w.i = matmul(%d.logits.i, %x.i; ta=true), added to the previous ones
 // and at the end %d.x = join_time(%d.x.0, ...).
 #include <array>
 
@@ -25,7 +26,7 @@ namespace weft {
 
 namespace {
 
-// The nodes at the end of the model, and their gradients when there are any.
+// The nodes at the end of the model, and their gradients if any.
 struct Head {
   Node* matmul = nullptr;
   Node* loss = nullptr;
@@ -96,7 +97,7 @@ class Chunker {
                           index)
                          ->result();
     dx_.push_back(copy(*head_.dx, {dlogits, head_.dx->operands[1]}, index)->result());
-    // The weight's own layout decides which of the two stands first.
+    // The operand order depends on the layout of the weight.
     const bool grad_first = head_.dw->operands[0] == head_.loss_grad->result();
     Value* dw =
         copy(*head_.dw, grad_first ? std::vector{dlogits, x} : std::vector{x, dlogits}, index)
@@ -111,7 +112,7 @@ class Chunker {
     for (Node* node : {head_.dx, head_.dw, head_.loss_grad}) graph_.erase(node);
   }
 
-  // `of.result` named "<name>.<suffix>", in its module and phase.
+  // Names a node "<name of its result>.<suffix>" and keeps the module and phase of `of`.
   static NodeOptions options(const Node& of, const std::string& suffix) {
     return {.name = cat(of.result()->name, ".", suffix), .path = of.path, .phase = of.phase};
   }

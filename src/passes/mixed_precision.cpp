@@ -1,6 +1,6 @@
-// Casts every parameter to the compute type before its first use; result types follow down the
-// graph. The cast remembers the type that gradients are reduced in, so that weight-gradient kernels
-// write it from their f32 accumulators; it stands there for that even where compute is in f32.
+// Casts every parameter to the compute dtype before its first use and infers all result types
+// again. The cast records the reduce dtype, so that weight-gradient kernels write that dtype
+// directly from their f32 accumulators. For this purpose it is added even if compute is in f32.
 //
 //   %y = matmul(%x, %w) : f32[4,8]
 // becomes, with training.mixed_precision_param = "bfloat16":
@@ -23,7 +23,7 @@ class Caster {
   Caster(Graph& graph, DType compute, DType reduce)
       : graph_(graph), compute_(compute), reduce_(reduce) {}
 
-  // Casts the parameters among the operands and gives the node the types that follow.
+  // Casts the parameters among the operands and infers the result types again.
   void visit(Node* node) {
     for (size_t i = 0; i < node->operands.size(); ++i) {
       Value* operand = node->operands[i];
@@ -76,7 +76,7 @@ DType dtype_of(Precision precision) {
 bool run(Graph& graph, PassContext& context) {
   const TrainingConfig& training = context.config.training;
   const DType compute = dtype_of(training.mixed_precision_param);
-  // Gradients that are added up before they are sent keep their bits until then.
+  // Gradients that are summed over micro-batches before the reduction stay in f32 until then.
   const DType gradient = reduces_once(context.config, context.mesh.ranks())
                              ? DType::F32
                              : dtype_of(training.mixed_precision_reduce);

@@ -1,5 +1,5 @@
-// Turns gradients into updates: with several micro-batches a step each gradient is first added up
-// in an f32 state; then one norm over all gradients, one clip, one adamw per parameter.
+// Turns gradients into updates: one norm over all gradients, one clip, one adamw per parameter.
+// With several micro-batches per step, each gradient is first accumulated in an f32 state.
 //
 //   return loss=%loss, grad.w=%d.w
 // becomes, with accumulation:
@@ -16,8 +16,8 @@
 // becomes
 //   %low.w = state "low.w" : bf16[8,8]
 //   %w.new, ..., %w.new.low2 = adamw_cast(%w, %grad.w.sum, %m.w, %v.w, ..., %low.w) ...
-// Where bits must not depend on the number of ranks (debug.deterministic = "elastic"), gradients
-// and loss are added up in a binary tree instead, with a state for each level:
+// With debug.deterministic = "elastic", results must not depend on the number of ranks. Gradients
+// and loss are then summed in a binary tree, with a state for each level:
 //   %grad.level0.w.sum = accumulate(%grad.level0.w, %d.w, %micro; level=0) : f32[8,8]  # bwd
 //   %grad.level1.w.sum = accumulate(%grad.level1.w, %grad.level0.w.sum, %micro; level=1) ...
 #include <algorithm>
@@ -57,8 +57,8 @@ std::vector<Trained> trained_params(const Graph& graph) {
   return list;
 }
 
-// Adds values up over the micro-batches of a step: one after the other, or, where bits must not
-// depend on how many micro-batches a rank has, in a binary tree with a state for each level.
+// Sums values over the micro-batches of a step: sequentially, or in a binary tree with a state for
+// each level if bits must not depend on the number of micro-batches per rank.
 class Accumulation {
  public:
   Accumulation(Graph& graph, const PassContext& context, int64_t micro_batches) : graph_(graph) {
@@ -76,7 +76,8 @@ class Accumulation {
     }
   }
 
-  // Each gradient as soon as it is there, so that it need not live to the end of the backward.
+  // Accumulates each gradient right after it is computed, so that it need not live to the end of
+  // the backward.
   void add_gradients(std::vector<Trained>& params) {
     const std::vector<Node*> nodes = graph_.nodes();
     const auto position = positions(graph_);
@@ -87,7 +88,7 @@ class Accumulation {
     }
   }
 
-  // The loss in the same tree; a running sum is left to whoever reads the loss.
+  // Sums the loss in the same kind of tree. Without a tree, whoever reads the loss sums it.
   void add_loss() {
     const auto& outputs = graph_.outputs();
     const auto loss = std::find_if(outputs.begin(), outputs.end(),
@@ -124,7 +125,7 @@ class Accumulation {
   Graph& graph_;
   Node* backward_ = nullptr;  // its first node
   Value* micro_ = nullptr;
-  int64_t levels_ = 0;  // of the tree; 0: one after the other
+  int64_t levels_ = 0;  // of the tree; 0: sequential sum
 };
 
 class Updater {
@@ -149,7 +150,7 @@ class Updater {
     graph_.add_output("grad_norm", norm);
   }
 
-  // Parameters that are kept in the compute type as well.
+  // Number of parameters with a kept copy in the compute dtype.
   size_t kept() const { return kept_; }
 
  private:
@@ -158,7 +159,7 @@ class Updater {
     return graph_.insert_source(nullptr, op, name, type, options)->result();
   }
 
-  // The scale that all gradients carry, or nullptr when the loss is not scaled.
+  // The scale of all gradients, or nullptr if the loss is not scaled.
   Value* loss_scale() const {
     Value* seed = graph_.find_value("loss_scale");
     return seed != nullptr && seed->def->op == &kState ? seed : nullptr;
@@ -195,7 +196,7 @@ class Updater {
         w->name + ".new");
   }
 
-  // A state in place of the parameter's cast, for all that read it; nullptr if it is not cast.
+  // Replaces the parameter's cast by a state for all readers; nullptr if it is not cast.
   Value* keep_cast(const Trained& trained) {
     const std::vector<Node*> users = trained.param->result()->users;
     const auto found = std::find_if(users.begin(), users.end(), [](const Node* user) {

@@ -1,6 +1,6 @@
-// Runs collectives beside computation: each becomes a start and a wait. Gathers start
-// compile.prefetch buckets ahead of their use, reductions are waited for when a later one has
-// started, or in the update; the order of computation stays, so the bits do.
+// Overlaps collectives with compute: each becomes a start and a wait. Gathers start
+// compile.prefetch buckets ahead of their use. Reductions are waited for after a later one has
+// started, or in the update. Compute keeps its order, so results stay bit-identical.
 //
 //   %a.full = all_gather(%a; axis="dp_shard", types=["f32[8,8]"]) : f32[8,8]  # layers.0 fwd
 //   %y = matmul(%x, %a.full) : f32[4,8]  # layers.0 fwd

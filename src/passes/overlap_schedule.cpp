@@ -1,6 +1,6 @@
-// Every node that moves gets a slot, the index of the node before which it will stand. Gathers are
+// Every node that moves gets a slot: the index of the node before which it is placed. Gathers are
 // placed first, by the waits before them; then one walk in order places reductions and what depends
-// on them. Each moves as far as asked for, or as far as the memory has room on its way.
+// on them. Each moves as far as requested, or as far as free memory along the way allows.
 #include "passes/overlap_schedule.h"
 
 #include <algorithm>
@@ -20,15 +20,15 @@ namespace weft {
 namespace {
 
 constexpr int64_t kMostAutomatic = 4;
-// A deeper prefetch has to pay by more than the estimate is worth.
+// A deeper prefetch must gain more than the error of the estimate.
 constexpr double kWorthwhile = 0.999;
 
 bool is_under(std::string_view path, std::string_view module) {
   return match_module(module, path).has_value();
 }
 
-// The bytes that are free at each place of the order without overlap. Where the device has less
-// than that order needs, moving may fill what is below its peak.
+// The free bytes at each position of the order without overlap. If that order already exceeds the
+// device's memory, moves may use what is free below its peak.
 class Room {
  public:
   Room(const MemoryCurve& memory, int64_t device_bytes) : used_(memory.live_bytes) {
@@ -36,7 +36,7 @@ class Room {
     limit_ = std::max(device_bytes - memory.persistent_bytes, memory.peak_bytes());
   }
 
-  // Takes the bytes from one place up to another, if they are free on the whole way.
+  // Reserves the bytes from one position up to another, if they are free all the way.
   bool take(int64_t begin, int64_t end, int64_t bytes) {
     if (begin >= end) return true;
     const auto first = used_.begin() + begin;
@@ -57,21 +57,21 @@ struct Request {
   std::string module;
 };
 
-// Names of the parameters that a collective serves.
+// Names of the parameters that a collective gathers or reduces.
 std::vector<std::string> members_of(const Node& start) {
   const Node* node = &start;
   if (is_gather(*start.op)) {
     const Value* sent = start.operands[0];
     node = sent->def;
     if (node->op == &kState) {
-      // A copy that the update writes.
+      // A low-precision copy that the update writes.
       const auto update = std::find_if(sent->users.begin(), sent->users.end(),
                                        [](const Node* user) { return is_adamw(*user->op); });
       if (update != sent->users.end()) node = *update;
     }
     if (is_adamw(*node->op)) node = node->operands.at(0)->def;
   } else {
-    // Forward through what only passes the value on, to the update.
+    // Follows nodes that only forward the value, down to the update.
     while (node != nullptr && !is_adamw(*node->op)) {
       const Node* next = nullptr;
       for (const auto& result : node->results) {
@@ -109,7 +109,7 @@ class Scheduler {
     read_requests(context.config);
   }
 
-  // The most buckets that can be gathered ahead.
+  // The largest number of buckets that can be gathered ahead.
   int64_t most() const {
     size_t most = 0;
     for (const auto& [stream, list] : gathers_) most = std::max(most, list.size());
@@ -136,7 +136,7 @@ class Scheduler {
   int64_t size() const { return static_cast<int64_t>(nodes_.size()); }
   int64_t& slot(const Node* node) { return slot_[static_cast<size_t>(index_.at(node))]; }
 
-  // Only storage is there before the step; what an update gathers is not.
+  // Only storage exists before the step; what an update gathers does not.
   static bool is_prefetchable(const Node& start) {
     return is_gather(*start.op) && start.operands[0]->def->op->traits.source;
   }
@@ -174,7 +174,7 @@ class Scheduler {
                        [&](const std::string& member) { return is_under(member, request.bucket); });
   }
 
-  // Index of the first and one past the last computation of the module in this phase.
+  // Indices of the first and one past the last compute node of the module in this phase.
   std::pair<int64_t, int64_t> range_of(const std::string& module, Phase phase) const {
     std::pair<int64_t, int64_t> range = {size(), 0};
     for (int64_t k = 0; k < size(); ++k) {
@@ -199,8 +199,8 @@ class Scheduler {
     return static_cast<int64_t>(collective_bytes(start.call(), graph_.mesh()));
   }
 
-  // Each start goes where the gather `prefetch_` before it stood, before the computation that the
-  // other is for; less far where its result would not fit.
+  // Each start moves to the position of the gather `prefetch_` buckets earlier, before the compute
+  // which that gather is for. It moves less far if its result would not fit.
   void place_gathers(const std::vector<Node*>& starts) {
     std::vector<int64_t> uses;
     std::vector<int64_t> places;
@@ -280,7 +280,7 @@ class Scheduler {
     int64_t latest = size();
     bool passes_on = false;
     find_latest(wait, latest, passes_on);
-    // Up to the wait the operands are there; an all-reduce works in place.
+    // The operands stay live up to the wait; an all-reduce works in place.
     const bool frees = &whole_of(*start->op) == &kReduceScatter || passes_on;
     const int64_t bytes = frees ? bytes_of(*start) : 0;
     const auto fits = [&](int64_t target) {
@@ -295,7 +295,7 @@ class Scheduler {
       if (end > slot(start) && fits(end)) return placed(end);
     }
     if (!frees) return placed(latest);
-    // Only a few may be under way at once.
+    // Only a few may be in flight at once.
     const auto& list = others_.at(stream_of(*start));
     const auto at = std::find(list.begin(), list.end(), start) - list.begin();
     for (int64_t later = reductions_; later > 0; --later) {
@@ -309,7 +309,7 @@ class Scheduler {
     return slot(start);
   }
 
-  // Index of the first node that needs the results and cannot be moved down.
+  // Finds the index of the first node that needs the results and cannot move down.
   void find_latest(const Node& node, int64_t& latest, bool& passes_on) const {
     bool is_used = false;
     for (const auto& result : node.results) {
@@ -349,7 +349,7 @@ class Scheduler {
   const Graph& graph_;
   const std::vector<Node*> nodes_;
   const Room all_room_;
-  Room room_;  // what is left of it
+  Room room_;  // what is still free
   std::unordered_map<const Node*, int64_t> index_;
   std::vector<const Value*> outputs_;
   int64_t end_of_backward_ = 0;
@@ -357,15 +357,15 @@ class Scheduler {
   std::map<std::string, std::vector<Node*>> others_;
   std::unordered_map<const Node*, Request> requests_;
   int64_t prefetch_ = 0;    // buckets gathered ahead
-  int64_t reductions_ = 0;  // that may follow before one is waited for
-  int64_t deepest_ = 0;     // buckets that some gather is ahead
-  int64_t held_ = 0;        // collectives that had no room to move as far
+  int64_t reductions_ = 0;  // that may start before an earlier one is waited for
+  int64_t deepest_ = 0;     // largest number of buckets that a gather is ahead
+  int64_t held_ = 0;        // collectives moved less far than requested
   std::vector<int64_t> slot_;
   std::vector<int> urgency_;  // order within a slot: starts before waits
   std::map<std::string, int64_t> last_start_;
 };
 
-// As deep as pays by the estimate, and as there is room for.
+// The depth that the estimate favours, as far as memory allows.
 Schedule schedule_by_time(const Graph& graph, const PassContext& context, Scheduler& scheduler) {
   Schedule best = scheduler.schedule(0);
   double best_seconds = estimate_order(graph, best.order, context).time.seconds;

@@ -1,7 +1,7 @@
-// The decision behind the overlap pass: an order of nodes in which collectives run beside
-// computation. Starts of gathers go up, waits for reductions go down, with whatever only passes
-// their results on; computation keeps its order. Gathers of an axis stay in order among themselves,
-// and so do its reductions.
+// The decision behind the overlap pass: an order of nodes in which collectives overlap with
+// compute. Starts of gathers move up; waits for reductions move down, along with nodes that only
+// forward their results. Compute keeps its order. Gathers over an axis keep their relative order,
+// and so do reductions.
 #pragma once
 
 #include <span>
@@ -15,19 +15,19 @@ namespace weft {
 struct Schedule {
   std::vector<Node*> order;
   int64_t prefetch = 0;  // buckets gathered ahead, at most
-  int64_t held = 0;      // collectives that move less far than asked for, because memory is short
+  int64_t held = 0;      // collectives moved less far than requested, because memory is short
 };
 
-// Turns every collective into its start and, right behind it, the wait; gives their number.
+// Replaces every collective by its start, directly followed by the wait; returns their number.
 size_t split_collectives(Graph& graph);
 
-// What one optimizer step takes with the nodes in this order.
+// The estimate of one optimizer step with the nodes in this order.
 StepEstimate estimate_order(const Graph& graph, std::span<Node* const> order,
                             const PassContext& context);
 
-// The order for compile.prefetch and compile.overlap_with within the memory of the device, or,
-// where that is too small for any order, within the peak that there is without overlap. Throws
-// UserError for an entry of overlap_with that names nothing.
+// The order for compile.prefetch and compile.overlap_with within the memory of the device. If that
+// is too small even without overlap, the limit is the peak without overlap. Throws UserError for an
+// entry of overlap_with that matches nothing.
 Schedule choose_schedule(const Graph& graph, const PassContext& context);
 
 }  // namespace weft

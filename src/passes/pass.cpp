@@ -31,7 +31,7 @@ bool contains(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Facts that a graph shows by itself, so that passes can run on dumped graphs one at a time.
+// Facts that can be read off a graph, so that single passes can run on dumped graphs.
 std::set<Fact> facts_of(const Graph& graph, const Mesh& mesh) {
   std::set<Fact> facts;
   if (graph.mesh() == mesh) facts.insert(Fact::Placed);
@@ -43,7 +43,7 @@ std::set<Fact> facts_of(const Graph& graph, const Mesh& mesh) {
   return facts;
 }
 
-// Ranks whose step is not distributed would each train a model of their own.
+// If the step is not distributed, each rank would train its own model.
 void check_distributes(const Config& config, std::span<const Pass* const> passes,
                        const Mesh& mesh) {
   for (const Pass* pass : passes) {
@@ -56,7 +56,7 @@ void check_distributes(const Config& config, std::span<const Pass* const> passes
   }
 }
 
-// Throws the UserError for a need that nothing before this pass gives.
+// Throws UserError for a fact the pass needs that no earlier pass gives.
 void check_needs(const Pass& pass, const std::set<Fact>& facts, std::span<const Pass* const> passes,
                  const Config& config) {
   for (Fact need : pass.needs) {
@@ -99,9 +99,9 @@ void check_updated(const Graph& graph) {
   }
 }
 
-// Collectives change placements, and verify infers theirs; updates and what they overwrite are
-// placed with the storage of parameters, by the pass that shards it; what stands for several nodes
-// takes and gives what they did.
+// Skips collectives, whose placements verify checks; updates and what they overwrite, which
+// shard_params places along with the parameters; and fused nodes, which keep the placements of the
+// nodes they replace.
 void check_placed(const Graph& graph, bool sharded) {
   if (graph.mesh().axes.empty()) return;
   for (const auto& node : graph.order()) {
@@ -120,7 +120,7 @@ void check_placed(const Graph& graph, bool sharded) {
   }
 }
 
-// Whether a partial sum as this operand makes partial sums of results.
+// Whether a partial sum as this operand makes the results partial sums.
 bool passes_sums(const Node& node, size_t operand) {
   if (!node.op->parts.empty()) {
     const std::vector<Part> parts = parts_of(node.call());
@@ -138,7 +138,7 @@ bool passes_sums(const Node& node, size_t operand) {
                      [](const FusedStatement& statement) { return is_linear(*statement.op); });
 }
 
-// A partial sum may be added to others and converted; whatever else reads it needs the whole.
+// A partial sum may be added to others and cast; any other reader needs the reduced value.
 void check_sharded(const Graph& graph) {
   for (const auto& node : graph.order()) {
     for (size_t i = 0; i < node->operands.size(); ++i) {
@@ -153,7 +153,7 @@ void check_sharded(const Graph& graph) {
   }
 }
 
-// `given` are the facts that passes of this run gave: only those can be held against the graph.
+// `given` are the facts that passes of this run have established; only those are checked.
 void check_graph(const Graph& graph, const std::set<Fact>& given) {
   verify(graph);
   if (given.contains(Fact::Updated)) {
@@ -212,7 +212,7 @@ class Runner {
     report.milliseconds = time.count();
     report.nodes_after = graph_.size();
     report.note = context.note;
-    // Dumped before the checks, so that there is something to read when they fail.
+    // Dumped before the checks, so that a failing graph can be inspected.
     if (options_.dump) options_.dump(dump_name, graph_, true);
     check_result(pass, report.changed);
     return report;
@@ -243,7 +243,7 @@ class Runner {
   std::span<const Pass* const> passes_;
   const RunOptions& options_;
   const Mesh mesh_;
-  std::set<Fact> facts_;  // shown by the graph or given so far
+  std::set<Fact> facts_;  // read off the graph or given so far
   std::set<Fact> given_;  // given by passes of this run
   uint64_t hash_ = 0;
 };

@@ -1,4 +1,4 @@
-// docs/passes.md from the pass objects and the pipeline.
+// Generates docs/passes.md from the pass objects and the pipeline.
 #include "passes/passes_markdown.h"
 
 #include "base/text.h"

@@ -1,4 +1,4 @@
-// The reference page of the passes, generated so that it cannot fall behind the code.
+// The reference page of the passes, generated so that it matches the code.
 #pragma once
 
 #include <string>

@@ -12,23 +12,23 @@ constexpr const Pass* kAllPasses[] = {
 };
 
 constexpr const Pass* kPipeline[] = {
-    // The mathematics, on one device and whole shapes.
+    // The mathematics, for one device with full shapes.
     &mixed_precision,  // before autodiff, so that gradients follow the compute type
     &autodiff,         // on the plain forward: later nodes need no gradient rules
-    &loss_chunks,      // after autodiff, so that each piece's gradient follows its loss at once
+    &loss_chunks,      // after autodiff, so that each chunk's gradient directly follows its loss
     &optimizer,        // takes the gradients that autodiff returns
-    &simplify,         // before place: dead or double values need no placement
-    // Many ranks.
-    &place,         // the whole step at once: gradients are partial sums by the same rules
-    &shard_params,  // gathers and reduces what place found to be cut or partial
-    &simplify,      // before recompute, which must not count values that are dead or double
+    &simplify,         // before place: dead or duplicate values need no placement
+    // Distribution over ranks.
+    &place,         // the full step at once: the same rules make gradients partial sums
+    &shard_params,  // gathers and reduces what place found to be sharded or partial
+    &simplify,      // before recompute, which must not count dead or duplicate values
     // Memory.
     &recompute,  // before fuse: what is kept is decided per op
     // Communication.
     &bucket,   // after recompute, which decides what is gathered twice
-    &overlap,  // orders whole buckets
+    &overlap,  // schedules complete buckets
     // Speed.
-    &fuse,  // last: no later pass has to look into a fused node
+    &fuse,  // last, so that no pass has to look into a fused node
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Cuts the batch over the data-parallel axes and lets placements follow from there: activations are
-// cut like the batch, gradients of parameters and the loss are partial sums. A partial sum of the
-// forward that has to be whole is reduced where it is made, innermost axis first; gradients on
+// Shards the batch over the data-parallel axes and propagates placements: activations are sharded
+// like the batch; parameter gradients and the loss are partial sums. A partial sum of the forward
+// that is needed in full is reduced right where it is computed, innermost axis first. Gradients on
 // their way to the update are left to shard_params.
 //
 //   %tokens = input "tokens" : i32[4,8]
@@ -72,14 +72,14 @@ class Placer {
   }
 
  private:
-  // rng has one dim and may be as long as the batch, so the number of dims has to fit as well.
+  // rng has one dim and may be as long as the batch, so the number of dims has to match as well.
   bool is_batch(const Node& node) const {
     if (node.op != &kInput) return false;
     const Shape& shape = node.result()->type.shape;
     return shape.size() >= tokens_.size() && shape[0] == tokens_[0];
   }
 
-  // Whether the node takes gradients, which shard_params decides about.
+  // Whether the node consumes gradients, which shard_params handles.
   static bool is_update(const Node& node) {
     return node.phase == Phase::Optimizer || !node.op->overwrites.empty();
   }

@@ -1,13 +1,13 @@
-// Computes forward values again in the backward instead of keeping them. The policy gives the nodes
-// not to keep; here each is cloned once, right before the first backward node that reads it, with
-// whatever of its chain is not kept either. Randomness is counter-based, so the bits are the same.
-// Dropping a weight after the forward and gathering it again is the same edit: the one gather in
-// the backward serves recomputed nodes and gradients alike.
+// Recomputes forward values in the backward instead of keeping them. The policy chooses the nodes
+// not to keep. Each is cloned once, right before the first backward node that reads it, along with
+// the dropped nodes it depends on. Randomness is counter-based, so the clone is bit-identical.
+// Dropping a weight after the forward and gathering it again is the same rewrite: recomputed nodes
+// and gradients share the one gather in the backward.
 //
 //   %u = matmul(%x, %w1) : f32[4,8]  # layers.0.feed_forward fwd
 //   %g = gelu(%u) : f32[4,8]  # layers.0.feed_forward fwd
 //   %d.u = gelu_grad(%d.g, %u) : f32[4,8]  # layers.0.feed_forward bwd
-// becomes, when %u is not kept:
+// becomes, if %u is not kept:
 //   %u = matmul(%x, %w1) : f32[4,8]  # layers.0.feed_forward fwd
 //   %g = gelu(%u) : f32[4,8]  # layers.0.feed_forward fwd
 //   %u.again = matmul(%x, %w1) : f32[4,8]  # layers.0.feed_forward bwd recomputed
@@ -41,7 +41,7 @@ class Recomputer {
   }
 
  private:
-  // The value, or its recomputation before `before` when it is not kept.
+  // The value, or, if it is not kept, its clone inserted before `before`.
   Value* again(Value* value, Node* before) {
     const Node* def = value->def;
     if (!dropped_.contains(def)) return value;
@@ -56,7 +56,7 @@ class Recomputer {
     return clone->result(value->index);
   }
 
-  // A forward node that only the backward read has moved there altogether.
+  // A forward node that only the backward reads is no longer needed in the forward.
   void erase_moved(const std::vector<Node*>& nodes) {
     std::unordered_set<const Value*> outputs;
     for (const auto& output : graph_.outputs()) outputs.insert(output.value);
@@ -75,8 +75,8 @@ class Recomputer {
   std::unordered_map<const Node*, Node*> clones_;
 };
 
-// What the forward leaves for the backward: "12 values, 3.5 MiB", and where weights are gathered
-// "12 values, 3.5 MiB, and 3 gathered weights, 1.2 MiB".
+// What the forward keeps for the backward: "12 values, 3.5 MiB", or with gathered weights "12
+// values, 3.5 MiB, and 3 gathered weights, 1.2 MiB".
 std::string kept_text(const Graph& graph) {
   struct Kept {
     size_t values = 0;

@@ -1,4 +1,5 @@
-// Modes none, full, selective and memory_budget as sets of nodes, gathered weights beside them.
+// Turns the modes none, full, selective and memory_budget into sets of nodes, and adds gathered
+// weights.
 #include "passes/recompute_policy.h"
 
 #include <algorithm>
@@ -76,13 +77,13 @@ NodeSet select_blocks(const Graph& graph, const Config& config, const SelectiveO
   });
 }
 
-// Where the recomputation runs: on one rank of the mesh.
+// The device and mesh that a recomputation runs on.
 struct Machine {
   const Mesh& mesh;
   const DeviceSpec& device;
 };
 
-// Time to compute a node again from values that are kept when nothing is recomputed.
+// Time to recompute a node from the values that mode none keeps.
 double recompute_seconds(const Node& node, const NodeSet& allowed, const Machine& machine,
                          NodeSet& counted) {
   double seconds = local_seconds(node.call(), machine.mesh, machine.device);
@@ -109,7 +110,7 @@ NodeSet select_by_budget(const Graph& graph, const PassContext& context) {
   int64_t kept = 0;
   for (const Node* node : list) {
     if (!is_kept(*node)) {
-      dropped.insert(node);  // a chain passes through it rather than keep it as well
+      dropped.insert(node);  // mode none does not keep it either: chains are recomputed through it
       continue;
     }
     NodeSet counted;

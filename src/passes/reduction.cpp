@@ -1,4 +1,4 @@
-// Reductions as nodes.
+// Inserts reductions into a graph.
 #include "passes/reduction.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Reductions as nodes: what place and shard_params share.
+// Inserts reductions; shared by place and shard_params.
 #pragma once
 
 #include "graph/graph.h"
@@ -8,9 +8,9 @@ namespace weft {
 // Whether the value is a partial sum over some axis.
 bool is_partial(const TensorType& type);
 
-// Adds an all_reduce before `before` for every axis that `value` is partial over, innermost axis
-// first, and makes all uses of the value uses of the whole one, which is returned. The value must
-// be partial; its name, ".reduced" added, names the results.
+// Inserts an all_reduce before `before` for every axis that `value` is partial over, innermost axis
+// first. Redirects all uses of the value to the reduced one and returns it. The value must be
+// partial; the results are named after it with ".reduced" appended.
 Value* all_reduce(Graph& graph, Value* value, Node* before, const NodeOptions& options);
 
 }  // namespace weft

@@ -1,10 +1,9 @@
-// Makes data parallelism concrete, by what place found to be a partial sum and by the axes of the
-// mesh. With dp_shard every parameter becomes flat storage that is cut over it: gathered before its
-// first use, in the type of the cast that stood there, its gradient reduced into the same cut,
-// inside before across. Without, parameters stay whole and gradients are reduced everywhere. With
-// parallelism.zero_stage = 1 the whole weights persist and are gathered again after the update.
-// Where the update keeps a parameter in the compute type as well, that copy is cut and gathered.
-// Gradients are sent in the type that they have, or in training.mixed_precision_reduce.
+// Implements data parallelism, based on the mesh and on the partial sums found by place. With
+// dp_shard, every parameter becomes sharded flat storage. It is gathered before its first use, in
+// the dtype of the cast it replaces; its gradient is reduced into the same shard, then across
+// dp_replicate. Without dp_shard, parameters are replicated and gradients all-reduced. With
+// parallelism.zero_stage = 1, full weights persist and are gathered after the update. A copy that
+// the update keeps in the compute dtype is sharded and gathered instead of the parameter.
 //
 //   %w = param "output.weight" : f32[8,16]
 //   %w.bf16 = cast(%w; dtype=bf16, grad="f32") : bf16[8,16]
@@ -37,22 +36,22 @@ namespace {
 constexpr const char* kShardAxis = "dp_shard";
 
 struct Mode {
-  bool flat = false;         // storage is cut over kShardAxis
-  bool keep_whole = false;   // the step reads whole weights that persist (ZeRO-1)
-  bool reduce_once = false;  // micro-batches are added up before the reduction
-  bool send_bf16 = false;    // gradients that are f32 are rounded before the reduction
+  bool flat = false;         // storage is sharded over kShardAxis
+  bool keep_whole = false;   // the step reads full weights that persist (ZeRO-1)
+  bool reduce_once = false;  // gradients are summed over micro-batches before the reduction
+  bool send_bf16 = false;    // f32 gradients are rounded before the reduction
 };
 
-// A parameter with all that belongs to it.
+// A parameter with its readers, update and gradient.
 struct Weight {
   Node* param = nullptr;
   std::string name;
   std::string path;            // of the first reader: its collectives belong to that module
-  std::vector<Node*> readers;  // in order, the update aside
-  Node* update = nullptr;      // nullptr: the graph does not train it
-  Value* low = nullptr;        // the state that is read instead; nullptr: there is none
-  Value* grad = nullptr;       // of one micro-batch; nullptr: there is none
-  std::vector<Node*> sums;     // where micro-batches are added up, in order; empty: there is one
+  std::vector<Node*> readers;  // in order, without the update
+  Node* update = nullptr;      // nullptr: not trained by this graph
+  Value* low = nullptr;        // the state that is read instead, or nullptr
+  Value* grad = nullptr;       // of one micro-batch, or nullptr
+  std::vector<Node*> sums;     // nodes that sum over micro-batches, in order; may be empty
 };
 
 bool takes_gradients(const Node& node) {
@@ -65,7 +64,7 @@ class Sharder {
       : graph_(graph), mode_(mode), position_(positions(graph)) {}
 
   void run() {
-    std::vector<Weight> weights;  // all of them first: two may share a gradient
+    std::vector<Weight> weights;  // collected first, because two may share a gradient
     for (Node* node : graph_.nodes()) {
       if (node->op == &kParam) weights.push_back(find_weight(node));
     }
@@ -113,12 +112,12 @@ class Sharder {
     return weight;
   }
 
-  // What the forward and the backward read.
+  // The value that forward and backward read.
   static Value* read_value(const Weight& weight) {
     return weight.low != nullptr ? weight.low : weight.param->result();
   }
 
-  // The nodes that add `value` up over micro-batches; `value` becomes that of one micro-batch.
+  // The nodes that sum `value` over micro-batches; sets `value` to that of one micro-batch.
   static std::vector<Node*> take_sums(Value*& value) {
     std::vector<Node*> sums;
     for (; value->def->op == &kAccumulate; value = value->def->operands.at(1)) {
@@ -142,7 +141,7 @@ class Sharder {
                [&](Value* grad, Phase phase) { return reduce(grad, weight.path, phase); });
   }
 
-  // A loss that the step adds up over its micro-batches; place reduced any other.
+  // Reduces a loss that the step sums over its micro-batches; place has reduced any other.
   void reduce_loss() {
     for (const auto& output : graph_.outputs()) {
       if (output.name != "loss" || output.value->def->op != &kAccumulate) continue;
@@ -156,7 +155,7 @@ class Sharder {
     }
   }
 
-  // Reduces a value over the ranks in every micro-batch, or once what they add up to.
+  // Reduces a value over the ranks in every micro-batch, or once after summing over them.
   template <class Reduce>
   void reduce_sum(Value* value, const std::vector<Node*>& sums, const Reduce& reduce) {
     if (!sums.empty() && mode_.reduce_once) {
@@ -167,7 +166,7 @@ class Sharder {
     }
   }
 
-  // States that add up `values` are f32 but else like them.
+  // The accumulating states have the type of `values`, but in f32.
   void place_sums(const std::vector<Node*>& sums, TensorType values) {
     values.dtype = DType::F32;
     for (Node* sum : sums) {
@@ -176,11 +175,12 @@ class Sharder {
     }
   }
 
-  // The gradient summed over the ranks, for all that take gradients. Two parameters may share one.
+  // The gradient summed over the ranks, for all its readers. Two parameters may share a gradient.
   Value* reduce(Value* grad, const std::string& path, Phase phase) {
     auto found = reduced_.find(grad);
     if (found != reduced_.end()) return found->second;
-    // An all_reduce overwrites: whoever adds the partial sum to another one has to come first.
+    // An all_reduce overwrites its operand, so nodes that add the partial sum to another one must
+    // come first.
     Node* last = grad->def;
     std::vector<Node*> others;
     for (Node* user : grad->users) {
@@ -210,7 +210,7 @@ class Sharder {
       grad = cast->result();
     }
     if (!mode_.flat) return all_reduce(graph_, grad, before, options);
-    // A sum that is not sent on keeps the precision it was made in.
+    // A sum that is not sent further keeps the precision it was computed in.
     const bool sent_on = grad->type.placement.size() > 1;
     const bool widened = grad->type.dtype != DType::F32 && !sent_on;
     Node* node =
@@ -228,7 +228,7 @@ class Sharder {
     }
   }
 
-  // The parameter, its moments and its update in flat storage.
+  // Moves the parameter, its moments and its update to flat storage.
   void move_storage(const Weight& weight) {
     Node* param = weight.param;
     Value* w = param->result();
@@ -267,7 +267,7 @@ class Sharder {
         ->result();
   }
 
-  // The weight that the step reads, in the type that it is read in.
+  // Adds the full weight that the step reads, in the dtype it is read in.
   Value* add_whole(const Weight& weight, Value* sent) {
     const Value* w = weight.param->result();
     Value* read = read_value(weight);
@@ -295,7 +295,7 @@ class Sharder {
     return whole;
   }
 
-  // Whether all readers convert the parameter to one type, so that the gather can.
+  // Whether all readers cast the parameter to the same dtype, so that the gather can cast instead.
   static bool are_equal_casts(const std::vector<Node*>& readers) {
     return std::all_of(readers.begin(), readers.end(), [&](const Node* reader) {
       return reader->op == &kCast &&
@@ -314,7 +314,7 @@ class Sharder {
         options.name);
   }
 
-  // The norm's sum over the cuts; exact, so it needs no order.
+  // Sums the squares over the shards. The sum is exact, so the order does not matter.
   void reduce_squares(Node* node) {
     TensorType type = node->result()->type;
     type.placement = result_placements(node->call()).at(0);

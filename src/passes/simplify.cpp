@@ -1,5 +1,6 @@
-// Removes what changes no result: casts that fold exactly, common subexpressions, dead code. One
-// walk forward and one back reach the fixed point, because an edit only concerns later operands.
+// Removes nodes without changing any result: folds exact casts, merges equal nodes and deletes dead
+// code. One forward and one backward walk reach the fixed point, because an edit affects only later
+// nodes.
 //
 //   %a = cast(%x; dtype=f32) : f32[8]        (x is bf16)
 //   %b = cast(%a; dtype=bf16) : bf16[8]
@@ -21,13 +22,14 @@ namespace weft {
 
 namespace {
 
-// Whether every value of `from` is a value of `to`.
+// Whether `to` represents every value of `from` exactly.
 bool is_exact(DType from, DType to) {
   if (from == to || to == DType::F64) return true;
   return to == DType::F32 && (from == DType::BF16 || from == DType::F16);
 }
 
-// Everything that decides the value of a node. A recomputed node must stay apart from its original.
+// Everything that determines the value of a node. A recomputed node must not be merged with its
+// original.
 std::string identity(const Node& node) {
   std::string text = cat(node.op->name(), node.recomputed ? "!" : "");
   for (const Value* operand : node.operands) text += "%" + operand->name;
@@ -51,7 +53,7 @@ class Simplifier {
   }
 
  private:
-  // A cast reads past casts that lost nothing; one that then changes nothing goes.
+  // A cast skips exact casts before it, and is removed if it then changes nothing.
   void fold_cast(Node* node) {
     while (true) {
       const Node* inner = node->operands[0]->def;
@@ -73,12 +75,12 @@ class Simplifier {
     for (size_t i = 0; i < node->results.size(); ++i) {
       graph_.replace_uses(node->result(i), first->second->result(i));
     }
-    // A source is kept when nothing reads it, so its double has to go here.
+    // Sources are kept even if nothing reads them, so a duplicate is erased here.
     graph_.erase(node);
     ++merged_;
   }
 
-  // Sources stay: they are what the program is bound to from outside.
+  // Sources stay: they are bound from outside the program.
   void erase_dead() {
     for (const auto& output : graph_.outputs()) outputs_.insert(output.value);
     std::vector<Node*> nodes = graph_.nodes();

@@ -1,8 +1,7 @@
-// Checks in the order in which a wrong plan would hurt: bounds, static overlap of lifetimes, then a
-// walk of each program that knows of every byte who wrote it last and whether that has surely
-// ended. That holds for common memory too, although others write there: a gather over its axis is
-// the only step that may, and it lets no rank write before all of them have come to it, each past
-// its own earlier reads.
+// Checks bounds, then overlap of lifetimes, then walks each program with the last writer of every
+// byte and whether that write is known to have ended. This covers shared memory too, although other
+// ranks write there: only a gather over its axis may write, and no rank writes before all ranks
+// have reached the gather and so have finished their earlier reads.
 #include "plan/check.h"
 
 #include <algorithm>
@@ -29,7 +28,7 @@ std::string describe(const Plan& plan, int64_t index) {
              buffer.offset + buffer.bytes, ")");
 }
 
-// The arena and the common spaces as one range of bytes, one after the other.
+// The arena and the shared spaces as one contiguous range of bytes.
 int64_t space_begin(const Plan& plan, int64_t common) {
   int64_t begin = common < 0 ? 0 : plan.arena_bytes;
   for (int64_t i = 0; i < common; ++i) begin += plan.common[i].bytes;
@@ -80,7 +79,7 @@ void check_buffer(const Plan& plan, int64_t index) {
   }
 }
 
-// Buffers by the first byte, all alive at once; refuses a newcomer that shares bytes with another.
+// The buffers live at one time, by first byte; reports a new one that overlaps another.
 class LiveSet {
  public:
   explicit LiveSet(const Plan& plan) : plan_(plan) {}
@@ -234,8 +233,8 @@ class ProgramWalk {
     written_.insert(index);
   }
 
-  // A library works on a bucket as one range: its members lie one after the other, and where it is
-  // cut over ranks every rank's slot is there in full.
+  // A library works on a bucket as one contiguous range: its members must follow each other, and if
+  // it is sharded, it must have room for a full slot per rank.
   void check_flat() const {
     if (!is_collective(*step_)) return;
     const bool gathers = is_call(*step_, kAllGather);
@@ -264,7 +263,7 @@ class ProgramWalk {
     }
   }
 
-  // Common memory belongs to the gathers of its axis.
+  // Only gathers over its axis may write shared memory.
   void check_writer(const Buffer& buffer, int64_t index) const {
     if (buffer.common < 0) return;
     const std::string& axis = plan_.common[buffer.common].axis;

@@ -1,4 +1,5 @@
-// Sizes follow from the refs of a step: the cut of one rank times the ranks, or the flat layout.
+// Computes sizes from the tensor refs of a step: the shard of one rank times the ranks, or the flat
+// layout.
 #include "plan/comm_volume.h"
 
 #include <algorithm>
@@ -19,7 +20,7 @@ std::vector<Shape> shapes_of(std::span<const TensorRef> refs) {
   return shapes;
 }
 
-// Bytes of the buffer that all ranks of the axis fill, cut or sum.
+// Bytes of the buffer that the ranks of the axis gather, scatter or sum.
 int64_t flat_bytes(const Step& step, int64_t ranks) {
   if (is_call(step, kAllGather)) {
     return ranks * count(step.operands.at(0).shape) * dtype_bytes(step.results.at(0).dtype);
@@ -32,13 +33,13 @@ int64_t flat_bytes(const Step& step, int64_t ranks) {
   return flat_size(shapes_of(step.operands)) * dtype_bytes(first.dtype);
 }
 
-// A sum is a scatter and a gather.
+// An all_reduce is a reduce_scatter and an all_gather.
 int64_t sent_bytes(const Step& step, int64_t ranks) {
   const int64_t part = (flat_bytes(step, ranks) + ranks - 1) / ranks;
   return (is_call(step, kAllReduce) ? 2 : 1) * part * (ranks - 1);
 }
 
-// Bytes of the members that lie anywhere but at their flat offset after the first one.
+// Bytes of the members that are not at their flat offset from the first one.
 int64_t misplaced_bytes(std::span<const TensorRef> members) {
   const std::vector<int64_t> offsets = flat_offsets(shapes_of(members));
   int64_t bytes = 0;
@@ -52,7 +53,7 @@ int64_t misplaced_bytes(std::span<const TensorRef> members) {
   return bytes;
 }
 
-// Results that are not where the operands are that they write over.
+// Bytes of results that are not at the location of the operands they overwrite.
 int64_t moved_bytes(std::span<const TensorRef> operands, std::span<const TensorRef> results) {
   int64_t bytes = 0;
   for (size_t i = 0; i < operands.size(); ++i) {
@@ -66,7 +67,7 @@ int64_t moved_bytes(std::span<const TensorRef> operands, std::span<const TensorR
 int64_t packing_bytes(const Step& step) {
   if (is_call(step, kReduceScatter)) return misplaced_bytes(step.operands);
   const std::span<const TensorRef> operands(step.operands);
-  // A gather may name the tensors it writes over after what it gathers.
+  // The operands of a gather after the first are the tensors it overwrites.
   return misplaced_bytes(step.results) +
          moved_bytes(is_call(step, kAllGather) ? operands.subspan(1) : operands, step.results);
 }

@@ -1,5 +1,5 @@
-// What one rank exchanges with the others, read off a plan alone: collectives by kind and axis, the
-// bytes they send, the buckets they move, and what had to be copied to bring a bucket together.
+// Communication volume of one rank, computed from a plan alone: collectives by kind and axis, the
+// bytes they send, the buckets they move, and the bytes copied to pack buckets.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace weft {
 
-// Whether the step exchanges data with other ranks.
+// Whether the step is a collective.
 bool is_collective(const Step& step);
-// The mesh axis of one that does.
+// The mesh axis of a collective.
 std::string axis_of(const Step& step);
 
-// The collectives of one kind over one axis. Sizes are those of the whole flat buffer, padding
-// included, in the dtype that travels.
+// The collectives of one kind over one axis. Sizes are those of the full flat buffer, including
+// padding, in the dtype that is sent.
 struct CollectiveVolume {
   std::string kind;  // "all_gather"
   std::string axis;
@@ -28,18 +28,19 @@ struct CollectiveVolume {
   bool operator==(const CollectiveVolume&) const = default;
 };
 
-// In order of kind and axis; empty for a program without collectives. A gather or scatter sends
-// (n-1)/n of the buffer, a sum twice that.
+// Sorted by kind and axis; empty for a program without collectives. A gather or scatter sends
+// (n-1)/n of the buffer, an all_reduce twice that.
 std::vector<CollectiveVolume> collective_volumes(const Plan& plan, ProgramKind program);
 
-// Bytes of members that do not lie in the one buffer of their collective at their flat offsets, so
-// that a copy would have to bring them there.
+// Bytes of members that are not at their flat offsets in the buffer of their collective, and would
+// have to be copied there.
 int64_t packing_bytes(const Plan& plan, ProgramKind program);
 
-// The flat parameters that are cut over an axis, or else the sums of gradients in the backward.
+// The buckets of parameters sharded over an axis or, if there are none, those of gradient
+// reductions in the backward.
 struct BucketSize {
   std::string name;
-  int64_t bytes = 0;  // of the whole bucket
+  int64_t bytes = 0;  // of the full bucket
   bool operator==(const BucketSize&) const = default;
 };
 std::vector<BucketSize> buckets_of(const Plan& plan);

@@ -1,4 +1,4 @@
-// Roots and offsets of values.
+// Computes the roots and offsets of values.
 #include "plan/homes.h"
 
 #include "base/error.h"
@@ -15,7 +15,8 @@ std::vector<Shape> shapes_of(const std::vector<Value*>& values) {
   return shapes;
 }
 
-// Bytes of a flat with every rank's slot in full, so that a library can work on it in place.
+// Bytes of a flat buffer with a full slot for every rank, so that a library can work on it in
+// place.
 int64_t slots_bytes(const Node& collective, const Value& shard, DType dtype, const Mesh& mesh) {
   const std::string& axis = std::get<std::string>(collective.attr("axis"));
   return mesh.axis_size(axis) * count(local_shape(shard.type, mesh)) * dtype_bytes(dtype);
@@ -81,7 +82,7 @@ void Homes::add_results(const Node& node, const Mesh& mesh) {
 
 void Homes::join_operands(const Node& node, const Mesh& mesh) {
   const Value* bucket = homes_.at(node.operands.at(0)).root;
-  // A second reduction of the same values, over another axis, finds them together already.
+  // A second reduction of the same values, over another axis, finds them already grouped.
   if (groups_.contains(bucket) && node.operands.size() > 1 &&
       homes_.at(node.operands.at(1)).root == bucket) {
     return;
@@ -89,7 +90,7 @@ void Homes::join_operands(const Node& node, const Mesh& mesh) {
   join(node.operands, reduced_bytes(node, mesh));
 }
 
-// The tensors that a gather writes over are what it gathers into.
+// A gather into existing tensors: they share one buffer.
 void Homes::join_targets(const Node& node, const Mesh& mesh) {
   join({node.operands.begin() + 1, node.operands.end()}, gathered_bytes(node, mesh));
 }

@@ -1,8 +1,7 @@
-// Where values lie before any buffer exists: each in a buffer named by its root value, at an
-// offset. A result that overwrites an operand lies where the operand does. The results of a gather
-// are parts of one gathered buffer, and the operands of a reduction parts of one bucket: whoever
-// computes them writes straight into it, so nothing is packed or unpacked. Tensors that a gather
-// writes over are parts of its buffer in the same way.
+// Assigns each value a location before buffers exist: an offset in the buffer of its root value. A
+// result that overwrites an operand has the location of that operand. The results of a gather share
+// one buffer, and so do the operands of a reduction: kernels write straight into it, so nothing is
+// packed or unpacked. Tensors that a gather overwrites are part of its buffer as well.
 #pragma once
 
 #include <cstdint>
@@ -20,22 +19,22 @@ struct Home {
 
 class Homes {
  public:
-  // Looks at all nodes of the graph, whatever a program keeps of them.
+  // Considers all nodes of the graph, even those that a program leaves out.
   explicit Homes(const Graph& graph);
 
   const Home& at(const Value* value) const { return homes_.at(value); }
-  // Bytes of the root's buffer: those of the group it stands for, or else `own`.
+  // Bytes of the root's buffer: those of its group, or `own` if it has none.
   int64_t bytes(const Value* root, int64_t own) const;
-  // Whether several values share the root's buffer side by side.
+  // Whether several values share the root's buffer at different offsets.
   bool is_group(const Value* root) const { return groups_.contains(root); }
-  // Moves all values of a root that stands alone to an offset of the buffer that it is given.
+  // Moves all values of a root without a group to an offset in the buffer assigned to it.
   void shift(const Value* root, int64_t offset);
 
  private:
   void add_results(const Node& node, const Mesh& mesh);
   void join_operands(const Node& node, const Mesh& mesh);
   void join_targets(const Node& node, const Mesh& mesh);
-  // Lays values side by side in one buffer, that of the first.
+  // Places values one after the other in the buffer of the first.
   void join(const std::vector<Value*>& values, int64_t bytes);
 
   std::unordered_map<const Value*, Home> homes_;

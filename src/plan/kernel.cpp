@@ -1,4 +1,4 @@
-// Picks a row of the kernel table for one call, or says why each row would not do.
+// Picks a row of the kernel table for one call, or reports why no row supports it.
 #include "plan/kernel.h"
 
 #include "base/error.h"

@@ -1,6 +1,6 @@
-// What the planner knows of a kernel: a row of a backend's table. The table is an argument of
-// planning, so a plan for a device can be made on a machine that does not have it. Rows of one op
-// stand in order of preference.
+// What the planner knows about a kernel: a row of a backend's table. The table is passed to the
+// planner, so a plan for a device can be made on a machine without it. Rows of one op are in order
+// of preference.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace weft {
 
-// A yes, or a no with its reason.
+// Yes, or no with a reason.
 struct Decision {
   bool allowed = true;
   std::string why;
@@ -57,7 +57,7 @@ struct Launch {
   Stream* stream = nullptr;
   double seconds = 0;                         // predicted by the plan
   Communicator* comm = nullptr;               // of a run with several ranks
-  int64_t channel = 0;                        // for collectives: the index of the plan's stream
+  int64_t channel = 0;                        // for collectives: index of the plan's stream
   std::shared_ptr<const void> prepared = {};  // what the kernel's prepare made
   std::string_view where = {};                // its step in the plan, op and path, for messages
 };
@@ -65,34 +65,34 @@ struct Launch {
 struct Kernel {
   std::string_view op;
   std::string_view name;
-  // May it run this call (local types)?
+  // Whether it supports this call (local types).
   Decision (*supports)(const Call&) = nullptr;
   // Bytes of scratch memory it needs; nullptr: none.
   int64_t (*workspace)(const Call&) = nullptr;
-  // Runs it, or puts it on the stream of a device that works asynchronously.
+  // Runs the kernel, or enqueues it on the stream of an asynchronous device.
   void (*launch)(const Launch&) = nullptr;
-  // Whether the results of a gather may lie in memory that the ranks of its axis have in common:
-  // no rank writes before all have come, and none goes on before all have written.
+  // Whether the results of a gather may lie in memory shared by the ranks of its axis: no rank
+  // writes before all have arrived, and none continues before all have written.
   bool common_results = false;
-  // Makes, once, what every run of the launch can use again; nullptr: nothing.
+  // Creates, once, what every run of the launch can reuse; nullptr: nothing.
   std::shared_ptr<const void> (*prepare)(const Launch&) = nullptr;
-  // Scratch memory of a collective, whose need depends on the ranks of its group.
+  // Bytes of scratch memory of a collective, which depend on the number of ranks in its group.
   int64_t (*group_workspace)(const Call&, int64_t ranks) = nullptr;
-  // Whether its floating sums over ranks are made in an order that nobody promises.
+  // Whether the order of its floating-point sums over ranks is unspecified.
   bool any_order = false;
 };
 
-// To be called when the launch is complete, before it runs for the first time.
+// Call once, when the launch is fully set up and before its first run.
 inline void prepare(const Kernel& kernel, Launch& launch) {
   if (kernel.prepare != nullptr) launch.prepared = kernel.prepare(launch);
 }
 
-// Whether the planner may put result 0 on this operand's memory when nothing needs the operand
-// afterwards. Every kernel of an elementwise or in_place op has to work that way: it reads an
-// element before it, and nothing else, writes there.
+// Whether the planner may place result 0 in this operand's memory if the operand is not needed
+// afterwards. Every kernel of an elementwise or in_place op must support this: it reads each
+// element before writing the result there.
 bool may_share_memory(const Call& call, size_t operand);
 
-// The first row that supports the call; throws UserError naming every candidate's reason.
+// The first row that supports the call; throws UserError with the reason of every candidate.
 const Kernel& choose_kernel(std::span<const Kernel> kernels, const Call& call,
                             std::string_view backend, std::string_view value_name);
 

@@ -1,8 +1,8 @@
-// Lowering in three parts: which nodes each program keeps, which buffers are bound from outside
-// (the same in all programs), and a walk of each program that gives every other value a transient
-// buffer. A result that overwrites an operand, or an elementwise result whose operand dies with it,
-// takes that operand's buffer; values of one collective lie in one buffer (homes.h). A collective
-// that was split runs on a stream of its own, and its wait becomes events.
+// Lowers in three parts: selects the nodes of each program, binds the buffers visible from outside
+// (the same in all programs), and walks each program to give every other value a transient buffer.
+// A result that overwrites an operand, or an elementwise result whose operand is no longer needed,
+// takes the operand's buffer. The values of a collective share a buffer (homes.h). A split
+// collective runs on its own stream, and its wait becomes events.
 #include "plan/lower.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ Nodes kept_nodes(const ProgramSource& source) {
   return source.kind == ProgramKind::Micro ? micro_nodes(*source.graph, all) : all;
 }
 
-// One graph on its way to a program.
+// A graph being lowered to a program.
 struct Program {
   explicit Program(const ProgramSource& source)
       : kind(source.kind), graph(source.graph), nodes(kept_nodes(source)), homes(*source.graph) {
@@ -53,12 +53,12 @@ struct Program {
   std::unordered_map<const Value*, int64_t> buffers;  // by root
 };
 
-// Buffers bound from outside, one per name over all programs.
+// Buffers bound from outside, one per name across all programs.
 class Bindings {
  public:
   explicit Bindings(Plan& plan) : plan_(plan) {}
 
-  // Binds the sources of one op; called op by op, so that a kind of buffer lies in one piece.
+  // Binds the sources of one op. Called op by op, so that buffers of one kind are contiguous.
   void add_sources(Program& program, const OpDef& op) {
     for (const Node* node : program.nodes) {
       if (node->op != &op) continue;
@@ -77,7 +77,8 @@ class Bindings {
     }
   }
 
-  // After the sources of all programs: an output may be a source, or written over one.
+  // Called after the sources of all programs are bound: an output may be a source, or overwrite
+  // one.
   void add_outputs(Program& program) {
     for (const Graph::Output& output : program.graph->outputs()) {
       if (!program.computes(output.value)) continue;
@@ -90,7 +91,7 @@ class Bindings {
     return std::get<std::string>(node.attr("name"));
   }
 
-  // The flat storage of parameters, with the parameters it holds.
+  // Binds the flat storage of a bucket with its member parameters.
   void bind_bucket(Program& program, const Node& node) {
     const auto& names = std::get<std::vector<std::string>>(node.attr("members"));
     const size_t known = plan_.params.size();
@@ -109,8 +110,7 @@ class Bindings {
     }
   }
 
-  // Shapes of the members, from the gather of the storage, of what is written along with it, or of
-  // what is written over them.
+  // Shapes of the members, from a gather of the storage, or of a value written together with it.
   static std::vector<Shape> gathered_shapes(const Value& flat) {
     std::vector<Shape> shapes;
     for (const Value* held : written_with(flat)) {
@@ -123,7 +123,7 @@ class Bindings {
     return shapes;
   }
 
-  // The value, all that its update overwrites, and what that gives.
+  // The value, the operands that its update overwrites, and the results of the update.
   static std::vector<const Value*> written_with(const Value& flat) {
     std::vector<const Value*> values = {&flat};
     for (const Node* user : flat.users) {
@@ -137,8 +137,8 @@ class Bindings {
     return values;
   }
 
-  // Binds a name to its value's home; the buffer is that of the name in another program, that of
-  // the home in this one, or a new one.
+  // Binds a name to its value's home. Uses the buffer of that name in another program, else the
+  // home's buffer in this one, else a new buffer.
   void bind(std::vector<Binding>& list, const std::string& name, const Value* value,
             BufferKind kind, Program& program) {
     const TensorType type = local_type(*value, plan_.mesh);
@@ -148,7 +148,7 @@ class Bindings {
     const auto known = by_name_.find(name);
     if (known != by_name_.end()) {
       const TensorRef& ref = known->second;
-      // The program that trains a weight may lay it in a bucket, the others follow.
+      // The program that trains a weight may place it in a bucket; the others follow.
       if (ref.offset != home.offset) program.homes.shift(home.root, ref.offset);
       CHECK(ref.dtype == type.dtype && ref.shape == type.shape, name, " is ", to_string(type),
             " in one program, ", to_string(TensorType{ref.dtype, ref.shape, {}}), " in another");
@@ -170,11 +170,11 @@ class Bindings {
   }
 
   Plan& plan_;
-  std::unordered_set<std::string> held_;  // parameters that lie in a bucket
+  std::unordered_set<std::string> held_;  // parameters that are in a bucket
   std::map<std::string, TensorRef, std::less<>> by_name_;
 };
 
-// A gradient on its way to the update or to an accumulator.
+// Whether the value is a gradient that an update or an accumulator reads.
 bool is_gradient(const Value& value) {
   if (value.def->phase != Phase::Backward) return false;
   return std::any_of(value.users.begin(), value.users.end(), [](const Node* user) {
@@ -192,7 +192,7 @@ class Emitter {
     for (const Node* node : program.nodes) {
       if (node->op->traits.source) continue;
       if (node->op == &kWait) {
-        // Until here the other stream may use what the collective reads and writes.
+        // Up to this point the other stream may use the buffers of the collective.
         for (const Value* future : node->operands) {
           use(*future->def, index - 1);
           end_of_[future->def] = index - 1;
@@ -269,8 +269,8 @@ class Emitter {
     return kernel.workspace != nullptr ? kernel.workspace(call) : 0;
   }
 
-  // Puts the step on its stream, after everything that stands before it in the graph and matters: a
-  // collective starts when the computation has come this far.
+  // Assigns the step to its stream and orders it after the steps it depends on: a collective starts
+  // once the compute stream has reached this point.
   void order(Step& step, const Node& node) {
     step.stream = stream_of(*node.op);
     std::vector<int64_t>& pending = pending_[static_cast<size_t>(step.stream)];
@@ -318,7 +318,7 @@ class Emitter {
     return static_cast<int64_t>(plan_.buffers.size()) - 1;
   }
 
-  // Makes sure that the value's root has a buffer, and that it lives long enough.
+  // Ensures that the value's root has a buffer and that it lives long enough.
   void give_buffer(const Value& value, const Call& call, int64_t index, const Kernel& kernel) {
     const Value* root = program_.homes.at(&value).root;
     const int64_t last = last_use_.at(root);
@@ -341,7 +341,7 @@ class Emitter {
     if (!held.persistent && is_gather(*value.def->op)) held.kind = BufferKind::Gathered;
   }
 
-  // The space that the ranks along the gather's axis have in common, or -1 where there is none.
+  // The shared space of the ranks along the gather's axis, or -1 if there is none.
   int64_t common_space(const Node& gather) {
     const auto& axis = std::get<std::string>(gather.attr("axis"));
     const bool shared = options_.common_gather && options_.device.common_memory &&
@@ -355,7 +355,7 @@ class Emitter {
     return index;
   }
 
-  // The transient buffer of an operand that ends here and may hold the first result, or -1.
+  // The transient buffer of an operand that dies here and may hold the first result, or -1.
   int64_t dying_operand(const Node& node, const Call& call, int64_t index) const {
     for (size_t i = 0; i < node.operands.size(); ++i) {
       const Value* root = program_.homes.at(node.operands[i]).root;
@@ -379,7 +379,7 @@ class Emitter {
   std::vector<std::vector<int64_t>> pending_;           // by stream: events before its next step
   std::unordered_map<const Value*, Signal> event_of_;   // by future
   std::unordered_map<const Value*, int64_t> last_use_;  // by root: the last step that touches it
-  std::unordered_map<const Node*, int64_t> end_of_;     // by start: the last step beside it
+  std::unordered_map<const Node*, int64_t> end_of_;     // by start: the last step that overlaps with it
   int64_t last_compute_ = -1;
 };
 

@@ -15,19 +15,19 @@ struct LowerOptions {
   std::string_view backend;  // its name, for messages and the plan's header
   std::span<const Kernel> kernels;
   const DeviceSpec& device;
-  bool common_gather = true;  // gathered weights once per host, where device and kernel allow it
-  bool ordered_sums = false;  // sums over ranks only by kernels that promise their order
+  bool common_gather = true;  // one copy of gathered weights per host, if device and kernel allow it
+  bool ordered_sums = false;  // sums over ranks only by kernels with a fixed order
 };
 
 // Which program a graph becomes. Micro leaves out the optimizer phase and what only it needs, so
-// the graph of a training step serves as source of both Micro and Last. Inputs, parameters and
-// states of the same name are one buffer in all programs.
+// Micro and Last are both made from the graph of the training step. Inputs, parameters and states
+// of the same name share one buffer across programs.
 struct ProgramSource {
   ProgramKind kind = ProgramKind::Last;
   const Graph* graph = nullptr;
 };
 
-// Throws UserError when an op has no kernel. Neither allocates nor touches a device.
+// Throws UserError if an op has no kernel. Neither allocates device memory nor uses a device.
 Plan lower(std::span<const ProgramSource> sources, const LowerOptions& options);
 
 }  // namespace weft

@@ -1,5 +1,5 @@
 // Greedy by size in each space: the largest buffer first, each at the lowest offset that is free
-// during its whole life. Large buffers set the peak, small ones fill the gaps between them.
+// during its entire lifetime. Large buffers set the peak; small ones fill the gaps between them.
 #include "plan/memory.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ struct Placed {
   int64_t last = 0;
 };
 
-// The lowest offset >= base that leaves `size` bytes free of every placed buffer alive meanwhile.
+// The lowest offset >= base with `size` bytes free throughout the lifetime of `buffer`.
 int64_t lowest_offset(const std::vector<Placed>& placed, const Buffer& buffer, int64_t size,
                       int64_t base) {
   int64_t offset = base;
@@ -26,7 +26,7 @@ int64_t lowest_offset(const std::vector<Placed>& placed, const Buffer& buffer, i
   return offset;
 }
 
-// Places the transient buffers of one program from `base` on; returns the end of the highest.
+// Places the transient buffers of one program at offsets from `base`; returns the highest end.
 int64_t place_program(std::vector<Buffer*> buffers, int64_t base) {
   std::stable_sort(buffers.begin(), buffers.end(), [](const Buffer* a, const Buffer* b) {
     return a->bytes != b->bytes ? a->bytes > b->bytes : a->first < b->first;

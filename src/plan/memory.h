@@ -1,6 +1,5 @@
-// Assigns arena offsets: persistent buffers one after the other, then, per program, transient
-// buffers such that no two that are alive at the same step overlap. Offsets are multiples of
-// kAlignment.
+// Assigns arena offsets: persistent buffers first, then the transient buffers of each program, so
+// that no two buffers live at the same step overlap. Offsets are multiples of kAlignment.
 #pragma once
 
 #include "plan/plan.h"

@@ -1,4 +1,5 @@
-// Parts are chosen by the same table as separate ops, so they are the same kernels.
+// Chooses the kernels of parts from the same table as for separate ops, so both run the same
+// kernels.
 #include "plan/part_kernels.h"
 
 #include <algorithm>
@@ -14,7 +15,7 @@ const Kernel& kernel_of(std::span<const Kernel> kernels, const Part& part) {
   return choose_kernel(kernels, part.call, "part", part.call.op->name());
 }
 
-// Where each temporary starts in the workspace; the last entry is where they end.
+// The offset of each temporary in the workspace; the last entry is their end.
 std::vector<int64_t> temporary_offsets(const std::vector<Part>& parts) {
   std::vector<int64_t> offsets = {0};
   for (const Part& part : parts) {

@@ -1,4 +1,4 @@
-// Names of the plan's enumerators and what can be said of a single step.
+// Names of the plan's enumerators, and helpers for single steps.
 #include "plan/plan.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
-// The plan: everything the runtime needs for one training step, and nothing else. Buffers with
-// fixed offsets in the rank's arena or in memory that ranks have in common, and programs of steps
-// over it: `micro` (forward, backward, accumulate), `last` (micro, then clip and update) and `eval`
-// (forward only). A plan prints, parses, hashes and stands alone.
+// The plan: everything the runtime needs for one training step, and nothing else. It has buffers at
+// fixed offsets in the rank's arena or in shared memory, and programs of steps: `micro` (forward,
+// backward, accumulate), `last` (micro, then clip and update) and `eval` (forward only). A plan is
+// self-contained, and can be printed, parsed and hashed.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ namespace weft {
 
 enum class BufferKind {
   Param,
-  Copy,  // of parameters, in the compute type
+  Copy,  // of parameters, in the compute dtype
   Gradient,
   Optimizer,
   Activation,
@@ -33,30 +33,30 @@ enum class ProgramKind { Micro, Last, Eval };
 inline constexpr int kPrograms = 3;
 std::string_view program_name(ProgramKind kind);  // "micro", "last", "eval"
 
-// Memory that the ranks along an axis have in common on their host: gathered weights lie there
-// once, every rank writes its part of them and all read the whole.
+// Memory shared by the ranks along an axis on one host. It holds one copy of gathered weights:
+// every rank writes its part, and all read the full weights.
 struct CommonSpace {
   std::string axis;
   int64_t bytes = 0;
   bool operator==(const CommonSpace&) const = default;
 };
 
-// A range of the arena, or of a common space. Persistent buffers keep their contents between steps
-// and programs; the others live from step `first` to step `last` of one program and share memory
-// with those they never meet.
+// A range of the arena or of a shared space. Persistent buffers keep their contents between
+// programs. The others live from step `first` to step `last` of one program; buffers that are never
+// live at the same time may overlap.
 struct Buffer {
   std::string name;
   BufferKind kind = BufferKind::Activation;
   int64_t bytes = 0;
   int64_t offset = -1;
-  int64_t common = -1;  // the common space it lies in; -1: the arena
+  int64_t common = -1;  // index of its shared space; -1: the arena
   bool persistent = false;
   ProgramKind program = ProgramKind::Last;  // transient only
   int64_t first = 0;                        // transient only
   int64_t last = 0;                         // transient only
 };
 
-// A buffer, or a part of one, seen as a tensor of this rank.
+// A buffer, or a part of one, viewed as a local tensor.
 struct TensorRef {
   int64_t buffer = -1;
   DType dtype = DType::F32;
@@ -65,7 +65,7 @@ struct TensorRef {
   bool operator==(const TensorRef&) const = default;
 };
 
-// One kernel launch on one stream. It starts after the events in `waits` and then signals `signal`.
+// One kernel launch on one stream. It waits for the events in `waits`, runs, and signals `signal`.
 struct Step {
   std::string op;
   std::string kernel;
@@ -83,15 +83,16 @@ struct Step {
   double seconds = 0;  // predicted from the DeviceSpec
 };
 
-// A parameter inside a flat tensor; where it begins follows from those before it (graph/flat.h).
+// A parameter inside a flat tensor; its offset follows from the members before it (graph/flat.h).
 struct FlatMember {
   std::string name;
   Shape shape;
   bool operator==(const FlatMember&) const = default;
 };
 
-// A named tensor the host writes or reads: inputs, parameters, optimizer state, outputs. One that
-// is cut over a mesh axis is flat: each rank holds its cut of the members laid one after the other.
+// A named tensor that the host reads or writes: an input, parameter, optimizer state or output. If
+// it is sharded over a mesh axis, it is flat: each rank holds its shard of the concatenated
+// members.
 struct Binding {
   std::string name;
   TensorRef tensor;
@@ -102,14 +103,14 @@ struct Binding {
 struct Plan {
   std::string name;
   std::string backend;
-  std::string tuning;  // a hash of the library algorithms it runs with; empty: their first choices
-  bool tf32 = false;   // factors of f32 products are rounded to it
+  std::string tuning;  // hash of the tuned library algorithms; empty: library defaults
+  bool tf32 = false;   // operands of f32 matmuls are rounded to TF32
   Mesh mesh;
   std::vector<std::string> streams;
   int64_t num_events = 0;
   int64_t arena_bytes = 0;
   int64_t persistent_bytes = 0;
-  std::vector<CommonSpace> common;  // once per host
+  std::vector<CommonSpace> common;  // one per host
   std::vector<Buffer> buffers;
   std::array<std::vector<Step>, kPrograms> programs;
   std::vector<Binding> inputs;   // written by the host before a program runs
@@ -135,17 +136,17 @@ struct CollectiveGroup {
   bool operator==(const CollectiveGroup&) const = default;
 };
 
-// The groups whose collectives the programs run, in the order of first use. The steps of a program
-// are one total order of its collectives, the same on all ranks.
+// The groups that the programs use in collectives, in order of first use. The steps of a program
+// fix the order of its collectives, the same on all ranks.
 std::vector<CollectiveGroup> collective_groups(const Plan& plan);
 
-// A rank's share of its host's memory: its arena, and its part of what the ranks have in common.
+// A rank's share of its host's memory: its arena, and its part of the shared spaces.
 int64_t rank_bytes(const Plan& plan);
 
 // Bytes of the tensor.
 int64_t tensor_bytes(const TensorRef& ref);
 
-// How messages name a step: "last step 214 matmul (layers.12.attention bwd)".
+// The name of a step in messages: "last step 214 matmul (layers.12.attention bwd)".
 std::string step_label(ProgramKind program, int64_t index, const Step& step);
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// Tokens of a plan's text.
+// Tokenizes the text of a plan.
 #include "plan/scanner.h"
 
 #include <cctype>
@@ -21,7 +21,7 @@ bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-// Where the text in quotes that starts at `open` ends: behind its closing quote, or npos.
+// The end of the quoted string that starts at `open`, one past its closing quote, or npos.
 size_t end_of_quoted(std::string_view text, size_t open) {
   for (size_t i = open + 1; i < text.size(); ++i) {
     if (text[i] == '\\') {

@@ -1,5 +1,5 @@
-// Reads one line of a plan's text from left to right. White space between tokens is free; what is
-// not as expected is a UserError that says what was found.
+// Reads one line of a plan's text from left to right and ignores white space between tokens. Throws
+// UserError with the text found if it is not what was expected.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +16,21 @@ class Scanner {
   std::string word();
   int64_t integer();
   double number();
-  // "b12" for the letter b.
+  // A letter and a number: "b12" for the letter b.
   int64_t numbered(char letter);
-  // A text in double quotes, without them.
+  // A string in double quotes, returned without them.
   std::string quoted();
   // "f32[2,8]".
   std::string_view type();
   // An attribute's value, up to the comma or parenthesis that ends it.
   std::string_view literal();
-  // What is left, without white space at its ends.
+  // The rest of the line, trimmed.
   std::string rest();
 
   bool next_is(std::string_view token);
   bool accept(std::string_view token);
   void expect(std::string_view token);
-  // The line has no more.
+  // Expects the end of the line.
   void end();
 
  private:

@@ -1,5 +1,4 @@
-// What the summary holds, each figure computed once; nothing in it depends on the machine that
-// compiles.
+// Computes the summary. Nothing in it depends on the compiling machine.
 #include "plan/summary.h"
 
 #include <algorithm>
@@ -12,7 +11,7 @@
 namespace weft {
 namespace {
 
-// "l3.attn.out" and "layers.3.mlp" without the number, so that the layers of a model are one group.
+// Replaces the layer number in "l3.attn.out" and "layers.3.mlp", so that all layers form one group.
 std::string group_name(std::string_view name) {
   std::string out;
   for (const std::string& piece : split(name, '.')) {
@@ -25,14 +24,14 @@ std::string group_name(std::string_view name) {
   return out;
 }
 
-// In the arena of the rank.
+// Whether the buffer is live at the step, in the rank's arena.
 bool alive(const Buffer& buffer, ProgramKind program, int64_t step) {
   if (buffer.common >= 0) return false;
   return buffer.persistent ||
          (buffer.program == program && buffer.first <= step && step <= buffer.last);
 }
 
-// What fills the memory at a step.
+// The live buffers at a step, grouped.
 std::vector<BufferGroup> buffer_groups(const Plan& plan, ProgramKind program, int64_t step) {
   std::map<std::string, BufferGroup> groups;
   for (const Buffer& buffer : plan.buffers) {
@@ -61,7 +60,7 @@ std::vector<PhaseSteps> phase_counts(const std::vector<Step>& steps) {
   return counts;
 }
 
-// Where the time of the program goes; what collectives take beside computation is not part of it.
+// The time of the program by op, without collectives.
 std::vector<OpTime> op_times(const std::vector<Step>& steps) {
   std::map<std::string, double> by_op;
   for (const Step& step : steps) {
@@ -95,7 +94,7 @@ std::optional<LowWeights> low_weights(const Plan& plan) {
   return std::nullopt;
 }
 
-// Buckets of one size and place in the model count as one kind.
+// Buckets of the same size and position in the model count as one kind.
 std::vector<NamedBytes> bucket_kinds(const std::vector<BucketSize>& buckets) {
   std::vector<NamedBytes> kinds;
   for (const BucketSize& bucket : buckets) {

@@ -1,6 +1,6 @@
-// What a plan costs, as data: steps, FLOPs, peak memory by kind and at which step, the largest
-// buffers, predicted time, and what a rank exchanges with others if there are any. Printed as the
-// page a person reads, which is also the golden that shows in its diff what a change costs.
+// The cost of a plan as data: steps, FLOPs, peak memory by kind and step, the largest buffers,
+// predicted time, and communication volume per rank. The printed page is also committed as a
+// golden, whose diff shows the cost of a change.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@
 
 namespace weft {
 
-// Live bytes of a rank's arena by kind at the step of `program` where their sum is largest.
+// Live bytes of a rank's arena by kind, at the step of `program` where their sum is largest.
 struct Peak {
   std::array<int64_t, kBufferKinds> bytes{};
   int64_t total = 0;
@@ -22,13 +22,14 @@ struct Peak {
 Peak peak_memory(const Plan& plan, ProgramKind program);
 
 double program_flops(const Plan& plan, ProgramKind program);
-// What its kernels read and write.
+// Bytes that the program's kernels read and write.
 double program_traffic(const Plan& plan, ProgramKind program);
 
-// Things of one name and, of buckets, one size; numbers of layers are "*" in it.
+// Buffers of one name, or buckets of one name and size. Layer numbers in the name are replaced by
+// "*".
 struct NamedBytes {
   std::string name;
-  int64_t bytes = 0;  // of a bucket each, of buffers together
+  int64_t bytes = 0;  // per bucket, or total of the buffers
   int64_t count = 0;
 };
 
@@ -50,29 +51,29 @@ struct PhaseSteps {
 struct ProgramSummary {
   ProgramKind kind = ProgramKind::Last;
   int64_t steps = 0;
-  std::vector<PhaseSteps> phases;  // that it has
+  std::vector<PhaseSteps> phases;  // only those with steps
   int64_t recomputed = 0;          // steps
   double flops = 0;
   double traffic_bytes = 0;
   PlanTime time;
-  std::vector<OpTime> ops;  // the longest first, without collectives
+  std::vector<OpTime> ops;  // longest first, without collectives
   std::vector<CollectiveVolume> collectives;
   int64_t packing_bytes = 0;
   Peak peak;
   std::string peak_label;  // of its step
 };
 
-// What the weights are read as, where that is not what the update works on.
+// The dtype in which weights are read, if it differs from that of the update.
 struct LowWeights {
   DType dtype = DType::BF16;
-  int64_t kept_bytes = 0;  // from step to step; 0: they are cast for every use
+  int64_t kept_bytes = 0;  // between steps; 0: cast for every use
 };
 
 struct PlanSummary {
   std::string name;
   std::string backend;
   Mesh mesh;
-  int64_t params = 0;  // bindings of each kind
+  int64_t params = 0;  // number of bindings of each kind
   int64_t states = 0;
   int64_t inputs = 0;
   int64_t outputs = 0;
@@ -85,14 +86,14 @@ struct PlanSummary {
   std::vector<NamedBytes> buckets;
   int64_t bucket_count = 0;
   std::vector<ProgramSummary> programs;
-  std::vector<BufferGroup> largest;  // at the highest peak, the largest first
+  std::vector<BufferGroup> largest;  // at the highest peak, largest first
 };
 PlanSummary summarize(const Plan& plan);
 
-// A few aligned lines per program; of long lists only the beginning.
+// A few aligned lines per program; long lists are truncated.
 std::string to_string(const PlanSummary& summary);
 
-// "950 us": seconds at three digits in the unit that suits them.
+// "950 us": seconds with three digits, in a suitable unit.
 std::string short_time(double seconds);
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// The summary as a page: a few aligned lines per program.
+// Prints the summary: a few aligned lines per program.
 #include <algorithm>
 
 #include "base/text.h"
@@ -7,8 +7,8 @@
 namespace weft {
 namespace {
 
-constexpr size_t kLargest = 5;  // groups of buffers that are named
-constexpr size_t kSlowest = 5;  // ops that are named
+constexpr size_t kLargest = 5;  // number of buffer groups listed
+constexpr size_t kSlowest = 5;  // number of ops listed
 constexpr size_t kBucketKinds = 8;
 
 std::string padded(std::string_view label) {
@@ -78,7 +78,7 @@ std::string bucket_lines(const PlanSummary& summary) {
   return text;
 }
 
-// The exchanges of one rank; nothing for a program without any.
+// The collectives of one rank; empty for a program without any.
 std::string collective_lines(const ProgramSummary& program) {
   std::string text;
   for (const CollectiveVolume& volume : program.collectives) {

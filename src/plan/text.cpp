@@ -1,4 +1,4 @@
-// Printing and parsing of plans, side by side so that they cannot drift apart.
+// Prints and parses plans, in one file so that the two cannot drift apart.
 //
 //   plan gpt2
 //   backend cpu
@@ -16,8 +16,8 @@
 //   step 0 compute matmul.gemm(b2: f32[64,16], b0: f32[16,16]; ta=false) -> b1: f32[64,16]
 //       workspace b3 wait e0 signal e1 flops 32768 seconds 1e-06 recomputed # layers.0 fwd
 //
-// A step is one line. Optional parts are left out where they say nothing; attributes are all there,
-// so that a plan keeps its meaning when a default changes.
+// A step is one line. Optional parts are omitted if empty. All attributes are printed, so that a
+// plan keeps its meaning when a default changes.
 #include "plan/text.h"
 
 #include <algorithm>
@@ -45,7 +45,7 @@ std::string print_refs(const std::vector<TensorRef>& refs) {
   return join(pieces, ", ");
 }
 
-// " flat dp_shard "a" f32[4,8], "b" f32[3]", or nothing.
+// " flat dp_shard "a" f32[4,8], "b" f32[3]", or "".
 std::string print_members(const Binding& binding) {
   if (binding.axis.empty()) return "";
   std::vector<std::string> members;
@@ -94,7 +94,7 @@ std::string print_step(const Plan& plan, size_t index, const Step& step) {
   return text;
 }
 
-// One line after the other; the first word says what a line is.
+// Parses line by line; the first word of a line is its kind.
 class Parser {
  public:
   Plan parse(std::string_view text) {
@@ -276,7 +276,7 @@ class Parser {
     return refs;
   }
 
-  // Given by name in any order; those that are not there have their defaults.
+  // Attributes by name, in any order; missing ones take their defaults.
   static Attrs parse_attrs(const std::string& op_name, Scanner& scan) {
     const OpDef* op = find_op(op_name);
     INPUT_CHECK(op != nullptr, "unknown op ", in_quotes(op_name));

@@ -1,4 +1,4 @@
-// The plan as text: prints every field, parses back to the same plan, and hashes.
+// Prints every field of a plan, parses it back to the same plan, and hashes it.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// One walk over the steps with the time of each event.
+// Walks the steps once and tracks the time of each event.
 #include "plan/timing.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// How long a plan would take on its device, read off its steps: each runs after the events that it
-// waits for, on the clocks of graph/clocks.h.
+// Predicts the time of a plan from its steps: each runs after the events that it waits for, on the
+// clocks of graph/clocks.h.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace weft {
 
 PlanTime program_time(const Plan& plan, ProgramKind program);
 
-// One optimizer step over so many micro-batches.
+// The time of one optimizer step with `micro_batches` micro-batches.
 PlanTime step_time(const Plan& plan, int64_t micro_batches);
 
 }  // namespace weft
