@@ -379,7 +379,7 @@ class Emitter {
   std::vector<std::vector<int64_t>> pending_;           // by stream: events before its next step
   std::unordered_map<const Value*, Signal> event_of_;   // by future
   std::unordered_map<const Value*, int64_t> last_use_;  // by root: the last step that touches it
-  std::unordered_map<const Node*, int64_t> end_of_;     // by start: the last step that overlaps with it
+  std::unordered_map<const Node*, int64_t> end_of_;     // by start: the last overlapping step
   int64_t last_compute_ = -1;
 };
 

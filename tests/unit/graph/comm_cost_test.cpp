@@ -8,8 +8,8 @@
 namespace weft {
 namespace {
 
-// Round numbers: a gather costs a second and a byte a second, a sum the double, a scatter three
-// seconds and a byte a second.
+// Round numbers: a gather takes one second plus one second per byte, an all_reduce twice that, a
+// scatter three seconds plus one second per byte.
 DeviceSpec slow_links() {
   DeviceSpec device;
   device.memory_bandwidth = 8;

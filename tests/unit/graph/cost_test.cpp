@@ -1,4 +1,4 @@
-// The bounds of a call, and how near to them its kernels come.
+// Lower bounds of a call, and the efficiency of its kernels.
 #include "graph/cost.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The five edits keep definitions, uses and names right; the verifier objects to what they cannot.
+// Edits keep definitions, uses and names consistent; the verifier reports what they cannot prevent.
 #include "graph/graph.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Signatures, attribute literals, and the rules every op definition keeps.
+// Signatures, attribute literals, and the rules that every op definition follows.
 #include "graph/op.h"
 
 #include <gtest/gtest.h>

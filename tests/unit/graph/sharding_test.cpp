@@ -1,4 +1,4 @@
-// Sharding rules: parsing, placements of results for each family of ops, and refusals.
+// Sharding rules: parsing, placements of results for each family of ops, and errors.
 #include "graph/sharding.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ Call call_of(const OpDef& op, const Texts& operands, std::string_view attrs) {
   return call;
 }
 
-// Types of the results with the placements that the rule gives.
+// Result types with the placements from the rule.
 Texts placed(const OpDef& op, const Texts& operands, std::string_view attrs = "") {
   Call call = call_of(op, operands, attrs);
   const std::vector<Placement> placements = result_placements(call);

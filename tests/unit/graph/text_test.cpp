@@ -1,4 +1,4 @@
-// The text form: canonical text prints back to the same bytes, bad text is refused with its line.
+// The text form: canonical text prints back to the same bytes; errors name the line.
 #include "graph/text.h"
 
 #include <gtest/gtest.h>

@@ -109,7 +109,7 @@ TEST(Timeline, WhatIsReducedLivesUntilTheWait) {
   %s = wait(%f) : f32[1024] @F(dp_shard)
   return s=%s
 )");
-  EXPECT_EQ(step.peak_bytes, 4096 + 4096 + 4096);  // one block is not cut further
+  EXPECT_EQ(step.peak_bytes, 4096 + 4096 + 4096);  // one block is not sharded further
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Types and meshes: text round trips, local shapes, refusals.
+// Types and meshes: text round trips, local shapes, errors.
 #include "graph/type.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Passes that are on by default must not change a bit: whole training steps, with and without them,
-// are run node by node on the reference kernels and compared by bytes.
+// Passes that are on by default must not change a bit: runs full training steps with and without
+// them, node by node on the reference kernels, and compares bytes.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -50,8 +50,7 @@ Bytes source_bytes(const std::string& name, const TensorType& type) {
   return bytes_of(values);
 }
 
-// Runs a graph and gives its outputs and every value that overwrites what outlives the step, by
-// name.
+// Runs a graph and returns, by name, its outputs and every value that overwrites persistent memory.
 class Interpreter {
  public:
   explicit Interpreter(const Graph& graph) {
@@ -94,7 +93,7 @@ class Interpreter {
     }
   }
 
-  // What the value is called where fuse has not joined the op that makes it with others.
+  // The name of the value without the suffix that fuse adds.
   static std::string plain_name(const Value& value) {
     constexpr std::string_view kJoined = ".fused";
     const std::string& name = value.name;
@@ -106,7 +105,7 @@ class Interpreter {
   }
 
   std::unordered_map<const Value*, std::shared_ptr<Bytes>> memory_;
-  std::unordered_set<const Bytes*> persistent_;  // what outlives the step
+  std::unordered_set<const Bytes*> persistent_;  // kept between steps
   std::map<std::string, Bytes> results_;
 };
 

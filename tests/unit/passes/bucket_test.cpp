@@ -1,5 +1,5 @@
-// Buckets and schedules of whole models on every kind of mesh, beyond the golden tests; the runner
-// verifies each graph.
+// Buckets and schedules of complete models on every kind of mesh, beyond the golden tests; the
+// runner verifies each graph.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -65,7 +65,7 @@ std::vector<Setting> settings() {
   return list;
 }
 
-// Parameters in storage or with an update of their own, by name.
+// Names of parameters that are in a bucket or have their own update.
 std::map<std::string, int> stored(const Graph& graph) {
   std::map<std::string, int> names;
   for (const auto& node : graph.order()) {

@@ -1,4 +1,4 @@
-// How many buckets are gathered ahead, by time and by memory.
+// The number of buckets gathered ahead, limited by time and by memory.
 #include "passes/overlap_schedule.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-// Layers of one gather (1024 f32) and one elementwise op on the gathered weight each.
+// Each layer has one gather (1024 f32) and one elementwise op on the gathered weight.
 Graph layers(int count) {
   std::string text = "graph g(mesh dp_shard=2) {\n";
   for (int i = 0; i < count; ++i) {
@@ -45,7 +45,7 @@ int64_t automatic(double gather_seconds) {
 
 TEST(OverlapSchedule, AutomaticPrefetchHidesWhatItCan) {
   EXPECT_EQ(automatic(4), 1);   // one op hides a gather
-  EXPECT_EQ(automatic(40), 1);  // gathers one after the other take all the time: no depth helps
+  EXPECT_EQ(automatic(40), 1);  // bound by back-to-back gathers: no depth helps
 }
 
 TEST(OverlapSchedule, PrefetchGoesDownToWhatFits) {
@@ -63,7 +63,7 @@ TEST(OverlapSchedule, PrefetchGoesDownToWhatFits) {
   }
 }
 
-// A device that cannot hold even one layer at a time: what lies below the peak is still used.
+// A device that cannot hold even one layer at a time: memory below the peak is still used.
 TEST(OverlapSchedule, WithoutRoomGathersHideWhereThePeakIsNot) {
   const std::string text = R"(graph g(mesh dp_shard=2) {
   %s0 = bucket ["layers.0.w"] : f32[1024] @F(dp_shard)

@@ -34,7 +34,7 @@ std::vector<const Pass*> whole_pipeline() {
   return {pipeline().begin(), pipeline().end()};
 }
 
-// The message of the InternalError that running `pass` gives.
+// The message of the InternalError that running `pass` throws.
 std::string internal_error(const Pass& pass, Graph& graph) {
   try {
     run(graph, {&pass});
@@ -98,7 +98,7 @@ constexpr Pass kNoUpdate{
         },
 };
 
-// Changes the graph and says that from now on the facts hold.
+// Changes the graph and claims that the facts hold afterwards.
 constexpr Pass claiming(std::span<const Fact> facts) {
   return {
       .name = "claiming",

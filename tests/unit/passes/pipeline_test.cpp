@@ -1,5 +1,5 @@
-// The pipeline on whole models: same bytes each time, bounded time for the largest, and recompute
-// that keeps less and less.
+// The pipeline on complete models: the same bytes each time, bounded time for the largest, and
+// recompute modes that keep less and less.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -70,7 +70,7 @@ TEST(Pipeline, TheLargestModelCompilesInTimeLinearInItsLayers) {
   config.activation_checkpoint.mode = RecomputeMode::Full;
   double milliseconds = 0;
   for (const auto& report : compile(config).reports) milliseconds += report.milliseconds;
-  // About 0.1 s in a release build; the room is for sanitizers, not for a quadratic scan.
+  // About 0.1 s in a release build; the slack is for sanitizers, not for a quadratic scan.
   EXPECT_LT(milliseconds, 3000);
 }
 
@@ -87,7 +87,7 @@ TEST(Pipeline, TheLargestModelCompilesForManyRanksInTimeLinearInItsLayers) {
   for (const auto& report : run_passes(graph, passes, config, DeviceSpec(), options)) {
     milliseconds += report.milliseconds;
   }
-  // About 0.3 s in a release build; the room is for sanitizers, not for a quadratic scan.
+  // About 0.3 s in a release build; the slack is for sanitizers, not for a quadratic scan.
   EXPECT_LT(milliseconds, 6000);
 }
 

@@ -1,4 +1,4 @@
-// Whole models on meshes: how many collectives each mode has, and what they move.
+// Complete models on meshes: the number of collectives in each mode, and what they move.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ Config config_for(const std::string& model) {
   return config;
 }
 
-// The pipeline up to recompute: one bucket per parameter, whole collectives.
+// The pipeline up to recompute: one bucket per parameter, collectives not split.
 Graph compile(const Config& config, const Mesh& mesh, Goal goal = Goal::Train) {
   const ModelSpec spec = resolve_model(config.model, 256);
   const BuildMode mode = goal == Goal::Train ? BuildMode::Train : BuildMode::Eval;

@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 
-// Two streams: b1 is made on compute, copied (as an add) on comm after e0, read back after e1.
+// Two streams: b1 is written on compute, copied (as an add) on comm after e0, read back after e1.
 constexpr std::string_view kTwoStreams = R"(plan two_streams
 backend test
 streams compute, comm
@@ -38,7 +38,7 @@ std::string complaint(const Plan& plan) {
   }
 }
 
-// The complaint about the plan with one piece of its text replaced.
+// The error for the plan with one part of its text replaced.
 std::string complaint_with(std::string_view plan, std::string_view from, std::string_view to) {
   std::string text(plan);
   const size_t at = text.find(from);
@@ -158,8 +158,7 @@ step 2 c add.plain(b1: f32[16], b2: f32[16]) -> b3: f32[16] wait e1 # fwd
   EXPECT_EQ(complaint(parse_plan(kChain)), "");
 }
 
-// Faults put into a plan that came from the planner.
-// Two gathers into common memory, the second over the first once that has been read.
+// Two gathers into shared memory; the second overwrites the first after it has been read.
 constexpr std::string_view kCommon = R"(plan common
 backend test
 mesh dp=2
@@ -194,7 +193,7 @@ TEST(CheckPlan, CommonMemoryIsASpaceOfItsOwn) {
             "space");
 }
 
-// A peer may still read what lies there unless every rank has come past its reads.
+// A peer may still be reading that memory unless every rank has finished its reads.
 TEST(CheckPlan, AGatherIntoCommonMemoryComesAfterTheReadsOfWhatItReplaces) {
   EXPECT_EQ(complaint_with(kCommon, "b2: f32[2048] wait e1", "b2: f32[2048]"),
             "plan common: last step 2 all_gather (bwd): writes b2 \"w.again\" [0, "

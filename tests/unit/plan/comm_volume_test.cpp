@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 
-// Members of 1024 and 600 elements: a flat block each, 1024 elements for each of two ranks.
+// Members of 1024 and 600 elements: one flat block each, 1024 elements per rank with two ranks.
 const Shape kFirst{1024};
 const Shape kSecond{600};
 constexpr int64_t kFlat = 2048;

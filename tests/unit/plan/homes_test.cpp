@@ -1,4 +1,5 @@
-// Values that share a buffer: gathered weights, weights that are gathered over, reduced gradients.
+// Values that share a buffer: gathered weights, weights that a gather overwrites, reduced
+// gradients.
 #include "plan/homes.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +38,7 @@ class HomesTest : public testing::Test {
 TEST_F(HomesTest, AGatherGivesPartsOfOneBuffer) {
   expect_home("v", "v", 0);
   expect_home("w", "v", 2048 * 4);
-  // Two cuts of two blocks each: the slots of both ranks in full.
+  // Two shards of two blocks each: full slots for both ranks.
   EXPECT_EQ(homes_.bytes(value("v"), 0), 4096 * 4);
 }
 
@@ -52,7 +53,7 @@ TEST_F(HomesTest, WhatAGatherWritesOverLiesInItsBuffer) {
 TEST_F(HomesTest, OperandsOfAReductionArePartsOfOneBuffer) {
   expect_home("d.v", "d.v", 0);
   expect_home("d.w", "d.v", 2048 * 4);
-  EXPECT_EQ(homes_.bytes(value("d.v"), 0), 4096 * 4);  // slots in full here too
+  EXPECT_EQ(homes_.bytes(value("d.v"), 0), 4096 * 4);  // full slots here too
 }
 
 TEST_F(HomesTest, AValueAloneMayBeShifted) {

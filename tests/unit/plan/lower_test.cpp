@@ -109,11 +109,11 @@ TEST(Lower, ResultsThatOverwriteTakeTheOperandsBuffer) {
 
 TEST(Lower, ElementwiseResultsTakeADyingOperandsBuffer) {
   const Plan plan = tiny_plan();
-  // h is needed by the backward: gelu makes a buffer, which add then takes.
+  // h is needed by the backward: gelu gets a new buffer, which add then reuses.
   const std::vector<Step>& last = plan.program(ProgramKind::Last);
   EXPECT_NE(last[1].results[0].buffer, last[1].operands[0].buffer);
   EXPECT_EQ(last[2].results[0].buffer, last[2].operands[0].buffer);
-  // In the evaluation nothing needs h, so gelu takes its buffer already.
+  // In evaluation nothing needs h, so gelu reuses its buffer.
   const std::vector<Step>& eval = plan.program(ProgramKind::Eval);
   EXPECT_EQ(eval[1].results[0].buffer, eval[1].operands[0].buffer);
   EXPECT_EQ(eval[2].results[0].buffer, eval[1].results[0].buffer);
@@ -185,7 +185,7 @@ TEST(Lower, StepsCarryCostPathAndPhase) {
   EXPECT_EQ(step.path, "layers.0");
   EXPECT_EQ(step.phase, Phase::Forward);
   EXPECT_EQ(step.flops, 2.0 * 4 * 8 * 8);
-  // Bytes at 1e9 a second outweigh nothing here: 4*8 + 8*8 + 4*8 floats against 512 FLOPs.
+  // 4*8 + 8*8 + 4*8 floats are 512 bytes, read and written at 1e9 bytes per second.
   EXPECT_DOUBLE_EQ(step.seconds, 512 / 1e9 + 1e-6);
   EXPECT_EQ(plan.program(ProgramKind::Last)[5].phase, Phase::Backward);
 }
@@ -227,7 +227,7 @@ constexpr std::string_view kGathers = R"(graph g(mesh dp_shard=2) {
 }
 )";
 
-// Kernels that may gather into common memory.
+// Kernels that may gather into shared memory.
 std::vector<Kernel> common_kernels() {
   std::vector<Kernel> kernels = plain_kernels();
   for (Kernel& kernel : kernels) kernel.common_results = kernel.op == "all_gather";
@@ -246,7 +246,7 @@ TEST(Lower, GatheredWeightsLieInCommonMemoryOnceAHost) {
   EXPECT_EQ(buffer_named(plan, "w").offset, 0);
   EXPECT_EQ(buffer_named(plan, "w.again").offset, 0);
   EXPECT_EQ(buffer_named(plan, "x").common, -1);
-  EXPECT_EQ(buffer_named(plan, "full.p").common, -1);  // kept between steps, one for each rank
+  EXPECT_EQ(buffer_named(plan, "full.p").common, -1);  // kept between steps, one per rank
   EXPECT_EQ(rank_bytes(plan), plan.arena_bytes + 2048);
   EXPECT_EQ(print_plan(parse_plan(print_plan(plan))), print_plan(plan));
 }
@@ -316,7 +316,7 @@ constexpr std::string_view kReduction = R"(graph g(mesh dp_shard=2) {
 }
 )";
 
-// Two ways to sum: one in an order of its own, one that needs memory for what others send.
+// Two kernels for sums: one with an unspecified order, one that needs memory for received data.
 std::vector<Kernel> summing_kernels() {
   std::vector<Kernel> kernels = plain_kernels();
   std::erase_if(kernels, [](const Kernel& kernel) { return kernel.op == "reduce_scatter"; });
@@ -340,7 +340,7 @@ TEST(Lower, OrderedSumsLeaveOutKernelsThatPromiseNoOrder) {
   const Plan plan = lower(sources, options);
   const Step& step = find_step(plan, ProgramKind::Last, "reduce_scatter");
   EXPECT_EQ(step.kernel, "ordered");
-  // Used on a stream of its own until the wait: beside both steps that stand before that.
+  // In use on its own stream until the wait: live during both steps before it.
   const Buffer& workspace = plan.buffers.at(static_cast<size_t>(step.workspace));
   EXPECT_EQ(workspace.bytes, 4096);
   EXPECT_EQ(workspace.first, 0);

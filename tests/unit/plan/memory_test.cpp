@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-// A plan whose steps do nothing, with random lifetimes and sizes: only its buffers matter.
+// A plan with empty steps and random lifetimes and sizes: only its buffers matter.
 Plan random_buffers(uint64_t seed, int64_t buffers, int64_t steps) {
   const PhiloxKey key = random_key(seed, 1);
   Plan plan;
@@ -49,7 +49,7 @@ TEST(AssignOffsets, RandomLifetimesPassTheChecker) {
 }
 
 TEST(AssignOffsets, PacksALayeredStepTightly) {
-  // A forward that keeps one buffer a layer, and a backward that frees them in turn: nothing is
+  // A forward that keeps one buffer per layer and a backward that frees them in turn: no memory is
   // lost to fragmentation.
   Plan plan;
   plan.name = "layers";

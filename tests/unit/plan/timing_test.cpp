@@ -1,4 +1,4 @@
-// Streams that run beside each other and wait for events.
+// Streams that run concurrently and wait for events.
 #include "plan/timing.h"
 
 #include <gtest/gtest.h>
