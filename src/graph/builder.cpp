@@ -15,7 +15,7 @@ Attrs make_attrs(const OpDef& op, std::initializer_list<NamedAttr> attrs) {
   for (const auto& [name, value] : attrs) {
     size_t index = signature.attr_index(name);
     CHECK(values[index].index() == value.index(), "op ", signature.name, ": attribute ", name,
-          " is of another kind");
+          " has the wrong kind");
     values[index] = value;
     given[index] = true;
   }

@@ -9,7 +9,7 @@ int64_t flat_size(std::span<const Shape> shapes) {
   int64_t size = 0;
   for (const Shape& shape : shapes) {
     USER_CHECK(!__builtin_add_overflow(size, flat_padded(count(shape)), &size), "a flat buffer of ",
-               shapes.size(), " tensors has more elements than can be counted");
+               shapes.size(), " tensors has too many elements to count");
   }
   return size;
 }

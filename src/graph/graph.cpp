@@ -13,7 +13,7 @@ namespace {
 
 void remove_use(Value* value, const Node* user) {
   auto use = std::find(value->users.begin(), value->users.end(), user);
-  CHECK(use != value->users.end(), "%", value->name, " is not used by the node that gives it up");
+  CHECK(use != value->users.end(), "%", value->name, " is not used by the node that drops it");
   value->users.erase(use);
 }
 
@@ -64,7 +64,7 @@ Node* Graph::next(const Node* node) const {
 
 void Graph::add_output(std::string name, Value* value) {
   for (const auto& output : outputs_) {
-    CHECK(output.name != name, "output \"", name, "\" is there already");
+    CHECK(output.name != name, "output \"", name, "\" already exists");
   }
   outputs_.push_back({std::move(name), value});
 }
@@ -100,7 +100,7 @@ Node* Graph::insert_source(Node* before, const OpDef& op, Attr source, TensorTyp
   auto node = std::make_unique<Node>();
   node->op = &op;
   CHECK(source.index() == op.parsed().attrs.at(0).default_value.index(), "op ", op.name(), ": ",
-        to_string(source), " is of another kind");
+        to_string(source), " has the wrong kind");
   node->attrs = {std::move(source)};
   node->path = options.path;
   node->phase = options.phase;

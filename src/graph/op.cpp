@@ -22,7 +22,7 @@ std::string quoted(std::string_view text) {
 
 std::string unquoted(std::string_view text) {
   USER_CHECK(text.size() >= 2 && text.front() == '"' && text.back() == '"', text,
-             " is not a text in double quotes");
+             " is not a string in double quotes");
   std::string out;
   for (size_t i = 1; i + 1 < text.size(); ++i) {
     char c = text[i];
@@ -62,7 +62,7 @@ Attr default_attr(std::string_view literal) {
   if (literal == "[]") return std::vector<int64_t>();
   if (auto whole = parse_int(literal)) return *whole;
   if (auto number = parse_double(literal)) return *number;
-  throw InternalError(cat("default \"", literal, "\" in an op signature is no literal"));
+  throw InternalError(cat("default \"", literal, "\" in an op signature is not a literal"));
 }
 
 OperandSpec parse_operand(std::string_view text) {

@@ -97,18 +97,18 @@ class AxisRule {
     for (size_t i = 0; i < entries_.size(); ++i) {
       const bool partial = is_partial(entries_[i]);
       call_.require(!partial || call_.op->traits.linear, operand_name(call_, i),
-                    " is a partial sum over ", axis_, ", expected the whole; reduce it first");
+                    " is a partial sum over ", axis_, ", expected the full value; reduce it first");
       const bool constant = entries_[i] == nullptr && !is_floating(call_.type(i).dtype);
       call_.require(partial || constant || !call_.op->traits.linear, operand_name(call_, i),
-                    " is not a partial sum over ", axis_, " as other operands are");
+                    " is not a partial sum over ", axis_, ", but other operands are");
     }
     return all_partial();
   }
 
   std::vector<AxisPlacement> added_results() const {
     for (size_t i = 0; i < entries_.size(); ++i) {
-      call_.require(entries_[i] != nullptr, operand_name(call_, i), " ", i, " is not cut over ",
-                    axis_, " as other operands are");
+      call_.require(entries_[i] != nullptr, operand_name(call_, i), " ", i, " is not sharded over ",
+                    axis_, ", but other operands are");
     }
     return all_partial();
   }
@@ -121,13 +121,14 @@ class AxisRule {
     call_.require(!flat || (term.leading && term.dims.empty() && rank(i) == 1),
                   operand_name(call_, i), " is flat over ", axis_, ", expected a tensor");
     call_.require(entry.dim >= 0 && entry.dim < rank(i), operand_name(call_, i), " has no dim ",
-                  entry.dim, " to cut over ", axis_);
+                  entry.dim, " to shard over ", axis_);
     const DimName name = name_of(term, entry.dim, rank(i));
     call_.require(std::isupper(static_cast<unsigned char>(name.letter)) == 0, "dim ", entry.dim,
-                  " of ", operand_name(call_, i), " is cut over ", axis_, ", expected it whole");
+                  " of ", operand_name(call_, i), " is sharded over ", axis_,
+                  ", expected it unsharded");
     call_.require(!cut_ || (*cut_ == name && kind_ == entry.kind), "dim ", entry.dim, " of ",
-                  operand_name(call_, i), " is cut over ", axis_,
-                  ", which cuts other operands in another way");
+                  operand_name(call_, i), " is sharded over ", axis_,
+                  ", which shards other operands differently");
     cut_ = name;
     kind_ = entry.kind;
   }
@@ -136,8 +137,8 @@ class AxisRule {
   void require_cut(size_t i) const {
     const auto dim = find_dim(rule_.operands[i], rank(i), *cut_);
     call_.require(!dim || entries_[i] != nullptr, "dim ", dim.value_or(0), " of ",
-                  operand_name(call_, i), " is whole, expected it cut over ", axis_,
-                  " as that of other operands is");
+                  operand_name(call_, i), " is not sharded over ", axis_,
+                  ", but that of other operands is");
   }
 
   AxisPlacement cut_result(size_t i) const {

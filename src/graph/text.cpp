@@ -78,7 +78,7 @@ class Parser {
     }
     ++line_;
     skip_blank();
-    USER_CHECK(current() == "}", in_quotes(current()), " found where \"}\" closes the graph");
+    USER_CHECK(current() == "}", in_quotes(current()), " found where \"}\" should close the graph");
     for (++line_; line_ < lines_.size(); ++line_) {
       USER_CHECK(trim(lines_[line_]).empty(), "text after the end of the graph");
     }
@@ -96,7 +96,7 @@ class Parser {
 
   static Graph parse_header(std::string_view line) {
     USER_CHECK(line.starts_with("graph ") && line.ends_with("{"), in_quotes(line),
-               " found where a graph starts with \"graph NAME {\"");
+               " found, expected a graph that starts with \"graph NAME {\"");
     std::string_view head = trim(line.substr(6, line.size() - 7));
     Mesh mesh;
     size_t open = head.find('(');
@@ -224,10 +224,10 @@ class Parser {
   }
 
   static size_t closing(std::string_view rest) {
-    USER_CHECK(!rest.empty() && rest[0] == '(', "operands in parentheses are expected, found ",
+    USER_CHECK(!rest.empty() && rest[0] == '(', "expected operands in parentheses, found ",
                in_quotes(rest));
     size_t close = find_outside_text(rest, ')');
-    USER_CHECK(close != std::string_view::npos, "the parenthesis is not closed");
+    USER_CHECK(close != std::string_view::npos, "missing closing parenthesis");
     return close;
   }
 
@@ -245,7 +245,7 @@ class Parser {
   // The text gives the names and types of all results; the types must match the inferred ones.
   void check_results(Node& node, const std::vector<std::string_view>& names,
                      std::string_view types) {
-    USER_CHECK(!types.empty() && types[0] == ':', "result types are expected after \":\", found ",
+    USER_CHECK(!types.empty() && types[0] == ':', "expected result types after \":\", found ",
                in_quotes(types));
     std::vector<std::string_view> pieces = split_top_level(types.substr(1), ',');
     USER_CHECK(pieces.size() == node.results.size(), node.op->name(), " gives ",

@@ -63,7 +63,7 @@ Shape parse_shape(std::string_view text) {
   for (const auto& piece : split(text, ',')) {
     auto size = parse_int(trim(piece));
     USER_CHECK(size && *size >= 0, "shape [", shortened(text), "] has ", in_quotes(piece),
-               " where a size is expected");
+               ", expected a size");
     shape.push_back(*size);
   }
   count(shape);
@@ -97,7 +97,7 @@ int64_t count(const Shape& shape) {
   for (int64_t size : shape) {
     USER_CHECK(!__builtin_mul_overflow(product, size, &product) &&
                    product <= std::numeric_limits<int64_t>::max() / 8,
-               "shape ", to_string(shape), " has more elements than can be counted");
+               "shape ", to_string(shape), " has too many elements to count");
   }
   return product;
 }

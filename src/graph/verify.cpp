@@ -72,11 +72,12 @@ void verify(const Graph& graph) {
       CHECK(defined.contains(operand), print_node(node), ": %", operand->name,
             " is used before it is defined");
       CHECK(!operand->type.future || node.op == &kWait, print_node(node), ": %", operand->name,
-            " is a future, which only wait reads");
+            " is a future, which only wait may read");
       uses[operand].push_back(&node);
     }
     for (const auto& value : node.results) {
-      CHECK(graph.find_value(value->name) == value.get(), "%", value->name, " is not in the table");
+      CHECK(graph.find_value(value->name) == value.get(), "%", value->name,
+            " is not in the name table");
       defined.insert(value.get());
     }
     check_types(node);

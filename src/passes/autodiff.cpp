@@ -38,7 +38,8 @@ class Backward {
   // Adds all gradients and their outputs; returns the number of parameters. `seed` is the op of the
   // loss gradient that seeds the backward.
   size_t run(Value* loss, const OpDef& seed) {
-    USER_CHECK(active_.contains(loss), "autodiff: no parameter flows into the loss %", loss->name);
+    USER_CHECK(active_.contains(loss), "autodiff: the loss %", loss->name,
+               " does not depend on any parameter");
     Node* scale = graph_.insert_source(nullptr, seed, "loss_scale", loss->type,
                                        {.name = "loss_scale", .phase = Phase::Backward});
     contributions_[loss].push_back(scale->result());
@@ -85,8 +86,8 @@ class Backward {
         std::any_of(grads.begin(), grads.end(), [](Value* v) { return v != nullptr; });
     if (!arrived) return;
     USER_CHECK(node->op->traits.differentiable && node->op->vjp != nullptr,
-               "autodiff: a gradient arrives at %", node->result()->name, ", but ",
-               node->op->name(), " is not differentiable");
+               "autodiff: a gradient reaches %", node->result()->name, ", but ", node->op->name(),
+               " is not differentiable");
     Vjp vjp(builder_, *node, std::move(grads));
     contribute(*node, node->op->vjp(vjp));
   }
@@ -151,7 +152,7 @@ bool run(Graph& graph, PassContext& context) {
              loss->name, " is ", to_string(loss->type), ", expected f32[]");
   for (const auto& node : graph.order()) {
     USER_CHECK(node->phase == Phase::Forward,
-               "autodiff: the graph has a backward already; run autodiff once");
+               "autodiff: the graph already has a backward; run autodiff once");
   }
   // A scale that changes during the run is kept on the device.
   const size_t params = Backward(graph).run(loss, scales_loss(context.config) ? kState : kInput);
@@ -167,9 +168,9 @@ constexpr Pass autodiff{
     .name = "autodiff",
     .doc =
         "Adds the gradient of the output \"loss\" with respect to every parameter as backward "
-        "nodes and returns each as \"grad.<parameter>\". The backward is seeded by "
-        "\"loss_scale\", an input, or a state in float16; several uses of one value are summed "
-        "first use first.",
+        "nodes and returns each as \"grad.<parameter>\". The backward is seeded by \"loss_scale\", "
+        "which is an input or, for float16, a state. The gradients of several uses of a value are "
+        "summed in order of use.",
     .needs = {},
     .gives = kGives,
     .run = run,

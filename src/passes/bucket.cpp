@@ -56,7 +56,7 @@ bool run(Graph& graph, PassContext& context) {
   context.note = cat(lanes.size(), " parameters in ", summary.buckets, " buckets, the largest of ",
                      human_count(static_cast<double>(summary.largest)), " from ",
                      summary.largest_name, plan.note.empty() ? "" : "; ", plan.note);
-  if (kept > 0) context.note += cat("; ", kept, " kept for the backward that follows");
+  if (kept > 0) context.note += cat("; ", kept, " kept for the backward");
   return summary.merged > 0 || kept > 0;
 }
 
@@ -75,9 +75,10 @@ constexpr Pass bucket{
     .name = "bucket",
     .doc =
         "Merges collectives: the parameters of a group, by compile.bucketing, are gathered, "
-        "reduced, accumulated and updated together. A parameter is never split, and members lie "
-        "in order of registration. What the backward would gather again at once is kept, unless "
-        "parallelism.fsdp_reshard_after_forward is always. The bits do not change.",
+        "reduced, accumulated and updated together. A parameter is never split, and members are "
+        "stored in order of registration. A bucket that the backward would gather again "
+        "immediately is kept, unless parallelism.fsdp_reshard_after_forward is always. The bits do "
+        "not change.",
     .needs = {},
     .gives = {},
     .run = run,

@@ -208,7 +208,7 @@ BucketPlan plan_automatically(const Graph& graph, const std::vector<Lane>& lanes
     times.push_back(cat(candidate.name, " ", milliseconds(candidate.estimate.time.seconds),
                         candidate.fits ? "" : " (too large)"));
   }
-  best.plan.note = cat(best.name, " is best of ", join(times, ", "));
+  best.plan.note = cat(best.name, " is the best of ", join(times, ", "));
   return std::move(best.plan);
 }
 

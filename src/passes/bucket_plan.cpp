@@ -101,12 +101,12 @@ std::vector<ManualEntry> read_entries(const Config& config) {
     for (std::string& pattern : entry.patterns) {
       pattern = trim(pattern);
       USER_CHECK(!pattern.empty(), describe_key(config, "compile.buckets"), ": \"", text,
-                 "\" has an empty part, expected module paths joined by +");
+                 "\" has an empty part, expected module paths separated by +");
       check_module_pattern(pattern, describe_key(config, "compile.buckets"));
       USER_CHECK(wildcards(pattern) == wildcards(entry.patterns.front()),
                  describe_key(config, "compile.buckets"), ": the parts of \"", text,
-                 "\" differ in their wildcards, expected as many in each; what they match is "
-                 "joined one by one");
+                 "\" differ in their wildcards, expected the same number in each; matches are "
+                 "combined pairwise");
     }
     entries.push_back(std::move(entry));
   }
@@ -127,7 +127,7 @@ void check_entries(const std::vector<ManualEntry>& entries, const Config& config
     const std::string where = cat(describe_key(config, "compile.buckets"), ": \"", entry.text);
     USER_CHECK(entry.matched > 0, where, "\" matches no parameter; remove it");
     USER_CHECK(entry.won > 0, where,
-               "\" only matches parameters that entries before it take; move it up or remove it");
+               "\" only matches parameters that earlier entries take; move it up or remove it");
   }
 }
 
@@ -238,7 +238,7 @@ BucketPlan plan_by_hand(std::span<const BucketItem> items, const Config& config)
   BucketPlan plan = group_by(keys);
   if (contested > 0) {
     plan.note = cat(contested, contested == 1 ? " parameter matches" : " parameters match",
-                    " several entries, the first one takes ", contested == 1 ? "it" : "them");
+                    " several entries; the first one takes ", contested == 1 ? "it" : "them");
   }
   return plan;
 }

@@ -222,7 +222,7 @@ bool run(Graph& graph, PassContext& context) {
   fuser.run();
   context.note = fuser.trees() == 0 ? "no chains of elementwise ops"
                                     : cat(fuser.fused(), " ops in ", fuser.trees(), " fused nodes");
-  if (losses > 0) context.note += cat(", ", losses, " losses with their gradient");
+  if (losses > 0) context.note += cat(", ", losses, " losses fused with their gradient");
   if (!joined.empty()) context.note += cat(", ", joined);
   return losses + fuser.trees() != 0 || !joined.empty();
 }
@@ -232,13 +232,12 @@ bool run(Graph& graph, PassContext& context) {
 constexpr Pass fuse{
     .name = "fuse",
     .doc =
-        "Joins trees of elementwise ops whose intermediate values have one reader into one fused "
-        "node of at most 8 operands, the loss with the gradient of its logits, and neighbours "
-        "that pass over the same memory: a product with the sum it is added to, a norm with the "
-        "residual sum before it, gradients of norms and gelu with the sums beside them, the "
-        "gradient "
-        "of a swiglu with the swiglu computed again. Every step rounds as the separate op did, so "
-        "the bits do not change.",
+        "Fuses trees of elementwise ops whose intermediate values have one reader into one node of "
+        "at most 8 operands, the loss with the gradient of its logits, and neighbours that read or "
+        "write the same memory: a matmul with the sum it is added to, a norm with the residual sum "
+        "before it, the gradients of norms and gelu with the sums next to them, the gradient of a "
+        "swiglu with the recomputed swiglu. Every op rounds as it did separately, so the bits do "
+        "not change.",
     .needs = {},
     .gives = {},
     .run = run,

@@ -50,7 +50,7 @@ Head find_head(Node* loss) {
   USER_CHECK(head.matmul->op == &kMatmul && head.matmul->operands.size() == 2 &&
                  logits->type.shape.size() == 3,
              "loss_chunks: the loss reads %", logits->name,
-             ", expected the product of a head without bias");
+             ", expected the matmul of a head without bias");
   for (Node* user : logits->users) {
     if (user == loss) continue;
     CHECK(user->op == &kCrossEntropyGrad && head.loss_grad == nullptr, "%", logits->name,
@@ -151,7 +151,7 @@ bool run(Graph& graph, PassContext& context) {
     return false;
   }
   Chunker(graph, find_head(loss), parts).run();
-  context.note = cat(parts, " pieces");
+  context.note = cat(parts, " chunks");
   return true;
 }
 
@@ -160,8 +160,8 @@ bool run(Graph& graph, PassContext& context) {
 constexpr Pass loss_chunks{
     .name = "loss_chunks",
     .doc =
-        "Cuts the head matmul, the loss and their gradients into training.loss_chunks pieces of "
-        "the tokens, so that the logits of the whole batch never exist.",
+        "Splits the head matmul, the loss and their gradients into training.loss_chunks chunks of "
+        "the tokens, so that the logits of the full batch never exist.",
     .needs = {},
     .gives = {},
     .run = run};

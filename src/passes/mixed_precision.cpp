@@ -87,11 +87,11 @@ bool run(Graph& graph, PassContext& context) {
   const std::vector<Node*> nodes = graph.nodes();
   for (const Node* node : nodes) {
     USER_CHECK(node->phase == Phase::Forward,
-               "mixed_precision: the graph has a backward already; run mixed_precision before "
+               "mixed_precision: the graph already has a backward; run mixed_precision before "
                "autodiff");
     USER_CHECK(node->op != &kCast || node->operands[0]->def->op != &kParam,
                "mixed_precision: parameter %", node->operands[0]->name,
-               " is cast already; run mixed_precision once");
+               " is already cast; run mixed_precision once");
   }
   Caster caster(graph, compute, gradient);
   for (Node* node : nodes) {
@@ -109,8 +109,8 @@ bool run(Graph& graph, PassContext& context) {
 constexpr Pass mixed_precision{
     .name = "mixed_precision",
     .doc =
-        "Casts every parameter to the compute type before its first use. Master weights stay in "
-        "f32, and each cast remembers the type that its gradient is reduced in.",
+        "Casts every parameter to the compute dtype before its first use. Master weights stay in "
+        "f32, and each cast records the dtype in which its gradient is reduced.",
     .needs = {},
     .gives = {},
     .run = run,

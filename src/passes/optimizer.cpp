@@ -228,7 +228,7 @@ bool run(Graph& graph, PassContext& context) {
   }
   for (const auto& node : graph.order()) {
     USER_CHECK(node->phase != Phase::Optimizer,
-               "optimizer: the graph has an update already; run optimizer once");
+               "optimizer: the graph already has an update; run optimizer once");
   }
   std::vector<Trained> params = trained_params(graph);
   const int64_t micro_batches = accumulation_steps(context.config, context.mesh.ranks());
@@ -241,7 +241,8 @@ bool run(Graph& graph, PassContext& context) {
   updater.update(params);
   context.note = cat(params.size(), " parameters, ", micro_batches,
                      micro_batches == 1 ? " micro-batch" : " micro-batches");
-  if (updater.kept() > 0) context.note += cat("; ", updater.kept(), " kept as cast");
+  if (updater.kept() > 0)
+    context.note += cat("; ", updater.kept(), " also kept in the compute dtype");
   return true;
 }
 
@@ -253,12 +254,12 @@ constexpr Fact kGives[] = {Fact::Updated};
 constexpr Pass optimizer{
     .name = "optimizer",
     .doc =
-        "Adds gradient accumulation when a step has several micro-batches, then the global norm, "
-        "clipping and one AdamW update per parameter. Weight decay is for parameters of rank 2 "
-        "and more. With debug.deterministic = \"elastic\" gradients and loss are added up in a "
-        "binary tree. Where autodiff seeded the backward with a state, norm and clip take that "
-        "scale out again, and the scale is updated by the norm. With training.keep_low_precision "
-        "the casts of parameters become states, which their updates write.",
+        "Adds gradient accumulation if a step has several micro-batches, then the global norm, "
+        "clipping and one AdamW update per parameter. Weight decay applies to parameters of rank 2 "
+        "or higher. With debug.deterministic = \"elastic\", gradients and loss are summed in a "
+        "binary tree. If autodiff seeded the backward with a state, norm and clip divide by that "
+        "scale, and the norm updates it. With training.keep_low_precision, the casts of parameters "
+        "become states that the updates write.",
     .needs = kNeeds,
     .gives = kGives,
     .run = run,

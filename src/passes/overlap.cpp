@@ -33,12 +33,12 @@ bool run(Graph& graph, PassContext& context) {
   }
   const Schedule schedule = choose_schedule(graph, context);
   for (Node* node : schedule.order) graph.move_before(node, nullptr);
-  context.note =
-      cat(collectives, " collectives, gathers ", schedule.prefetch,
-          schedule.prefetch == 1 ? " bucket ahead" : " buckets ahead",
-          schedule.held > 0 ? cat(", ", schedule.held, " of them less far: the memory of ",
-                                  context.device.name, " has no room")
-                            : std::string());
+  context.note = cat(
+      collectives, " collectives, gathers ", schedule.prefetch,
+      schedule.prefetch == 1 ? " bucket ahead" : " buckets ahead",
+      schedule.held > 0
+          ? cat(", ", schedule.held, " moved less far: not enough memory on ", context.device.name)
+          : std::string());
   return true;
 }
 
@@ -48,8 +48,7 @@ constexpr Pass overlap{
     .name = "overlap",
     .doc =
         "Turns each collective into a start and a wait. Gathers start compile.prefetch buckets "
-        "ahead, less where memory has no room; waits for reductions move down. Computation keeps "
-        "its "
+        "ahead, or fewer if memory is short; waits for reductions move down. Compute keeps its "
         "order, and the bits do not change.",
     .needs = {},
     .gives = {},

@@ -163,7 +163,8 @@ class Scheduler {
         has_bucket = true;
         requests_[node] = request;
       }
-      USER_CHECK(has_bucket, subject, ": no bucket holds parameters of \"", request.bucket, "\"");
+      USER_CHECK(has_bucket, subject, ": no bucket contains parameters of \"", request.bucket,
+                 "\"");
       USER_CHECK(has_module, subject, ": there is no module \"", request.module, "\"");
     }
   }

@@ -65,7 +65,7 @@ void check_needs(const Pass& pass, const std::set<Fact>& facts, std::span<const 
       const bool is_off = contains(config.compile.disable_passes, giver->name);
       USER_CHECK(!contains(giver->gives, need) || !is_off,
                  describe_key(config, "compile.disable_passes"), ": ", giver->name,
-                 " cannot be left out, ", pass.name, " needs it; leave out ", pass.name, " too");
+                 " cannot be disabled, ", pass.name, " needs it; disable ", pass.name, " too");
     }
     for (const Pass* giver : all_passes()) {
       USER_CHECK(!contains(giver->gives, need), pass.name, ": the graph is not ", fact_name(need),

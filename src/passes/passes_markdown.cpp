@@ -20,9 +20,10 @@ std::string passes_markdown() {
   std::string text =
       "# Passes\n\n"
       "<!-- Generated from src/passes; do not edit. -->\n\n"
-      "The compiler is a list of passes over one graph. The same list serves training, evaluation\n"
-      "and generation: a pass with nothing to do leaves the graph alone and says why. After each\n"
-      "pass the graph is verified, and its hash is held against what the pass says it did.\n\n"
+      "The compiler is a list of passes over one graph. The same list is used for training,\n"
+      "evaluation and generation: a pass with nothing to do leaves the graph alone and says why.\n"
+      "After each pass the graph is verified, and its hash is checked against the pass's "
+      "report.\n\n"
       "## The list\n\n";
   size_t number = 1;
   for (const Pass* pass : pipeline()) {

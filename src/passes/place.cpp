@@ -67,7 +67,7 @@ class Placer {
   }
 
   std::string note() const {
-    return cat(inputs_, inputs_ == 1 ? " input cut, " : " inputs cut, ", reductions_,
+    return cat(inputs_, inputs_ == 1 ? " input sharded, " : " inputs sharded, ", reductions_,
                reductions_ == 1 ? " value reduced" : " values reduced");
   }
 
@@ -112,7 +112,7 @@ bool run(Graph& graph, PassContext& context) {
     context.note = "one rank";
     return false;
   }
-  USER_CHECK(graph.mesh().axes.empty(), "place: the graph lies on a mesh already; run place once");
+  USER_CHECK(graph.mesh().axes.empty(), "place: the graph is already on a mesh; run place once");
   const Value* tokens = find_tokens(graph);
   USER_CHECK(tokens != nullptr && !tokens->type.shape.empty(),
              "place: the graph has no input \"tokens\" whose first dim is the batch");
@@ -123,9 +123,9 @@ bool run(Graph& graph, PassContext& context) {
   Placer placer(graph, *tokens);
   if (batch % ranks == 0) placer.cut_batch();
   placer.propagate();
-  context.note = batch % ranks == 0
-                     ? placer.note()
-                     : cat("a batch of ", batch, " on ", ranks, " ranks: each computes all of it");
+  context.note = batch % ranks == 0 ? placer.note()
+                                    : cat("a batch of ", batch, " on ", ranks,
+                                          " ranks: each rank computes all of it");
   return true;
 }
 
@@ -136,8 +136,8 @@ constexpr Fact kGives[] = {Fact::Placed};
 constexpr Pass place{
     .name = "place",
     .doc =
-        "Cuts the batch over the mesh and propagates placements through the sharding rules of the "
-        "ops; partial sums of the forward that reach an output are reduced. Gradients of "
+        "Shards the batch over the mesh and propagates placements through the sharding rules of "
+        "the ops; partial sums of the forward that reach an output are reduced. Gradients of "
         "parameters stay partial sums for shard_params.",
     .needs = {},
     .gives = kGives,

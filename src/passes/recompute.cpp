@@ -117,11 +117,11 @@ bool run(Graph& graph, PassContext& context) {
 constexpr Pass recompute{
     .name = "recompute",
     .doc =
-        "Computes values of the forward again in the backward instead of keeping them: all "
-        "inside each block, some blocks, all but the results of some ops, or those that save "
-        "the most bytes per second until a memory budget is met. Gathered weights are dropped and "
-        "gathered again unless parallelism.fsdp_reshard_after_forward is never. The bits do not "
-        "change.",
+        "Recomputes forward values in the backward instead of keeping them: all values inside "
+        "blocks, those of some blocks, all but the results of some ops, or those that save the "
+        "most bytes per second of recomputation until a memory budget is met. Gathered weights are "
+        "dropped and gathered again unless parallelism.fsdp_reshard_after_forward is never. The "
+        "bits do not change.",
     .needs = {},
     .gives = {},
     .run = run,

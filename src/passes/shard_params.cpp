@@ -353,11 +353,11 @@ bool run(Graph& graph, PassContext& context) {
   const Mode mode = mode_of(context, graph.mesh());
   Sharder sharder(graph, mode);
   sharder.run();
-  const std::string storage = mode.keep_whole ? "moments are cut, weights stay whole"
-                              : mode.flat     ? "parameters are cut"
-                                              : "parameters stay whole";
+  const std::string storage = mode.keep_whole ? "moments are sharded, weights replicated"
+                              : mode.flat     ? "parameters are sharded"
+                                              : "parameters are replicated";
   context.note = cat(storage, ": ", sharder.params(), "; ", sharder.gradients(),
-                     " gradients reduced", mode.reduce_once ? " once a step" : "");
+                     " gradients reduced", mode.reduce_once ? " once per step" : "");
   return sharder.gradients() > 0 || (mode.flat && sharder.params() > 0);
 }
 
@@ -369,11 +369,12 @@ constexpr Fact kGives[] = {Fact::Sharded};
 constexpr Pass shard_params{
     .name = "shard_params",
     .doc =
-        "Puts parameters, moments and gradients where the mesh wants them. With the axis dp_shard "
-        "they become flat storage cut over it, gathered before the first use and reduced into the "
-        "same cut, then across dp_replicate; without it, gradients are all-reduced. With "
-        "parallelism.zero_stage = 1 whole weights persist and are gathered after the update. "
-        "Gradients that were added up in f32 are cast to training.mixed_precision_reduce first.",
+        "Distributes parameters, moments and gradients over the mesh. With the axis dp_shard, "
+        "parameters and moments become sharded flat storage: weights are gathered before their "
+        "first use, and gradients are reduced into the same shards, then across dp_replicate. "
+        "Without it, gradients are all-reduced. With parallelism.zero_stage = 1, full weights "
+        "persist and are gathered after the update. Gradients that were accumulated in f32 are "
+        "cast to training.mixed_precision_reduce first.",
     .needs = kNeeds,
     .gives = kGives,
     .run = run,

@@ -108,7 +108,7 @@ class Simplifier {
 bool run(Graph& graph, PassContext& context) {
   context.note = Simplifier(graph).run();
   const bool changed = !context.note.empty();
-  if (!changed) context.note = "nothing is dead, double or foldable";
+  if (!changed) context.note = "nothing is dead, duplicate or foldable";
   return changed;
 }
 

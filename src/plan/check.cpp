@@ -42,16 +42,16 @@ int64_t first_byte(const Plan& plan, const Buffer& buffer) {
 void check_space(const Plan& plan, int64_t index) {
   const Buffer& b = plan.buffers[index];
   if (b.common < -1 || b.common >= static_cast<int64_t>(plan.common.size())) {
-    fault(plan, "buffer ", describe(plan, index), " in common space ", b.common, " of ",
+    fault(plan, "buffer ", describe(plan, index), " in shared space ", b.common, " of ",
           plan.common.size());
   }
   const int64_t space = b.common < 0 ? plan.arena_bytes : plan.common[b.common].bytes;
   if (b.bytes < 0 || b.offset < 0 || b.offset > space || b.bytes > space - b.offset) {
     fault(plan, "buffer ", describe(plan, index), " outside the ",
-          b.common < 0 ? "arena" : "common space", " of ", space);
+          b.common < 0 ? "arena" : "shared space", " of ", space);
   }
   if (b.common >= 0 && b.persistent) {
-    fault(plan, "buffer ", describe(plan, index), " is persistent in a common space");
+    fault(plan, "buffer ", describe(plan, index), " is persistent in a shared space");
   }
 }
 
@@ -268,7 +268,8 @@ class ProgramWalk {
     if (buffer.common < 0) return;
     const std::string& axis = plan_.common[buffer.common].axis;
     if (is_call(*step_, kAllGather) && axis_of(*step_) == axis) return;
-    step_fault("writes ", describe(plan_, index), ", which only a gather over ", axis, " may");
+    step_fault("writes ", describe(plan_, index), ", which only a gather over ", axis,
+               " may write");
   }
 
   [[noreturn]] void bad_read(int64_t index, const AccessHistory::Conflict& conflict) const {
@@ -344,7 +345,7 @@ void check_plan(const Plan& plan) {
           plan.num_events);
   }
   for (const CommonSpace& space : plan.common) {
-    if (space.bytes < 0) fault(plan, "common space of ", space.bytes, " bytes over ", space.axis);
+    if (space.bytes < 0) fault(plan, "shared space of ", space.bytes, " bytes over ", space.axis);
     plan.mesh.axis_size(space.axis);
   }
   for (size_t i = 0; i < plan.buffers.size(); ++i) check_buffer(plan, static_cast<int64_t>(i));

@@ -101,7 +101,7 @@ void Homes::join(const std::vector<Value*>& values, int64_t bytes) {
   const Value* bucket = homes_.at(values[0]).root;
   for (size_t i = 0; i < values.size(); ++i) {
     const Value* root = homes_.at(values[i]).root;
-    CHECK(!groups_.contains(root), "%", values[i]->name, " lies in two buckets");
+    CHECK(!groups_.contains(root), "%", values[i]->name, " is in two buckets");
     std::vector<const Value*> residents = residents_.at(root);
     for (const Value* resident : residents) {
       homes_[resident] = {bucket, offsets[i] * element};

@@ -152,7 +152,7 @@ class Bindings {
       if (ref.offset != home.offset) program.homes.shift(home.root, ref.offset);
       CHECK(ref.dtype == type.dtype && ref.shape == type.shape, name, " is ", to_string(type),
             " in one program, ", to_string(TensorType{ref.dtype, ref.shape, {}}), " in another");
-      CHECK(buffer == -1 || buffer == ref.buffer, name, " lies in two buffers");
+      CHECK(buffer == -1 || buffer == ref.buffer, name, " is in two buffers");
       program.buffers[home.root] = ref.buffer;
       return;
     }

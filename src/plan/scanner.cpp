@@ -73,7 +73,7 @@ std::string Scanner::quoted() {
   skip_space();
   const size_t end =
       rest_.empty() || rest_[0] != '"' ? std::string_view::npos : end_of_quoted(rest_, 0);
-  if (end == std::string_view::npos) expected("a text in double quotes");
+  if (end == std::string_view::npos) expected("a string in double quotes");
   return std::get<std::string>(parse_attr(take(end), Attr(std::string())));
 }
 
@@ -92,7 +92,7 @@ std::string_view Scanner::literal() {
     const char c = rest_[i];
     if (c == '"') {
       i = end_of_quoted(rest_, i);
-      if (i == std::string_view::npos) expected("a text in double quotes");
+      if (i == std::string_view::npos) expected("a string in double quotes");
       continue;
     }
     if (depth == 0 && (c == ',' || c == ')')) break;

@@ -116,7 +116,7 @@ class Parser {
     Scanner scan(line);
     const std::string key = scan.word();
     INPUT_CHECK(!plan_.name.empty() || key == "plan", in_quotes(key),
-                " found where a plan starts with \"plan NAME\"");
+                " found, expected a plan that starts with \"plan NAME\"");
     if (key == "plan") {
       plan_.name = scan.rest();
       return;
@@ -218,7 +218,7 @@ class Parser {
   int64_t find_common(const std::string& axis) const {
     const auto found = std::find_if(plan_.common.begin(), plan_.common.end(),
                                     [&](const CommonSpace& space) { return space.axis == axis; });
-    INPUT_CHECK(found != plan_.common.end(), "a buffer lies in common over ", in_quotes(axis),
+    INPUT_CHECK(found != plan_.common.end(), "a buffer is in the shared space of ", in_quotes(axis),
                 ", which has no line \"common\"");
     return found - plan_.common.begin();
   }
@@ -245,7 +245,7 @@ class Parser {
   }
 
   void parse_step(Scanner& scan) {
-    INPUT_CHECK(program_ != nullptr, "a step stands before the first \"program\"");
+    INPUT_CHECK(program_ != nullptr, "found a step before the first \"program\"");
     const int64_t index = scan.integer();
     INPUT_CHECK(index == static_cast<int64_t>(program_->size()), "step ", index,
                 " found, expected step ", program_->size());

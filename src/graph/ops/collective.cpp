@@ -65,7 +65,7 @@ Types infer_all_gather(const Call& call) {
   call.require(x.shape == Shape{size}, "x is ", x, ", expected [", size,
                "], the flat size of its members");
   call.require(call.operands.size() == 1 || call.operands.size() == results.size() + 1, "found ",
-               call.operands.size() - 1, " tensors to write over, expected none or ",
+               call.operands.size() - 1, " tensors to overwrite, expected none or ",
                results.size());
   for (size_t i = 1; i < call.operands.size(); ++i) {
     call.require(call.type(i) == results[i - 1], "into is ", call.type(i), ", expected ",
@@ -157,9 +157,9 @@ constexpr OpTraits kCollective{.differentiable = false, .collective = true};
 constinit const OpDef kAllGather{
     .signature = "all_gather(x, into...; axis: text, types: texts) -> y...",
     .doc =
-        "The whole of a flat tensor x @F(axis) on every rank of the axis, as one result for each "
-        "entry of `types` (\"bf16[768,256]\"), in flat order, written over `into` where that is "
-        "given. Each rank converts its own part to the dtype of the results before it is sent.",
+        "Gathers a flat tensor x @F(axis) in full on every rank of the axis. There is one result "
+        "for each entry of `types` (\"bf16[768,256]\"), in flat order; results overwrite `into` if "
+        "that is given. Each rank casts its shard to the dtype of the results before sending it.",
     .traits = kCollective,
     .overwrites = "y<-into",
     .infer = infer_all_gather,
@@ -170,8 +170,8 @@ constinit const OpDef kReduceScatter{
     .signature = "reduce_scatter(g...; axis: text, out = \"\") -> y",
     .doc =
         "The sum of g @P(axis) over the ranks of the axis, as one flat tensor @F(axis) that holds "
-        "the operands in order, its padding zero. Sums are made in f32 and rounded once, to the "
-        "dtype that `out` names; empty is the dtype of g.",
+        "the operands in order, with zero padding. Sums are computed in f32 and rounded once, to "
+        "the dtype named by `out`; if that is empty, to the dtype of g.",
     .traits = kCollective,
     .infer = infer_reduce_scatter,
     .cost = cost_of_operands,
@@ -180,8 +180,8 @@ constinit const OpDef kReduceScatter{
 constinit const OpDef kAllReduce{
     .signature = "all_reduce(x...; axis: text) -> y...",
     .doc =
-        "The sum of each x @P(axis) over the ranks of the axis, on all of them, in place; made in "
-        "f32 and rounded once, exact for i64.",
+        "The sum of each x @P(axis) over the ranks of the axis, on every rank, in place. Sums are "
+        "computed in f32 and rounded once; i64 sums are exact.",
     .traits = kCollective,
     .overwrites = "y<-x",
     .infer = infer_all_reduce,
@@ -190,7 +190,7 @@ constinit const OpDef kAllReduce{
 
 constinit const OpDef kAllGatherStart{
     .signature = "all_gather_start(x, into...; axis: text, types: texts) -> y...",
-    .doc = "Starts an all_gather; only wait gives its results.",
+    .doc = "Starts an all_gather; wait returns its results.",
     .traits = kCollective,
     .overwrites = "y<-into",
     .starts = &kAllGather,
@@ -200,7 +200,7 @@ constinit const OpDef kAllGatherStart{
 
 constinit const OpDef kReduceScatterStart{
     .signature = "reduce_scatter_start(g...; axis: text, out = \"\") -> y",
-    .doc = "Starts a reduce_scatter; only wait gives its result.",
+    .doc = "Starts a reduce_scatter; wait returns its result.",
     .traits = kCollective,
     .starts = &kReduceScatter,
     .infer = [](const Call& call) { return as_futures(infer_reduce_scatter(call)); },
@@ -209,7 +209,7 @@ constinit const OpDef kReduceScatterStart{
 
 constinit const OpDef kAllReduceStart{
     .signature = "all_reduce_start(x...; axis: text) -> y...",
-    .doc = "Starts an all_reduce; only wait gives its results.",
+    .doc = "Starts an all_reduce; wait returns its results.",
     .traits = kCollective,
     .overwrites = "y<-x",
     .starts = &kAllReduce,
@@ -219,7 +219,7 @@ constinit const OpDef kAllReduceStart{
 
 constinit const OpDef kWait{
     .signature = "wait(f...) -> y...",
-    .doc = "The tensors that f are to become, where they lie, once the collective is done.",
+    .doc = "Waits for a started collective and returns the tensors of its futures f, in place.",
     .traits = kCollective,
     .overwrites = "y<-f",
     .infer = infer_wait,

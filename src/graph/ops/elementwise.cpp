@@ -76,8 +76,8 @@ constinit const OpDef kAdd{
 constinit const OpDef kCast{
     .signature = "cast(x; dtype: dtype, grad = \"\") -> y",
     .doc =
-        "x rounded to another floating dtype, to nearest even. `grad` names the dtype that the "
-        "gradient of x is to arrive in; empty is the dtype of x.",
+        "x rounded to another floating dtype, to nearest even. `grad` names the dtype of the "
+        "gradient of x; if it is empty, that is the dtype of x.",
     .traits = {.elementwise = true, .linear = true},
     .infer = infer_cast,
     .vjp = [](Vjp& v) -> std::vector<Value*> {
@@ -150,9 +150,10 @@ constinit const OpDef kDropout{
 constinit const OpDef kFused{
     .signature = "fused(x...; body: text) -> y",
     .doc =
-        "A chain of elementwise ops in one pass over memory. `body` is statements "
-        "`name:dtype = op(args; attrs)` separated by \"; \", where $i is operand i; each rounds "
-        "to its dtype, so the bits are those of the separate ops. The last is the result.",
+        "A chain of elementwise ops in one pass over memory. `body` is a list of statements "
+        "`name:dtype = op(args; attrs)` separated by \"; \", where $i is operand i. Each statement "
+        "rounds to its dtype, so the result matches the separate ops bit for bit. The last "
+        "statement is the result.",
     .traits = {.differentiable = false},
     .infer = [](const Call& call) -> std::vector<TensorType> {
       return {fused_types(call, parse_fused_body(call.text_attr("body"))).back()};

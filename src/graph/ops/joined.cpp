@@ -49,7 +49,7 @@ constinit const OpDef kGeluGradSum{
 
 constinit const OpDef kSwigluBoth{
     .signature = "swiglu_both(dy, x) -> dx, y",
-    .doc = "swiglu computed again for the backward and its gradient, in one pass.",
+    .doc = "swiglu recomputed for the backward, and its gradient, in one pass.",
     .traits = {.in_place = true, .differentiable = false},
     .parts = "y = swiglu(x); dx = swiglu_grad(dy, x)",
     .infer = infer_parts,
@@ -62,7 +62,7 @@ constinit const OpDef kSwigluBoth{
 
 constinit const OpDef kMatmulAdd{
     .signature = "matmul_add(acc, a, b; ta = false, tb = false) -> sum",
-    .doc = "acc += a b in place: the product is added from its f32 accumulator.",
+    .doc = "acc += a b in place: the matmul result is added from its f32 accumulator.",
     .traits = {.effect = true, .differentiable = false, .matmul = true},
     .overwrites = "sum<-acc",
     .parts = "product = matmul(a, b; out=\"f32\"); sum = add_in_place(acc, product)",
@@ -80,7 +80,7 @@ constinit const OpDef kMatmulAdd{
 constinit const OpDef kMatmulAccumulate{
     .signature = "matmul_accumulate(acc, a, b, micro; ta = false, tb = false) -> sum",
     .doc =
-        "Gradient accumulation of a product in place: acc = a b in micro-batch 0, acc += a b in "
+        "Gradient accumulation of a matmul in place: acc = a b in micro-batch 0, acc += a b in "
         "later ones.",
     .traits = {.effect = true, .differentiable = false, .matmul = true},
     .overwrites = "sum<-acc",
@@ -97,7 +97,9 @@ constinit const OpDef kMatmulAccumulate{
 
 constinit const OpDef kEmbeddingGradAdd{
     .signature = "embedding_grad_add(acc, ids, dy; rows: int) -> sum",
-    .doc = "The gradient of a table that is also the head: embedding_grad added to acc in place.",
+    .doc =
+        "The gradient of an embedding table that is also the head: embedding_grad added to acc in "
+        "place.",
     .traits = {.effect = true, .differentiable = false},
     .overwrites = "sum<-acc",
     .parts = "dw = embedding_grad(ids, dy; out=\"f32\"); sum = add_in_place(acc, dw)",
@@ -143,9 +145,9 @@ constinit const OpDef kAddRmsNorm{
 constinit const OpDef kLayerNormGradSums{
     .signature = "layer_norm_grad_sums(dy, x, w, mean, rstd, more?; out = \"\") -> dx, dw, db, sum",
     .doc =
-        "layer_norm_grad with the gradients beside it in one pass: `more`, what else flows into "
-        "x, is added to dx; db is that of the norm's bias; sum, over the rows of dx, is that of a "
-        "bias added into x. `out` names the dtype of dw, db and sum.",
+        "layer_norm_grad and related gradients in one pass: `more`, another gradient of x, is "
+        "added to dx; db is the gradient of the norm's bias; sum, over the rows of dx, is the "
+        "gradient of a bias added to x. `out` names the dtype of dw, db and sum.",
     .traits = {.differentiable = false},
     .parts =
         "dx, dw = layer_norm_grad(dy, x, w, mean, rstd); dx = add(dx, more); db = sum_rows(dy); "
@@ -166,7 +168,7 @@ constinit const OpDef kLayerNormGradSums{
 constinit const OpDef kRmsNormGradAdd{
     .signature = "rms_norm_grad_add(dy, x, w, rstd, more; out = \"\") -> dx, dw",
     .doc =
-        "rms_norm_grad with `more`, what else flows into x, added to dx in one pass. `out` names "
+        "rms_norm_grad with `more`, another gradient of x, added to dx in one pass. `out` names "
         "the dtype of dw.",
     .traits = {.differentiable = false},
     .parts = "dx, dw = rms_norm_grad(dy, x, w, rstd); dx = add(dx, more)",

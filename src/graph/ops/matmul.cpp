@@ -68,9 +68,9 @@ std::string sharding_of_matmul(const Call& call) {
 constinit const OpDef kMatmul{
     .signature = "matmul(a, b, bias?; ta = false, tb = false, out = \"\") -> y",
     .doc =
-        "y = a b (+ bias): a [...,k], b [k,n] ([n,k] with tb) to [...,n]. With ta: a [...,m] and "
-        "b [...,n] to [m,n], contracted over all rows. `out` names the dtype of y, rounded once "
-        "from the accumulator; empty is the dtype of a.",
+        "y = a b (+ bias): a [...,k], b [k,n] ([n,k] with tb) to [...,n]. With ta: a [...,m] and b "
+        "[...,n] to [m,n], contracted over all rows. `out` names the dtype of y, which is rounded "
+        "once from the accumulator; if it is empty, y has the dtype of a.",
     .traits = {.matmul = true},
     .infer = infer_matmul,
     .vjp = vjp_matmul,

@@ -173,8 +173,8 @@ constinit const OpDef kLayerNorm{
 constinit const OpDef kLayerNormGrad{
     .signature = "layer_norm_grad(dy, x, w, mean, rstd; out = \"\") -> dx, dw",
     .doc =
-        "Gradient of layer_norm but for its bias, which is sum_rows(dy). `out` names the dtype "
-        "of dw; empty is the dtype of dy.",
+        "Gradient of layer_norm, except that of its bias, which is sum_rows(dy). `out` names the "
+        "dtype of dw; if it is empty, that is the dtype of dy.",
     .traits = {.differentiable = false},
     .infer = infer_norm_grad,
     .cost = [](const Call& call) { return per_element(call, 14); },
@@ -206,7 +206,9 @@ constinit const OpDef kRmsNorm{
 
 constinit const OpDef kRmsNormGrad{
     .signature = "rms_norm_grad(dy, x, w, rstd; out = \"\") -> dx, dw",
-    .doc = "Gradient of rms_norm. `out` names the dtype of dw; empty is the dtype of dy.",
+    .doc =
+        "Gradient of rms_norm. `out` names the dtype of dw; if it is empty, that is the dtype of "
+        "dy.",
     .traits = {.differentiable = false},
     .infer = infer_norm_grad,
     .cost = [](const Call& call) { return per_element(call, 11); },
@@ -262,10 +264,10 @@ constinit const OpDef kRope{
         "low_freq_factor = 1.0, high_freq_factor = 4.0, original_max_position = 8192, "
         "inverse = false) -> y",
     .doc =
-        "Rotary positions, rotate-half layout: the first `heads` heads of x [batch,time,width] "
-        "are rotated by position, the rest is copied. Row t is at position t, or where `positions` "
-        "[batch,time] says. factor > 0 scales the frequencies as "
-        "Llama 3.1 does; `inverse` rotates back, which is the gradient.",
+        "Rotary positions, rotate-half layout: the first `heads` heads of x [batch,time,width] are "
+        "rotated by position, the rest are copied. Row t is at position t, or at the one given by "
+        "`positions` [batch,time]. factor > 0 scales the frequencies as Llama 3.1 does; `inverse` "
+        "rotates back, which is the gradient.",
     .traits = {.linear = true},
     .infer = infer_rope,
     .vjp = vjp_rope,
@@ -307,7 +309,7 @@ constinit const OpDef kAttentionGrad{
     .signature =
         "attention_grad(dy, qkv, y, lse, rng?; heads: int, kv_heads: int, dropout = 0.0, "
         "stream = 0) -> dqkv",
-    .doc = "Gradient of attention; the probabilities are made again from lse.",
+    .doc = "Gradient of attention; recomputes the probabilities from lse.",
     .traits = {.differentiable = false, .matmul = true},
     .infer = [](const Call& call) { return infer_attention_grad(call, 4); },
     .cost = [](const Call& call) { return cost_attention(call, 1, 5); },

@@ -46,7 +46,7 @@ std::vector<TensorType> infer_join_time(const Call& call) {
 
 constinit const OpDef kSplitTime{
     .signature = "split_time(x; index: int, parts: int) -> y",
-    .doc = "Piece `index` of `parts` equal pieces of x [batch,time,...] along time.",
+    .doc = "Chunk `index` of `parts` equal chunks of x [batch,time,...] along time.",
     .traits = {.differentiable = false, .linear = true},
     .infer = infer_split_time,
     // Only the chunk is read.
@@ -66,7 +66,7 @@ constinit const OpDef kSplitTime{
 
 constinit const OpDef kJoinTime{
     .signature = "join_time(x...) -> y",
-    .doc = "The pieces [batch,time,...] one after the other along time.",
+    .doc = "The concatenation of chunks [batch,time,...] along time.",
     .traits = {.differentiable = false, .linear = true},
     .infer = infer_join_time,
     .sharding_of =
@@ -83,8 +83,8 @@ constinit const OpDef kJoinTime{
 constinit const OpDef kAddInPlace{
     .signature = "add_in_place(acc, g) -> sum",
     .doc =
-        "sum = acc + g. It is no part of a fused chain: contributions are added as they come, so "
-        "that they need not lie in memory together.",
+        "sum = acc + g. It is not fused into chains: contributions are added as they are computed, "
+        "so that they need not be in memory at the same time.",
     .traits = {.in_place = true, .differentiable = false, .linear = true},
     .infer = [](const Call& call) -> std::vector<TensorType> {
       require_floating(call, 0);

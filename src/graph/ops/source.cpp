@@ -27,8 +27,9 @@ constinit const OpDef kState{
 constinit const OpDef kBucket{
     .signature = "bucket(; members: texts) -> w",
     .doc =
-        "Flat storage of the named parameters, trained like them: each member starts on a multiple "
-        "of 1024 elements, the padding is zero, and F(axis) cuts the whole evenly over the axis.",
+        "Flat storage of the named parameters, trained like them: each member starts at a multiple "
+        "of 1024 elements, the padding is zero, and F(axis) shards the storage evenly over the "
+        "axis.",
     .traits = {.source = true, .differentiable = false},
 };
 

@@ -109,7 +109,7 @@ std::vector<TensorType> infer_adamw(const Call& call) {
     last = bound;
   }
   call.require(in_order, "decayed is ", to_string(decayed),
-               ", expected pairs begin,end of rising multiples of ", kFlatBlock);
+               ", expected increasing begin,end pairs that are multiples of ", kFlatBlock);
   return results;
 }
 
@@ -142,8 +142,8 @@ constinit const OpDef kEmbedding{
 constinit const OpDef kEmbeddingGrad{
     .signature = "embedding_grad(ids, dy; rows: int, out = \"\") -> dw",
     .doc =
-        "dw[id, :] = sum of dy over the places that hold id, added in order of place. `out` names "
-        "the dtype of dw; empty is the dtype of dy.",
+        "dw[id, :] = sum of dy over the positions that hold id, in order of position. `out` names "
+        "the dtype of dw; if it is empty, that is the dtype of dy.",
     .traits = {.differentiable = false, .linear = true},
     .infer = infer_embedding_grad,
     .cost = [](const Call& call) { return per_operand_element(call, 1, 1); },
@@ -180,7 +180,7 @@ constinit const OpDef kAddPositionsGrad{
     .signature = "add_positions_grad(dy; rows: int, out = \"\") -> dw",
     .doc =
         "dw[t, :] = sum of dy[b, t, :] over b in order, zero for t beyond dy. `out` names the "
-        "dtype of dw; empty is the dtype of dy.",
+        "dtype of dw; if it is empty, that is the dtype of dy.",
     .traits = {.differentiable = false, .linear = true},
     .infer = infer_add_positions_grad,
     .cost = [](const Call& call) { return per_operand_element(call, 0, 1); },
@@ -195,7 +195,7 @@ constinit const OpDef kCrossEntropy{
     .signature = "cross_entropy(logits, targets, count) -> loss, lse",
     .doc =
         "loss = sum over rows of (lse - logits[target]) / count, where lse is the log of the sum "
-        "of exponentials; rows with a negative target count nothing. lse is kept for the "
+        "of exponentials; rows with a negative target contribute nothing. lse is kept for the "
         "gradient.",
     .infer = infer_cross_entropy,
     .vjp = [](Vjp& v) -> std::vector<Value*> {
@@ -232,8 +232,8 @@ constinit const OpDef kCrossEntropyGrad{
 constinit const OpDef kCrossEntropyBoth{
     .signature = "cross_entropy_both(dloss, logits, targets, count) -> dlogits, loss",
     .doc =
-        "cross_entropy and cross_entropy_grad with one reading of the logits, with the bits of "
-        "the two; `fuse` makes it.",
+        "cross_entropy and cross_entropy_grad in one pass over the logits, bit-identical to "
+        "running both; created by `fuse`.",
     .traits = {.in_place = true, .differentiable = false},
     .infer = [](const Call& call) -> std::vector<TensorType> {
       require_floating(call, 1, 1);
@@ -255,10 +255,10 @@ constinit const OpDef kAccumulate{
     .signature = "accumulate(acc, g, micro; level = -1) -> sum",
     .doc =
         "Gradient accumulation in place: acc = g in micro-batch 0, acc += g in later ones. With a "
-        "level it is one level of a binary tree over the micro-batches: where the bits of micro "
-        "below the level are all ones, acc = g or, if the bit of the level is one, acc += g; else "
-        "acc stays. In a chain of levels from 0 up each adds up what the one before gives, and "
-        "after 2^n micro-batches the n-th holds the tree sum.",
+        "level it is one level of a binary tree over the micro-batches: if the bits of micro below "
+        "the level are all ones, acc = g or, if the bit of the level is one, acc += g; otherwise "
+        "acc does not change. In a chain of levels starting at 0, each level sums the results of "
+        "the previous one, and after 2^n micro-batches the n-th holds the tree sum.",
     .traits = {.effect = true, .differentiable = false, .linear = true},
     .overwrites = "sum<-acc",
     .infer = infer_accumulate,
@@ -275,10 +275,10 @@ constinit const OpDef kAccumulate{
 constinit const OpDef kSquareSum{
     .signature = "square_sum(g...) -> acc",
     .doc =
-        "Sum of squares of all operands together, exact: each block of 1024 elements of a tensor "
-        "is one f32 tree sum, and block values are added as integers. Word k of acc counts "
-        "2^(32 k - 160), the last counts values that are not finite; words of parts add up to "
-        "those of the whole, in any order.",
+        "Exact sum of squares over all operands: each block of 1024 elements of a tensor is one "
+        "f32 tree sum, and block values are added as integers. Word k of acc counts units of 2^(32 "
+        "k - 160); the last word counts values that are not finite. The words of shards add up to "
+        "those of the full tensors, in any order.",
     .traits = {.differentiable = false},
     .infer = [](const Call& call) -> std::vector<TensorType> {
       call.require(!call.operands.empty(), "no operands, expected one or more");
@@ -302,8 +302,8 @@ constinit const OpDef kSquareSum{
 constinit const OpDef kNorm{
     .signature = "norm(acc, scale?) -> norm",
     .doc =
-        "The square root of what square_sum has added up, over `scale`: the Euclidean norm, NaN "
-        "when a value was not finite.",
+        "The square root of the result of square_sum, divided by `scale`: the Euclidean norm, or "
+        "NaN if a value was not finite.",
     .traits = {.differentiable = false},
     .infer = [](const Call& call) -> std::vector<TensorType> {
       require_type(call, 0, DType::I64, {kExactSumWords});
@@ -318,9 +318,9 @@ constinit const OpDef kNorm{
 constinit const OpDef kClip{
     .signature = "clip(norm, count, scale?; max_norm = 0.0) -> coefficient, count2",
     .doc =
-        "coefficient = min(1, max_norm / (norm + 1e-6)), or 1 when max_norm is 0, over `scale`, "
-        "which the gradients still carry; the update count goes up by one in place. A norm that is "
-        "not finite gives coefficient 0, which means no update, and leaves the count.",
+        "coefficient = min(1, max_norm / (norm + 1e-6)), or 1 if max_norm is 0, divided by "
+        "`scale`, the scale of the gradients; increments the update count in place. A norm that is "
+        "not finite gives coefficient 0, which means no update, and does not change the count.",
     .traits = {.effect = true, .differentiable = false},
     .overwrites = "count2<-count",
     .infer = [](const Call& call) -> std::vector<TensorType> {
@@ -344,8 +344,8 @@ constinit const OpDef kUpdateScale{
         "good2",
     .doc =
         "Dynamic loss scaling in place. A finite norm is a good step; after `interval` of them in "
-        "a row the scale grows by `growth`. A norm that is not finite shrinks it by `backoff`, "
-        "not below 1. Either starts the count of good steps anew.",
+        "a row the scale grows by `growth`. A norm that is not finite shrinks it by `backoff`, not "
+        "below 1. Both reset the count of good steps.",
     .traits = {.effect = true, .differentiable = false},
     .overwrites = "scale2<-scale good2<-good",
     .infer = [](const Call& call) -> std::vector<TensorType> {
@@ -374,9 +374,9 @@ constinit const OpDef kAdamw{
         "eps = 1e-8, decay = 0.0, decayed = []) -> w2, m2, v2",
     .doc =
         "One AdamW update in place with decoupled decay, on g * coefficient, bias-corrected by "
-        "count; coefficient 0 leaves w, m and v as they are. `decayed` is pairs begin,end of the "
-        "elements that decay, empty is all; they count from the start of a flat tensor of which w "
-        "is one of equal cuts, the one with the number `coordinate`.",
+        "count; coefficient 0 leaves w, m and v unchanged. `decayed` lists begin,end pairs of the "
+        "elements with weight decay; empty means all. They are relative to the start of a flat "
+        "tensor of which w is the equal shard number `coordinate`.",
     .traits = {.effect = true, .differentiable = false},
     .overwrites = "w2<-w m2<-m v2<-v",
     .infer = infer_adamw,
@@ -399,8 +399,8 @@ constinit const OpDef kAdamwCast{
         "adamw_cast(w, g, m, v, lr, coefficient, count, low, coordinate?; beta1 = 0.9, "
         "beta2 = 0.95, eps = 1e-8, decay = 0.0, decayed = []) -> w2, m2, v2, low2",
     .doc =
-        "adamw that also writes w2 over low, rounded as cast does; coefficient 0 leaves low as it "
-        "is too.",
+        "adamw that also overwrites low with w2, rounded like cast; coefficient 0 leaves low "
+        "unchanged too.",
     .traits = {.effect = true, .differentiable = false},
     .overwrites = "w2<-w m2<-m v2<-v low2<-low",
     .infer = infer_adamw,

@@ -15,8 +15,7 @@ TEST(Flat, EveryMemberStartsOnABlock) {
 
 TEST(Flat, RefusesMoreThanCanBeCounted) {
   const std::vector<Shape> shapes(9, Shape{(int64_t{1} << 60) - 1});
-  expect_user_error(ExitCode::Config,
-                    "a flat buffer of 9 tensors has more elements than can be counted",
+  expect_user_error(ExitCode::Config, "a flat buffer of 9 tensors has too many elements to count",
                     [&] { flat_size(shapes); });
 }
 

@@ -83,22 +83,22 @@ TEST(Sharding, ElementwiseKeepsTheCut) {
   EXPECT_EQ(placed(kAdd, {"f32[4,6] @S(1:dp)", "f32[4,6] @S(1:dp)"}), Texts{"f32[4,6] @S(1:dp)"});
   EXPECT_EQ(placed(kCast, {"f32[2048] @F(dp)"}, "dtype=bf16"), Texts{"bf16[2048] @F(dp)"});
   EXPECT_EQ(placed(kGelu, {"f32[4,6] @S(0:r) @S(0:s)"}), Texts{"f32[4,6] @S(0:r) @S(0:s)"});
-  expect_refusal("add: dim 0 of b is whole, expected it cut over dp as that of other operands is",
-                 kAdd, {"f32[4] @S(0:dp)", "f32[4]"});
-  expect_refusal("add: dim 1 of b is cut over dp, which cuts other operands in another way", kAdd,
-                 {"f32[4,4] @S(0:dp)", "f32[4,4] @S(1:dp)"});
-  expect_refusal("gelu: x has no dim 3 to cut over dp", kGelu, {"f32[4] @S(3:dp)"});
+  expect_refusal("add: dim 0 of b is not sharded over dp, but that of other operands is", kAdd,
+                 {"f32[4] @S(0:dp)", "f32[4]"});
+  expect_refusal("add: dim 1 of b is sharded over dp, which shards other operands differently",
+                 kAdd, {"f32[4,4] @S(0:dp)", "f32[4,4] @S(1:dp)"});
+  expect_refusal("gelu: x has no dim 3 to shard over dp", kGelu, {"f32[4] @S(3:dp)"});
 }
 
 TEST(Sharding, DropoutIsCutAlongSamplesOnly) {
   const std::string_view attrs = "rate=0.1, stream=1";
   EXPECT_EQ(placed(kDropout, {"f32[4,6] @S(0:dp)", "i32[4]"}, attrs), Texts{"f32[4,6] @S(0:dp)"});
-  expect_refusal("dropout: dim 1 of x is cut over dp, expected it whole", kDropout,
+  expect_refusal("dropout: dim 1 of x is sharded over dp, expected it unsharded", kDropout,
                  {"f32[4,6] @S(1:dp)", "i32[4]"}, attrs);
   expect_refusal("dropout: x is flat over dp, expected a tensor", kDropout,
                  {"f32[1024] @F(dp)", "i32[4]"}, attrs);
   const std::string_view body = "body=\"t0:f32 = dropout($0, $1; rate=0.1, stream=7)\"";
-  expect_refusal("fused: dim 1 of x is cut over dp, expected it whole", kFused,
+  expect_refusal("fused: dim 1 of x is sharded over dp, expected it unsharded", kFused,
                  {"f32[4,6] @S(1:dp)", "i32[4]"}, body);
 }
 
@@ -112,10 +112,10 @@ TEST(Sharding, MatmulSumsOverTheContractedDim) {
   EXPECT_EQ(placed(kMatmul, {"f32[4,6] @S(0:dp)", "f32[4,8] @S(0:dp)"}, "ta=true"),
             Texts{"f32[6,8] @P(dp)"});
   EXPECT_EQ(placed(kSumRows, {"f32[4,2,6] @S(1:dp)"}), Texts{"f32[6] @P(dp)"});
-  expect_refusal("matmul: dim 1 of a is cut over tp, expected it whole", kMatmul,
+  expect_refusal("matmul: dim 1 of a is sharded over tp, expected it unsharded", kMatmul,
                  {"f32[4,6] @S(1:tp)", "f32[6,8] @S(0:tp)", "f32[8]"});
-  expect_refusal("matmul: a is a partial sum over dp, expected the whole; reduce it first", kMatmul,
-                 {"f32[4,6] @P(dp)", "f32[6,8]"});
+  expect_refusal("matmul: a is a partial sum over dp, expected the full value; reduce it first",
+                 kMatmul, {"f32[4,6] @P(dp)", "f32[6,8]"});
 }
 
 TEST(Sharding, NormsKeepRowsWhole) {
@@ -124,7 +124,7 @@ TEST(Sharding, NormsKeepRowsWhole) {
   EXPECT_EQ(
       placed(kRmsNormGrad, {"f32[4,6] @S(0:dp)", "f32[4,6] @S(0:dp)", "f32[6]", "f32[4] @S(0:dp)"}),
       (Texts{"f32[4,6] @S(0:dp)", "f32[6] @P(dp)"}));
-  expect_refusal("layer_norm: dim 1 of x is cut over tp, expected it whole", kLayerNorm,
+  expect_refusal("layer_norm: dim 1 of x is sharded over tp, expected it unsharded", kLayerNorm,
                  {"f32[4,6] @S(1:tp)", "f32[6]"});
 }
 
@@ -132,7 +132,7 @@ TEST(Sharding, AttentionIsCutAlongTheBatch) {
   const std::string_view attrs = "heads=1, kv_heads=1";
   EXPECT_EQ(placed(kAttention, {"f32[4,2,6] @S(0:dp)"}, attrs),
             (Texts{"f32[4,2,2] @S(0:dp)", "f32[4,1,2] @S(0:dp)"}));
-  expect_refusal("attention: dim 1 of qkv is cut over cp, expected it whole", kAttention,
+  expect_refusal("attention: dim 1 of qkv is sharded over cp, expected it unsharded", kAttention,
                  {"f32[4,2,6] @S(1:cp)"}, attrs);
   EXPECT_EQ(placed(kRope, {"f32[4,2,6] @P(dp)"}, "heads=1, head_dim=6"),
             Texts{"f32[4,2,6] @P(dp)"});
@@ -145,7 +145,7 @@ TEST(Sharding, LossAndGradientsOfTablesArePartial) {
   EXPECT_EQ(placed(kAddPositionsGrad, {"f32[4,3,5] @S(0:dp)"}, "rows=3"), Texts{"f32[3,5] @P(dp)"});
   EXPECT_EQ(placed(kCrossEntropy, {"f32[4,7] @S(0:dp)", "i32[4] @S(0:dp)", "f32[]"}),
             (Texts{"f32[] @P(dp)", "f32[4] @S(0:dp)"}));
-  expect_refusal("embedding: dim 0 of w is cut over tp, expected it whole", kEmbedding,
+  expect_refusal("embedding: dim 0 of w is sharded over tp, expected it unsharded", kEmbedding,
                  {"i32[4]", "f32[8,5] @S(0:tp)"});
 }
 
@@ -153,10 +153,10 @@ TEST(Sharding, PartialSumsPassThroughLinearOpsTogether) {
   EXPECT_EQ(placed(kAdd, {"f32[4] @P(dp)", "f32[4] @P(dp)"}), Texts{"f32[4] @P(dp)"});
   EXPECT_EQ(placed(kAccumulate, {"f32[4] @P(dp)", "f32[4] @P(dp)", "i32[]"}),
             Texts{"f32[4] @P(dp)"});
-  expect_refusal("add: b is not a partial sum over dp as other operands are", kAdd,
+  expect_refusal("add: b is not a partial sum over dp, but other operands are", kAdd,
                  {"f32[4] @P(dp)", "f32[4]"});
-  expect_refusal("gelu: x is a partial sum over dp, expected the whole; reduce it first", kGelu,
-                 {"f32[4] @P(dp)"});
+  expect_refusal("gelu: x is a partial sum over dp, expected the full value; reduce it first",
+                 kGelu, {"f32[4] @P(dp)"});
 }
 
 TEST(Sharding, TheUpdateOfFlatTensors) {
@@ -164,10 +164,10 @@ TEST(Sharding, TheUpdateOfFlatTensors) {
   EXPECT_EQ(placed(kAdamw, {flat, flat, flat, flat, "f32[]", "f32[]", "i32[]", "i32[]"}),
             (Texts{flat, flat, flat}));
   EXPECT_EQ(placed(kSquareSum, {flat, "f32[1024] @F(dp)"}), Texts{"i64[12] @P(dp)"});
-  expect_refusal("square_sum: g 1 is not cut over dp as other operands are", kSquareSum,
+  expect_refusal("square_sum: g 1 is not sharded over dp, but other operands are", kSquareSum,
                  {flat, "f32[5]"});
-  expect_refusal("norm: acc is a partial sum over dp, expected the whole; reduce it first", kNorm,
-                 {"i64[12] @P(dp)"});
+  expect_refusal("norm: acc is a partial sum over dp, expected the full value; reduce it first",
+                 kNorm, {"i64[12] @P(dp)"});
 }
 
 }  // namespace

@@ -39,8 +39,7 @@ TEST(Text, ErrorsNameTheLine) {
   EXPECT_EQ(error_of("  %x = gelu(%x) : f32[2,8]"), "graph:3: %x is defined twice");
   EXPECT_EQ(error_of("  %y = gelu(%x) : f32[2,9]"),
             "graph:3: %y is f32[2,9] in the text, but gelu gives f32[2,8]");
-  EXPECT_EQ(error_of("  %y = gelu(%x)"),
-            "graph:3: result types are expected after \":\", found \"\"");
+  EXPECT_EQ(error_of("  %y = gelu(%x)"), "graph:3: expected result types after \":\", found \"\"");
   EXPECT_EQ(error_of("  %y = gelu(%x, %x) : f32[2,8]"),
             "graph:3: gelu takes gelu(x) -> y, found 2 operands");
   EXPECT_EQ(

@@ -24,10 +24,10 @@ TEST(Type, RefusesWhatItCannotRead) {
   EXPECT_EQ(error_of("f32"), "type \"f32\" is not of the form f32[2,3]");
   EXPECT_EQ(error_of("f31[2]"),
             "unknown element type \"f31\"; use f64, f32, bf16, f16, i32 or i64");
-  EXPECT_EQ(error_of("f32[2,x]"), "shape [2,x] has \"x\" where a size is expected");
-  EXPECT_EQ(error_of("f32[2,-1]"), "shape [2,-1] has \"-1\" where a size is expected");
+  EXPECT_EQ(error_of("f32[2,x]"), "shape [2,x] has \"x\", expected a size");
+  EXPECT_EQ(error_of("f32[2,-1]"), "shape [2,-1] has \"-1\", expected a size");
   EXPECT_EQ(error_of("f32[4611686018427387904,4]"),
-            "shape [4611686018427387904,4] has more elements than can be counted");
+            "shape [4611686018427387904,4] has too many elements to count");
   EXPECT_EQ(error_of("f32[2] dp"), "type \"f32[2] dp\" has \"dp\" after its shape");
   EXPECT_EQ(error_of("f32[2] @S(dp)"), "placement \"@S(dp)\" has no dim; write @S(dim:axis)");
   EXPECT_EQ(error_of("f32[2] @S(0:)"), "placement \"@S(0:)\" names no mesh axis");

@@ -86,7 +86,7 @@ TEST(PlanByHand, SaysThatSeveralEntriesMatch) {
   config.compile.buckets = {"layers.0.a", "layers.*"};
   const BucketPlan plan = plan_by_hand(items({"layers.0.a", "layers.0.b"}), config);
   EXPECT_EQ(plan.groups, (Groups{{0}, {1}}));
-  EXPECT_EQ(plan.note, "1 parameter matches several entries, the first one takes it");
+  EXPECT_EQ(plan.note, "1 parameter matches several entries; the first one takes it");
 }
 
 }  // namespace

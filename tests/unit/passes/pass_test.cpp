@@ -199,8 +199,8 @@ TEST(Runner, ANeededPassCannotBeDisabled) {
   config.compile.disable_passes = {"autodiff"};
   expect_user_error(
       ExitCode::Config,
-      "compile.disable_passes = [\"autodiff\"]: autodiff cannot be left out, optimizer needs it; "
-      "leave out optimizer too",
+      "compile.disable_passes = [\"autodiff\"]: autodiff cannot be disabled, optimizer needs it; "
+      "disable optimizer too",
       [&] { run(graph, whole_pipeline(), {}, config); });
 }
 

@@ -183,13 +183,13 @@ step 3 compute gelu.plain(b2: f32[]) -> b3: f32[] wait e2 # bwd
 TEST(CheckPlan, CommonMemoryIsASpaceOfItsOwn) {
   EXPECT_EQ(complaint(parse_plan(kCommon)), "");
   EXPECT_EQ(complaint_with(kCommon, "common dp 8192", "common dp 4096"),
-            "plan common: buffer b1 \"w.full\" [0, 8192) outside the common space "
+            "plan common: buffer b1 \"w.full\" [0, 8192) outside the shared space "
             "of 4096");
   EXPECT_EQ(complaint_with(kCommon, "common dp last 2..3", "common dp last 1..3"),
             "plan common: buffers b2 \"w.again\" [0, 8192) and b1 \"w.full\" [0, "
             "8192) overlap at last step 1");
   EXPECT_EQ(complaint_with(kCommon, "common dp last 2..3", "common dp persistent"),
-            "plan common: buffer b2 \"w.again\" [0, 8192) is persistent in a common "
+            "plan common: buffer b2 \"w.again\" [0, 8192) is persistent in a shared "
             "space");
 }
 
@@ -203,7 +203,7 @@ TEST(CheckPlan, AGatherIntoCommonMemoryComesAfterTheReadsOfWhatItReplaces) {
 TEST(CheckPlan, OnlyGathersOverItsAxisWriteCommonMemory) {
   EXPECT_EQ(complaint_with(kCommon, "gelu.plain(b2: f32[]) -> b3", "gelu.plain(b2: f32[]) -> b2"),
             "plan common: last step 3 gelu (bwd): writes b2 \"w.again\" [0, 8192), "
-            "which only a gather over dp may");
+            "which only a gather over dp may write");
 }
 
 // A bucket of two gradients, 1030 and 8 elements, over two ranks with slots of two blocks each.

@@ -116,16 +116,16 @@ TEST(PlanText, RefusesWhatItCouldNotHavePrinted) {
     expect_user_error(ExitCode::InputFile, message, [&] { parse_plan(text); });
   };
   refuses("", "line 1: the text has no plan");
-  refuses("buffer b0", "line 1: \"buffer\" found where a plan starts with \"plan NAME\"");
+  refuses("buffer b0", "line 1: \"buffer\" found, expected a plan that starts with \"plan NAME\"");
   refuses("plan p\nbuffer b0 activation 4 at 0 common dp persistent \"w\"",
-          "line 2: a buffer lies in common over \"dp\", which has no line \"common\"");
+          "line 2: a buffer is in the shared space of \"dp\", which has no line \"common\"");
   refuses("plan p\nbuffers 3", "line 2: unknown line \"buffers\"");
   refuses("plan p\nbuffer b1 param 4 at 0 persistent \"w\"",
           "line 2: buffer b1 found, expected b0");
   refuses("plan p\nbuffer b0 weight 4 at 0 persistent \"w\"",
           "line 2: unknown kind of buffer \"weight\"");
   refuses("plan p\nbuffer b0 param 4 at 0 persistent w",
-          "line 2: \"w\" found where a text in double quotes is expected");
+          "line 2: \"w\" found where a string in double quotes is expected");
   refuses("plan p\nbuffer b0 param 4 at 0 persistent \"w\" 7",
           "line 2: \"7\" found where the end of the line is expected");
   refuses("plan p\nevents", "line 2: the line ends where a whole number is expected");
@@ -133,7 +133,7 @@ TEST(PlanText, RefusesWhatItCouldNotHavePrinted) {
           "line 2: \"99999999999999999999\" found where a whole number is expected");
   refuses("plan p\nprogram first", "line 2: \"first\" is not micro, last or eval");
   refuses("plan p\nstreams s\nstep 0 s gelu.k(b0: f32[1]) -> b1: f32[1] # fwd",
-          "line 3: a step stands before the first \"program\"");
+          "line 3: found a step before the first \"program\"");
   const std::string head = "plan p\nstreams s\nprogram last\n";
   refuses(head + "step 1 s gelu.k(b0: f32[1]) -> b1: f32[1] # fwd",
           "line 4: step 1 found, expected step 0");

@@ -36,7 +36,7 @@ TEST(Compile, OneReductionAStepIsReportedWhereMicroBatchesAreAddedUp) {
     const auto report =
         std::find_if(reports.begin(), reports.end(),
                      [](const PassReport& candidate) { return candidate.pass == "shard_params"; });
-    return report->note.ends_with("once a step");
+    return report->note.ends_with("once per step");
   };
   EXPECT_FALSE(says_once(4));
   EXPECT_TRUE(says_once(8));

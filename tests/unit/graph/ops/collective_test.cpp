@@ -71,7 +71,7 @@ TEST(Collective, AllGatherDropsTheFlatPlacement) {
   expect_refusal(
       "all_gather: x is f32[1024] @F(dp_shard), expected [2048], the flat size of its members",
       kAllGather, {"f32[1024] @F(dp_shard)"}, gather({"f32[9]", "f32[1]"}));
-  expect_refusal("all_gather: found 2 tensors to write over, expected none or 1", kAllGather,
+  expect_refusal("all_gather: found 2 tensors to overwrite, expected none or 1", kAllGather,
                  {"f32[1024] @F(dp_shard)", "f32[9]", "f32[9]"}, gather({"f32[9]"}));
   expect_refusal("all_gather: into is f32[9], expected bf16[9]", kAllGather,
                  {"f32[1024] @F(dp_shard)", "f32[9]"}, gather({"bf16[9]"}));
