@@ -1,4 +1,4 @@
-// Collectives: text that reads back, placements that infer gives, and what it refuses.
+// Collectives: text round trips, placements computed by infer, and errors.
 #include <gtest/gtest.h>
 
 #include "graph/builder.h"
