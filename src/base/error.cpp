@@ -1,4 +1,4 @@
-// Every way to fail as a sentence and an exit code.
+// Turns any exception into one sentence and an exit code.
 #include "base/error.h"
 
 #include <new>

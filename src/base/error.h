@@ -1,6 +1,7 @@
 // The three kinds of failure and the checks that raise them. A UserError is something the user can
-// mend and shows its message alone; an InternalError is our bug and shows where; a DeviceError is
-// the machine or a peer. Messages read "where: found, expected; what to do", lower case, no period.
+// fix and shows only its message. An InternalError is our bug and shows where it happened. A
+// DeviceError is a failure of the machine or of a peer. Messages read "where: found, expected; what
+// to do", lower case, no period.
 #pragma once
 
 #include <stdexcept>
@@ -17,17 +18,17 @@ enum class ExitCode : int {
   Config = 64,       // bad config or command line
   InputFile = 65,    // bad input file: unreadable, malformed, too short, out of range
   Internal = 70,     // our bug
-  OutOfMemory = 71,  // the machine cannot give the memory or the files that the plan needs
+  OutOfMemory = 71,  // the machine cannot provide the memory or the files that the plan needs
   CannotWrite = 73,  // output could not be written
   Preempted = 75,    // ended early by SIGTERM or SIGHUP
   PeerLost = 76,     // another rank died or failed
   NonFinite = 78,    // loss or gradient stayed non-finite
-  Hang = 79,         // a rank fell silent while others waited for it
+  Hang = 79,         // a rank stopped responding while others waited for it
 
-  Interrupted = 130,  // ended early by SIGINT, numbered as shells do
+  Interrupted = 130,  // ended early by SIGINT; the number that shells use
 };
 
-// The user can mend this: the message is all that is shown.
+// The user can fix this: only the message is shown.
 class UserError : public std::runtime_error {
  public:
   UserError(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
@@ -37,7 +38,7 @@ class UserError : public std::runtime_error {
   ExitCode code_;
 };
 
-// A bug in Weft: shown with its place.
+// A bug in Weft: the message includes file and line.
 class InternalError : public std::logic_error {
  public:
   using std::logic_error::logic_error;
@@ -54,14 +55,14 @@ class DeviceError : public std::runtime_error {
   ExitCode code_;
 };
 
-// What a command tells of an exception, and the exit code that goes with it.
+// What a command prints for an exception, and the exit code it ends with.
 struct Failure {
   ExitCode code;
   std::string message;
 };
 
-// For the exception that is being handled: its message, with "internal error: " before it where it
-// is our bug.
+// The failure of the exception being handled; the message of one of our bugs starts with "internal
+// error: ".
 Failure current_failure();
 
 // Throws UserError(Config) unless the condition holds. Message parts are evaluated on failure only.

@@ -1,6 +1,6 @@
-// Exact sums of non-negative f32 values: an integer in limbs of 32 bits, each in a word of 64, so
-// that words of partial sums add up in any order and 2^31 additions cannot overflow. Limb k counts
-// 2^(32 k - 160); values that are not finite are counted in the last word.
+// Exact sums of non-negative f32 values. A sum is an integer in 32-bit limbs, each stored in a
+// 64-bit word, so that partial sums can be added in any order and 2^31 additions cannot overflow.
+// Limb k counts 2^(32 k - 160). The last word counts values that are not finite.
 #pragma once
 
 #include <cmath>
@@ -14,7 +14,7 @@ inline constexpr int kExactSumWords = 12;
 inline constexpr int kNonFiniteWord = kExactSumWords - 1;
 inline constexpr int kExactSumExponent = -160;  // of the lowest bit of limb 0
 
-// What one value adds: low and high belong to words `word` and `word` + 1.
+// What one value contributes: `low` is added to word `word`, `high` to the next one.
 struct ExactTerm {
   int word = 0;
   int64_t low = 0;
@@ -27,15 +27,15 @@ WEFT_HOST_DEVICE inline ExactTerm exact_term(float value) {
   if (exponent == 0xff) return {kNonFiniteWord - 1, 0, 1};
   const uint64_t fraction = bits & 0x7fffff;
   const uint64_t mantissa = exponent == 0 ? fraction : fraction | 0x800000;
-  // The lowest bit of the mantissa weighs 2^-149 for subnormal and the smallest normal values.
+  // The lowest mantissa bit is worth 2^-149 for subnormals and for the smallest normal values.
   const int shift = (exponent == 0 ? 0 : exponent - 1) - 149 - kExactSumExponent;
   const uint64_t shifted = mantissa << (shift % 32);
   return {shift / 32, static_cast<int64_t>(shifted & 0xffffffff),
           static_cast<int64_t>(shifted >> 32)};
 }
 
-// The sum that the words hold, as double; NaN when a value was not finite. Carries are resolved
-// first, so equal sums give equal bits however they were split into words.
+// The sum as a double; NaN when a value was not finite. Carries are resolved first, so equal sums
+// give equal bits no matter how they were split into words.
 WEFT_HOST_DEVICE inline double exact_total(const int64_t* words) {
   if (words[kNonFiniteWord] != 0) return NAN;
   uint64_t limbs[kNonFiniteWord] = {};

@@ -1,4 +1,5 @@
-// System calls checked one by one: short writes and EINTR are retried, all else is reported.
+// Every system call is checked: short writes and EINTR are retried, all other failures are
+// reported.
 #include "base/file.h"
 
 #include <fcntl.h>
@@ -27,7 +28,7 @@ struct OpenedFile {
   int64_t size;
 };
 
-// A path that no call takes is not repeated in full by its message.
+// A path too long for the system is not repeated in full in the message.
 void check_length(const std::string& path, ExitCode code) {
   if (path.size() <= kLongestPath) return;
   throw UserError(code, cat(shortened(path), ": the path has ", path.size(),
@@ -52,7 +53,7 @@ std::string folder_of(const std::string& path) {
   return folder.empty() ? "." : folder;
 }
 
-// Whether a path names the file that a descriptor is open on.
+// Whether a path refers to the file that a descriptor has open.
 bool names_file(const std::string& path, int descriptor) {
   struct stat named {
   }, opened{};
@@ -135,7 +136,7 @@ std::string read_text_file(const std::string& path, int64_t max_bytes) {
   const OpenedFile file = open_regular(path);
   INPUT_CHECK(file.size <= max_bytes, path, ": file has ", file.size, " bytes, expected at most ",
               max_bytes);
-  // Files under /proc say size 0 and a file may grow: the limit holds for what is really read.
+  // Files under /proc report size 0 and a file may grow, so the limit applies to the bytes read.
   std::string text;
   char buffer[1 << 16];
   for (;;) {
@@ -157,7 +158,7 @@ OutputFile OutputFile::resume(std::string path, int64_t keep) {
 
 OutputFile::OutputFile(std::string path, int64_t keep) : path_(std::move(path)) {
   check_length(path_, ExitCode::CannotWrite);
-  // Found here rather than at the rename, before the work whose result would be lost.
+  // Detected here, before the work, rather than at the rename.
   struct stat status {};
   if (::stat(path_.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) fail(EISDIR);
   open_locked(path_ + ".partial");
@@ -173,17 +174,17 @@ OutputFile::OutputFile(std::string path, int64_t keep) : path_(std::move(path)) 
   size_ = keep;
 }
 
-// Between opening and locking another writer may have given the file its name or removed it; then
-// the lock is on a file that is no longer ours to write.
+// Between opening and locking, another writer may have renamed or removed the file. The lock then
+// belongs to a file that we must not write.
 void OutputFile::open_locked(const std::string& partial) {
-  const StopSignalsHeld held;  // until the file is known to those who would remove it
+  const StopSignalsHeld held;  // until the signal handler knows the file
   do {
     close_all();
     descriptor_ = ::open(partial.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (descriptor_ < 0) fail(errno);
     lock_ = ::fcntl(descriptor_, F_DUPFD_CLOEXEC, 0);
     if (lock_ < 0) fail(errno);
-    // A file system without locks is written all the same.
+    // On a file system without locks we write without one.
     if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
       close_all();
       throw UserError(ExitCode::CannotWrite,
@@ -243,7 +244,7 @@ void OutputFile::commit() {
   forget_partial(std::exchange(place_, -1));
   close_all();
   const Descriptor folder(::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  // Some file systems cannot sync a folder (EINVAL); the rename holds all the same.
+  // Some file systems cannot sync a folder (EINVAL); the rename has happened all the same.
   if (folder.get() < 0 || (::fsync(folder.get()) != 0 && errno != EINVAL)) fail(errno);
 }
 
@@ -257,7 +258,7 @@ void OutputFile::close_all() noexcept {
   if (lock_ >= 0) ::close(std::exchange(lock_, -1));
 }
 
-// Removed while it is locked, so that it cannot be another writer's.
+// Removed while the lock is held, so it cannot be another writer's file.
 void OutputFile::discard() noexcept {
   if (!partial_.empty()) ::unlink(partial_.c_str());
   partial_.clear();
@@ -270,7 +271,7 @@ void remove_partial(const std::string& path) {
   try {
     const OutputFile taken_over(path);
   } catch (const UserError&) {
-    // It is another writer's, or cannot be removed.
+    // Another writer holds it, or it cannot be removed.
   }
 }
 

@@ -1,6 +1,5 @@
-// Files: read-only maps, reads by position, small whole-file reads, and output that appears under
-// its name complete or not at all. Every failure is a UserError naming the path and the reason of
-// the system.
+// Files: read-only maps, reads at an offset, small text files, and output that appears under its
+// name complete or not at all. Every failure is a UserError with the path and the system's reason.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +10,10 @@
 
 namespace weft {
 
-// The longest path that a system call takes.
+// The longest path that system calls accept.
 constexpr size_t kLongestPath = 4095;
 
-// What the system says of an error number and, where a limit was reached, which one.
+// The system's text for an error number; where a limit was reached, it also names the limit.
 std::string reason_of(int error);
 
 // A file descriptor that closes itself.
@@ -31,7 +30,7 @@ class Descriptor {
   int value_;
 };
 
-// A whole file mapped read-only; moves, does not copy.
+// A complete file mapped read-only; movable, not copyable.
 class MappedFile {
  public:
   // Maps a regular, non-empty file.
@@ -51,8 +50,8 @@ class MappedFile {
   std::span<const std::byte> bytes_;
 };
 
-// A regular file that is read by position. One that becomes shorter under its reader is an error
-// here, where a map would end the process.
+// A regular file that is read at offsets. A file that shrinks while it is read is an error here;
+// with a map it would kill the process.
 class InputFile {
  public:
   static InputFile open(const std::string& path);
@@ -60,7 +59,7 @@ class InputFile {
   int64_t size() const { return size_; }
   const std::string& path() const { return path_; }
 
-  // Fills `bytes` from byte `offset` on, all below size().
+  // Fills `bytes` from byte `offset`; all of them are below size().
   void read(int64_t offset, std::span<std::byte> bytes) const;
 
  private:
@@ -77,14 +76,14 @@ bool path_exists(const std::string& path);
 // The text of a regular file of at most `max_bytes`; an empty file gives an empty text.
 std::string read_text_file(const std::string& path, int64_t max_bytes);
 
-// Output written beside its target as `path.partial` and renamed to it by commit(). Without a
-// commit, and after any failure, nothing is left behind; what a killed process left is replaced.
-// The partial file is locked from beginning to end: another writer of the same path is an error.
+// Output written to `path.partial` and renamed to `path` by commit(). Without a commit, and after
+// any failure, nothing is left behind; what a killed process left is replaced. The partial file is
+// locked until the rename: a second writer of the same path is an error.
 class OutputFile {
  public:
   explicit OutputFile(std::string path);
 
-  // Goes on with what a killed process left, of which the first `keep` bytes count.
+  // Continues what a killed process left, of which the first `keep` bytes are valid.
   static OutputFile resume(std::string path, int64_t keep);
 
   OutputFile(OutputFile&& other) noexcept;
@@ -97,14 +96,14 @@ class OutputFile {
   // Bytes written so far.
   int64_t size() const { return size_; }
 
-  // Forces the bytes written so far to the disk.
+  // Forces the bytes written so far to disk.
   void sync();
 
-  // Forces the bytes to the disk and ends writing, so that only the rename is left.
-  // Files that belong together are all finished before the first is committed.
+  // Forces the bytes to disk and ends writing, so that only the rename is left. Files that belong
+  // together are all finished before the first one is committed.
   void finish();
 
-  // Finishes, gives the file its name, and forces the folder to the disk.
+  // Finishes, renames the file to its final name, and forces the folder to disk.
   void commit();
 
  private:
@@ -118,18 +117,18 @@ class OutputFile {
   std::string path_;
   std::string partial_;  // empty once committed or discarded
   int descriptor_ = -1;  // -1 once finished
-  int lock_ = -1;        // a duplicate, which holds the lock until the file has its name
-  int place_ = -1;       // of partial_ among the files that a signal handler removes
+  int lock_ = -1;        // a duplicate that holds the lock until the rename
+  int place_ = -1;       // slot of partial_ among the files that a signal handler removes
   int64_t size_ = 0;
 };
 
-// Removes what a killed process left of an output, unless somebody is writing it.
+// Removes what a killed process left of an output, unless another process is writing it.
 void remove_partial(const std::string& path);
 
-// Writes a small file whole.
+// Writes a small file, complete or not at all.
 void write_text_file(const std::string& path, std::string_view text);
 
-// Makes a folder and those above it; an existing folder is fine.
+// Creates a folder and its parents; an existing folder is fine.
 void make_directories(const std::string& path);
 
 }  // namespace weft

@@ -16,7 +16,7 @@ WEFT_HOST_DEVICE inline uint32_t bits_from_f32(float value) {
   return bits;
 }
 
-// The float of these bits.
+// The float with these bits.
 WEFT_HOST_DEVICE inline float f32_from_bits(uint32_t bits) {
   float value;
   __builtin_memcpy(&value, &bits, sizeof value);
@@ -33,7 +33,7 @@ WEFT_HOST_DEVICE inline uint16_t bf16_from_f32(float value) {
   const uint32_t bits = bits_from_f32(value);
   if ((bits & 0x7fffffff) > 0x7f800000) {
     const uint32_t kept = bits >> 16;
-    // A payload in the lower bits alone would leave an infinity.
+    // A payload only in the lower bits would turn into an infinity.
     return static_cast<uint16_t>((kept & 0x7f) != 0 ? kept : kept | 0x40);
   }
   return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
@@ -51,7 +51,7 @@ WEFT_HOST_DEVICE inline float f32_from_f16(uint16_t half) {
   return f32_from_bits(sign | bits_from_f32(size));
 }
 
-// f32 to f16; beyond 65504 + half a step: infinity.
+// f32 to f16; values beyond 65504 + half a unit become infinity.
 WEFT_HOST_DEVICE inline uint16_t f16_from_f32(float value) {
   const uint32_t bits = bits_from_f32(value);
   const uint32_t sign = (bits >> 16) & 0x8000;
@@ -62,7 +62,7 @@ WEFT_HOST_DEVICE inline uint16_t f16_from_f32(float value) {
   }
   if (size >= 0x47800000) return static_cast<uint16_t>(sign | 0x7c00);  // 65536 and above
   if (size >= 0x38800000) {
-    // Normal: a carry out of the mantissa moves on into the exponent, which is what is wanted.
+    // Normal: a carry out of the mantissa correctly increments the exponent.
     const uint32_t rounded = size - (112u << 23) + 0xfff + ((size >> 13) & 1);
     return static_cast<uint16_t>(sign | (rounded >> 13));
   }

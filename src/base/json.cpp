@@ -1,6 +1,5 @@
-// The parser drives a handler that builds the value on an explicit stack, so hostile nesting costs
-// a counter and not the call stack. An iterator that remembers its place gives every error its
-// line.
+// A SAX handler builds the value on an explicit stack, so hostile nesting cannot exhaust the call
+// stack. The iterator tracks its position, which gives every error its line.
 #include "base/json.h"
 
 #include <algorithm>
@@ -17,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-// A text iterator that leaves its position where the handler can see it.
+// A text iterator whose position the handler can see.
 class TrackingIterator {
  public:
   using iterator_category = std::forward_iterator_tag;
@@ -77,7 +76,7 @@ class Builder {
   }
 
  private:
-  // File and line of what was read last.
+  // File and line of the last character read.
   std::string place_name() const {
     const auto line = 1 + std::count(text_.data(), std::max(text_.data(), seen_ - 1), '\n');
     return cat(where_, ":", line);
@@ -124,7 +123,7 @@ class Builder {
 }  // namespace
 
 json parse_json(std::string_view text, std::string_view where) {
-  // An empty view may have no data to point at.
+  // An empty view may have a null pointer.
   if (text.empty()) text = " ";
   Builder builder(text, where);
   json::sax_parse(TrackingIterator(text.data(), builder.seen()),

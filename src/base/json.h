@@ -1,6 +1,6 @@
-// JSON from outside: bounded nesting, no duplicate keys, errors that name the line. Fields are read
-// through functions that say what is missing or of the wrong kind. Files that only pass a value on
-// need this header alone; those that look inside include <nlohmann/json.hpp>.
+// JSON from untrusted files: bounded nesting, no duplicate keys, errors with line numbers. Fields
+// are read through functions that report what is missing or has the wrong type. Include
+// <nlohmann/json.hpp> only to look inside a value.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,17 @@ namespace weft {
 
 inline constexpr int kMaxJsonNesting = 64;
 
-// Parses a whole text; `where` (a path) opens every error message.
+// Parses a complete text; `where` (a path) starts every error message.
 nlohmann::json parse_json(std::string_view text, std::string_view where);
 
 // Parses a file of at most `max_bytes`.
 nlohmann::json read_json_file(const std::string& path, int64_t max_bytes);
 
-// The member `key` of an object; an error when it is absent or `object` is not an object.
+// The member `key` of an object; an error when it is missing or `object` is not an object.
 const nlohmann::json& json_member(const nlohmann::json& object, const std::string& key,
                                   std::string_view where);
 
-// The member `key` as a text, or a whole number that fits.
+// The member `key` as a string, or as an integer of 64 bits.
 std::string json_string(const nlohmann::json& object, const std::string& key,
                         std::string_view where);
 int64_t json_int(const nlohmann::json& object, const std::string& key, std::string_view where);

@@ -1,5 +1,5 @@
-// What a run says while it works: whole lines on standard output, and progress that is one live
-// line on a terminal and a line every tenth of the way elsewhere.
+// What a run prints while it works: complete lines on standard output, and progress as one live
+// line on a terminal or as a line every 10 % elsewhere.
 #pragma once
 
 #include <chrono>
@@ -11,12 +11,12 @@
 
 namespace weft {
 
-// Prints one line and flushes, so that a log file is never behind.
+// Prints one line and flushes, so that a log file is always up to date.
 void log_line(std::string_view text);
 
 struct ProgressOptions {
   std::FILE* stream = stdout;
-  std::optional<bool> live;  // unset: whether the stream is a terminal
+  std::optional<bool> live;  // unset: live if the stream is a terminal
 };
 
 // Progress of one long task with a known amount of work.
@@ -25,7 +25,7 @@ class ProgressBar {
   ProgressBar(std::string title, int64_t total, ProgressOptions options = {});
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
-  // Ends a live line that is still open, so that an error message starts a line of its own.
+  // Ends a live line that is still open, so that an error message starts on a new line.
   ~ProgressBar();
 
   // Reports the work done so far; cheap enough to call often.

@@ -8,23 +8,23 @@
 
 namespace weft {
 
-// A gradient that overflows without any scale is not helped by a smaller one.
+// A gradient that overflows at scale 1 would not get better at a smaller scale.
 inline constexpr double kMinLossScale = 1;
-// Leaves room for 1 / scale and for scaled values in f32.
+// Leaves room in f32 for 1 / scale and for scaled values.
 inline constexpr double kMaxLossScale = 0x1p64;
 
 struct LossScaleRule {
   double growth = 2;
   double backoff = 0.5;
-  int64_t interval = 2000;  // good steps in a row until it grows
+  int64_t interval = 2000;  // good steps in a row before the scale grows
 };
 
 struct LossScale {
   float scale = 1;
-  int32_t good = 0;  // good steps since it last changed
+  int32_t good = 0;  // good steps since the last change
 };
 
-// The scale of the next step.
+// The scale for the next step.
 WEFT_HOST_DEVICE inline LossScale next_loss_scale(const LossScale& now, bool finite,
                                                   const LossScaleRule& rule) {
   if (!finite) {

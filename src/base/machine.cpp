@@ -21,7 +21,7 @@ int64_t host_memory_bytes() {
 int64_t resident_bytes() {
   const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen("/proc/self/statm", "re"),
                                                    std::fclose);
-  long all = 0;  // pages
+  long all = 0;  // in pages
   long resident = 0;
   if (file == nullptr || std::fscanf(file.get(), "%ld %ld", &all, &resident) != 2) return 0;
   return static_cast<int64_t>(resident) * sysconf(_SC_PAGESIZE);
@@ -41,7 +41,7 @@ int64_t host_cache_bytes() {
 int64_t usable_cores() {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
-  // Fails on machines with more cores than the set has room for.
+  // Fails on machines with more cores than the set can hold.
   const bool known = ::sched_getaffinity(0, sizeof allowed, &allowed) == 0;
   return std::max<int64_t>(1, known ? CPU_COUNT(&allowed) : std::thread::hardware_concurrency());
 }

@@ -8,15 +8,13 @@ namespace weft {
 // Physical memory in bytes.
 int64_t host_memory_bytes();
 
-// Bytes that this process has resident, shared memory that it maps included; 0 where the system
-// does not say.
+// Resident bytes of this process, including the shared memory it maps; 0 if unknown.
 int64_t resident_bytes();
 
-// The largest cache that a core reads through; 0 where the system does not tell.
+// The largest cache a core reads through; 0 if unknown.
 int64_t host_cache_bytes();
 
-// Cores that this process may run on: fewer than the machine has where a scheduler or taskset says
-// so.
+// Cores that this process may run on; a scheduler or taskset may allow fewer than the machine has.
 int64_t usable_cores();
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// How a message lists what it expects one of.
+// How a message lists the values it expects.
 #pragma once
 
 #include <string>

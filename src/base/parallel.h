@@ -1,4 +1,4 @@
-// Work on a few threads: every index once, in any order, by any worker.
+// Parallel loops: every index runs once, in any order, on any worker.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +7,9 @@
 
 namespace weft {
 
-// Calls work(worker, index) for every index below `count` on `threads` workers, of which the caller
-// is one. All indices are worked on even when some fail; then the failure of the smallest index is
-// thrown, so that it does not depend on the number of threads.
+// Calls work(worker, index) for every index below `count` on `threads` workers; the caller is one
+// of them. All indices run even when some fail. The failure with the smallest index is then thrown,
+// so the error does not depend on the number of threads.
 void parallel_for(int threads, size_t count, const std::function<void(int, size_t)>& work);
 
 // `threads`, or the number of usable cores when it is 0; at most kMaxThreads.

@@ -9,7 +9,7 @@ namespace weft {
 
 namespace {
 
-// More than a save writes at a time.
+// More than a save writes at once.
 constexpr int kPlaces = 16;
 constexpr size_t kMaxPath = 4096;
 

@@ -1,4 +1,4 @@
-// Counter-based randomness (Philox4x32-10): a value is a pure function of (seed, stream, step,
+// Counter-based random numbers (Philox4x32-10): a value is a pure function of (seed, stream, step,
 // element), so initial weights, dropout and data order depend neither on the number of ranks nor on
 // the order of evaluation. The stream is the hash of a path such as "layers.3.attention.dropout".
 //
@@ -6,8 +6,8 @@
 //   counter 128 bits = (block, step), two 64-bit numbers, low word first
 //   element e is word e % 4 of block e / 4
 //
-// mix64 is a bijection: under one seed different streams have different keys. Host and device: what
-// WEFT_HOST_DEVICE means in which language, CMakeLists.txt says.
+// mix64 is a bijection, so different streams of one seed have different keys. CMakeLists.txt
+// defines WEFT_HOST_DEVICE for host and device code.
 #pragma once
 
 #include <cmath>
@@ -15,7 +15,7 @@
 
 namespace weft {
 
-// Four words: a Philox counter, or the four random words that it maps to.
+// Four words: a Philox counter, or the four random words it maps to.
 struct PhiloxBlock {
   uint32_t word[4];
 };
@@ -24,7 +24,7 @@ struct PhiloxKey {
   uint32_t word[2];
 };
 
-// One of the rounds of Philox4x32, and the key of the round after.
+// One round of Philox4x32, which also advances the key.
 WEFT_HOST_DEVICE constexpr PhiloxBlock philox_round(PhiloxBlock counter, PhiloxKey key) {
   const uint64_t product0 = uint64_t{0xD2511F53} * counter.word[0];
   const uint64_t product1 = uint64_t{0xCD9E8D57} * counter.word[2];
@@ -47,7 +47,7 @@ WEFT_HOST_DEVICE constexpr PhiloxBlock philox4x32_10(PhiloxBlock counter, Philox
   return counter;
 }
 
-// A bijection of 64-bit numbers in which every input bit touches every output bit.
+// A bijection of 64-bit numbers in which every input bit affects every output bit.
 WEFT_HOST_DEVICE constexpr uint64_t mix64(uint64_t x) {
   x ^= x >> 30;
   x *= 0xbf58476d1ce4e5b9;
@@ -56,7 +56,7 @@ WEFT_HOST_DEVICE constexpr uint64_t mix64(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// The key of one stream under one seed; make it once and draw from it many times.
+// The key of one stream under one seed; make it once and draw many values from it.
 WEFT_HOST_DEVICE constexpr PhiloxKey random_key(uint64_t seed, uint64_t stream) {
   const uint64_t key = mix64(mix64(seed) ^ stream);
   return {{static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)}};
@@ -87,13 +87,13 @@ WEFT_HOST_DEVICE constexpr float random_unit(PhiloxKey key, uint64_t step, uint6
   return unit_from_bits(random_bits(key, step, element));
 }
 
-// Four standard normals, each below 6.7 in size.
+// Four standard normals, each below 6.7 in magnitude.
 struct NormalBlock {
   double value[4];
 };
 
 // The standard normals of elements 4 * block .. 4 * block + 3, by Box-Muller: words 0 and 1 give
-// the first two, words 2 and 3 the others.
+// the first two, words 2 and 3 the last two.
 inline NormalBlock normal_block(PhiloxKey key, uint64_t step, uint64_t block) {
   constexpr double kTwoPi = 6.283185307179586476925;
   const PhiloxBlock bits = random_block(key, step, block);
@@ -108,7 +108,7 @@ inline NormalBlock normal_block(PhiloxKey key, uint64_t step, uint64_t block) {
   return normals;
 }
 
-// Uniform integer in [0, limit) from the whole block `index`; the bias is below limit / 2^64.
+// Uniform integer in [0, limit) from all words of block `index`; the bias is below limit / 2^64.
 WEFT_HOST_DEVICE constexpr uint64_t random_below(PhiloxKey key, uint64_t step, uint64_t index,
                                                  uint64_t limit) {
   const PhiloxBlock block = random_block(key, step, index);

@@ -1,4 +1,4 @@
-// A handler may only touch lock-free atomics and make calls that are safe in it.
+// The handlers use only lock-free atomics and calls that are safe in a signal handler.
 #include "base/stop.h"
 
 #include <unistd.h>
@@ -111,7 +111,7 @@ void announce_stop(int signal) {
       "\nstopping after this step; Ctrl-C again ends at once, without saving\n";
   constexpr std::string_view kOther = "\nstopping after this step\n";
   std::string_view text = signal == SIGINT ? kInterrupt : kOther;
-  // A terminal shows a progress line without an end; elsewhere every line is complete.
+  // On a terminal a live progress line may still be open; elsewhere every line is complete.
   if (::isatty(STDOUT_FILENO) == 0) text.remove_prefix(1);
   std::ignore = ::write(STDOUT_FILENO, text.data(), text.size());
 }

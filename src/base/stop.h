@@ -1,6 +1,6 @@
-// Requests to stop. The first INT, TERM or HUP asks a command to end at its next good place; an INT
-// after it ends the process at once. Several signals within a moment are one request, because
-// wrappers such as timeout send theirs to a process and to its group.
+// Requests to stop. The first INT, TERM or HUP asks a command to stop at its next safe point; a
+// later INT ends the process at once. Signals that arrive together count as one request, because
+// wrappers such as timeout signal both a process and its group.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@
 
 namespace weft {
 
-// What a signal asks for, after those that came before it.
+// What a signal asks for, given the signals before it.
 enum class StopAction { None, Stop, EndNow };
 
 class StopRequest {
@@ -20,7 +20,7 @@ class StopRequest {
   // Counts a signal; safe in a signal handler.
   StopAction take(int signal);
 
-  // The signal that asked first; 0: none has.
+  // The first signal received; 0: none.
   int signal() const { return signal_.load(); }
 
  private:
@@ -32,19 +32,19 @@ class StopRequest {
 const StopRequest& stop_request();
 
 // From now on the first stop signal is announced and remembered, and a later INT ends the process:
-// exit code 130, no partial output left. HUP stays ignored where it was, as under nohup.
+// exit code 130, no partial output left. HUP stays ignored if it was, as under nohup.
 void catch_stop_signals();
 
-// The same for a process that a launcher has started: the launcher announces, and tells it by
-// kEndNowSignal to end at once.
+// The same for a rank started by a launcher: the launcher makes the announcement and sends
+// kEndNowSignal to end the rank at once.
 void catch_stop_signals_as_rank();
 inline constexpr int kEndNowSignal = SIGUSR1;
 
 // For commands with nothing to save: from now on a stop signal ends the process at once, with the
-// code of stop_code and no partial output left.
+// exit code of stop_code and no partial output left.
 void end_on_stop_signals();
 
-// Holds stop signals of this thread back while it lives.
+// Blocks the stop signals of this thread while it lives.
 class StopSignalsHeld {
  public:
   StopSignalsHeld();
@@ -56,10 +56,10 @@ class StopSignalsHeld {
   sigset_t before_;
 };
 
-// Says that the run stops after this step; safe in a signal handler.
+// Announces that the run stops after this step; safe in a signal handler.
 void announce_stop(int signal);
 
-// 130 for INT, as shells have it; 75 for TERM and HUP, after which a scheduler may start it again.
+// 130 for INT, as in shells; 75 for TERM and HUP, after which a scheduler may restart the job.
 ExitCode stop_code(int signal);
 
 // "SIGINT".

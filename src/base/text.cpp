@@ -1,4 +1,4 @@
-// Text helpers: see text.h for what each promises.
+// Text helpers; text.h documents each one.
 #include "base/text.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ std::optional<T> parse_whole(std::string_view text) {
   return value;
 }
 
-// Edits (insert, delete, replace, swap of neighbours) that turn `a` into `b`.
+// Number of edits (insert, delete, replace, swap neighbours) that turn `a` into `b`.
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> before(b.size() + 1), above(b.size() + 1), row(b.size() + 1);
   std::iota(above.begin(), above.end(), size_t{0});
@@ -93,7 +93,7 @@ std::string format_double(double value) {
 std::string human_bytes(double bytes) {
   constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   size_t unit = 0;
-  // 1023.995 would print as 1024: it belongs to the next unit.
+  // 1023.995 would print as 1024, so it moves to the next unit.
   while (unit + 1 < std::size(kUnits) && std::abs(bytes) >= (unit == 0 ? 1024.0 : 1023.995)) {
     bytes /= 1024.0;
     ++unit;
@@ -104,7 +104,7 @@ std::string human_bytes(double bytes) {
 std::string human_count(double count) {
   constexpr const char* kUnits[] = {"", " k", " M", " G", " T", " P", " E"};
   size_t unit = 0;
-  // 999.5 would print as 1000: it belongs to the next unit.
+  // 999.5 would print as 1000, so it moves to the next unit.
   while (unit + 1 < std::size(kUnits) && std::abs(count) >= 999.5) {
     count /= 1000.0;
     ++unit;
@@ -155,7 +155,7 @@ std::string in_quotes(std::string_view text) {
 
 std::optional<std::string> nearest(std::string_view name,
                                    const std::vector<std::string>& candidates) {
-  // The search takes time in proportion to the length; nobody types names so long.
+  // The search time grows with the length, and no real name is this long.
   constexpr size_t kLongestName = 100;
   if (name.size() > kLongestName) return std::nullopt;
   const std::string* best = nullptr;

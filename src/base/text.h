@@ -12,8 +12,8 @@
 
 namespace weft {
 
-// Appends the stream form of `part`. A stream costs more than most texts, so that strings and
-// integers, of which nearly all texts are made, go without.
+// Appends the stream form of `part`. Strings and integers, by far the most common parts, avoid the
+// cost of a stream.
 template <class Part>
 void append_to(std::string& text, const Part& part) {
   if constexpr (std::is_convertible_v<const Part&, std::string_view>) {
@@ -37,16 +37,16 @@ std::string cat(const Parts&... parts) {
   return text;
 }
 
-// Splits at every `separator`; an empty text gives one empty piece.
+// Splits at every `separator`; an empty text gives one empty part.
 std::vector<std::string> split(std::string_view text, char separator);
 
-// Joins pieces with `separator` between them.
+// Concatenates `pieces` with `separator` between them.
 std::string join(const std::vector<std::string>& pieces, std::string_view separator);
 
 // Removes white space at both ends.
 std::string_view trim(std::string_view text);
 
-// Parses a whole text as a number; nothing when any character is left over or the value overflows.
+// Parses the complete text as a number; nullopt on leftover characters or overflow.
 std::optional<int64_t> parse_int(std::string_view text);
 std::optional<double> parse_double(std::string_view text);
 
@@ -65,15 +65,14 @@ std::string human_duration(double seconds);
 // Sixteen lower-case hexadecimal digits.
 std::string hex64(uint64_t value);
 
-// A text that a user wrote, for a message: control characters become '?', and a text of more than
-// `most` bytes ends in "..." after the last character that fits.
+// Text from the user, for a message: control characters become '?', and text of more than `most`
+// bytes ends in "..." after the last character that fits.
 std::string shortened(std::string_view text, size_t most = 60);
 
 // The same in double quotes.
 std::string in_quotes(std::string_view text);
 
-// The candidate with the smallest edit distance to `name`, if it is near enough to be a typing
-// slip.
+// The candidate with the smallest edit distance to `name`, if it is close enough to be a typo.
 std::optional<std::string> nearest(std::string_view name,
                                    const std::vector<std::string>& candidates);
 

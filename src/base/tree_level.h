@@ -1,6 +1,6 @@
-// Sums as balanced binary trees: of numbers that are all there, by halves; of micro-batches in the
-// order in which they come, as a binary counter with a partial sum for each bit. Adding one carries
-// through the bits that are ones.
+// Sums as balanced binary trees. Numbers that are all available are summed by halves. Micro-batches
+// are summed as they arrive, like a binary counter with one partial sum per bit: adding one carries
+// through the bits that are set.
 #pragma once
 
 #include <bit>
@@ -17,11 +17,11 @@ inline int64_t tree_split(int64_t n) {
 
 inline constexpr int64_t kMaxTreeLevels = 31;
 
-// What happens to an accumulator in a micro-batch.
+// What a micro-batch does to an accumulator.
 enum class AccumulateAction { Keep, Set, Add };
 
-// Of the accumulator of a level of the tree, or, at level -1, of the only one, which adds up the
-// micro-batches one after the other.
+// The action for the accumulator of one tree level. Level -1 means a single accumulator that adds
+// the micro-batches one after the other.
 WEFT_HOST_DEVICE inline AccumulateAction accumulate_action(int64_t level, int32_t micro) {
   if (level < 0) return micro == 0 ? AccumulateAction::Set : AccumulateAction::Add;
   const int32_t below = static_cast<int32_t>((int64_t{1} << level) - 1);

@@ -1,6 +1,5 @@
-// Which algorithms of its libraries a device uses. Another algorithm may give other bits, so they
-// are measured once and kept in a file (config/tuning.h); a run takes them from there or not at
-// all.
+// Which library algorithms a device uses. Different algorithms may give different bits, so they are
+// measured once and stored in a file (config/tuning.h); a run never measures them itself.
 #pragma once
 
 #include <map>
@@ -9,9 +8,9 @@
 namespace weft {
 
 struct Tuning {
-  std::string device;   // that it was measured on, as it describes itself
-  std::string library;  // and the version of the library
-  // The algorithm of each call, both as the backend writes them.
+  std::string device;   // the device measured, as it describes itself
+  std::string library;  // the version of the library measured
+  // Maps each call to its algorithm, both in the backend's own notation.
   std::map<std::string, std::string, std::less<>> choices;
 
   bool empty() const { return choices.empty(); }

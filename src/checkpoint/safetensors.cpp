@@ -1,4 +1,4 @@
-// Header checks, in the order in which they make the next one safe.
+// Header checks, ordered so that each one makes the next one safe.
 #include "checkpoint/safetensors.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ uint64_t read_u64(std::span<const std::byte> bytes) {
   return value;
 }
 
-// The JSON text of the header, its length checked against the limit and the file.
+// The JSON text of the header, with its length checked against the limit and the file.
 std::string_view header_text(std::span<const std::byte> file, std::string_view where) {
   INPUT_CHECK(file.size() >= 8, where, ": file has ", file.size(),
               " bytes, too short for a safetensors file");
@@ -62,7 +62,7 @@ std::vector<int64_t> read_sizes(const json& object, const std::string& key,
   return sizes;
 }
 
-// Bytes of a tensor, or nothing when the number overflows or is not whole.
+// Bytes of a tensor; nullopt when the number overflows or is not an integer.
 std::optional<int64_t> tensor_bytes(const std::vector<int64_t>& shape, int bits) {
   int64_t count = 1;
   for (const int64_t size : shape) {
@@ -111,7 +111,7 @@ std::map<std::string, std::string> read_metadata(const json& value, std::string_
   return metadata;
 }
 
-// Sorts by place and checks that the tensors tile the data.
+// Sorts by offset and checks that the tensors tile the data.
 void check_tiling(std::vector<TensorEntry>& entries, int64_t data_size, std::string_view where) {
   std::sort(entries.begin(), entries.end(), [](const TensorEntry& a, const TensorEntry& b) {
     return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);

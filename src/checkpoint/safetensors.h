@@ -1,7 +1,6 @@
 // Reads a safetensors file through a memory map: eight bytes of header length, a JSON header, then
-// the tensors back to back. Everything the header claims is checked before any of it is used: sizes
-// against the file, shapes against sizes, and that the tensors tile the data without gap or
-// overlap.
+// the tensors back to back. Everything in the header is checked before it is used: sizes against
+// the file, shapes against sizes, and that the tensors tile the data without gaps or overlaps.
 #pragma once
 
 #include <cstddef>
@@ -28,23 +27,23 @@ struct TensorEntry {
 };
 
 struct SafetensorsHeader {
-  std::vector<TensorEntry> entries;  // in the order of their data
+  std::vector<TensorEntry> entries;  // in data order
   std::map<std::string, std::string> metadata;
-  int64_t data_begin = 0;  // where the data starts in the file
+  int64_t data_begin = 0;  // offset of the data in the file
 };
 
-// The bits of one element of a safetensors dtype, 0 when there is no such dtype.
+// The bits per element of a safetensors dtype; 0 for an unknown dtype.
 int safetensors_dtype_bits(std::string_view dtype);
 
-// Reads and checks the header of a whole file in memory; `where` opens every error message.
+// Reads and checks the header of a complete file in memory; `where` starts every error message.
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, std::string_view where);
 
-// An open file.
+// An open safetensors file.
 class SafetensorsFile {
  public:
   static SafetensorsFile open(const std::string& path);
 
-  // All tensors, in the order of their data.
+  // All tensors in data order.
   const std::vector<TensorEntry>& entries() const { return header_.entries; }
   const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
   const std::string& path() const { return file_.path(); }
@@ -52,7 +51,7 @@ class SafetensorsFile {
   // The tensor of this name, or null.
   const TensorEntry* find(std::string_view name) const;
 
-  // The bytes of a tensor, little-endian and possibly unaligned; valid as long as the file is open.
+  // The bytes of a tensor, little-endian and possibly unaligned; valid while the file is open.
   std::span<const std::byte> bytes(const TensorEntry& entry) const;
   std::span<const std::byte> bytes(std::string_view name) const;
 

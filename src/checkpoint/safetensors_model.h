@@ -1,5 +1,5 @@
 // The weights of a model in Hugging Face layout: one model.safetensors, or several files and a
-// model.safetensors.index.json that says which file holds which tensor.
+// model.safetensors.index.json that maps tensors to files.
 #pragma once
 
 #include <map>
@@ -22,7 +22,7 @@ class SafetensorsModel {
   // The tensor of this name, or null.
   const TensorEntry* find(std::string_view name) const;
 
-  // The bytes of a tensor, little-endian and possibly unaligned; an error when there is none.
+  // The bytes of a tensor, little-endian and possibly unaligned; an error when it is missing.
   std::span<const std::byte> bytes(std::string_view name) const;
 
   const std::string& path() const { return path_; }

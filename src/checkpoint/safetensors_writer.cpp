@@ -1,4 +1,4 @@
-// The header is made by hand so that tensors appear in the order of their data.
+// The header is written by hand so that tensors appear in data order.
 #include "checkpoint/safetensors_writer.h"
 
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
 // Writes a safetensors file as a stream: all names, dtypes and shapes first, then the bytes of the
-// tensors in that order, in pieces of any size. The file appears when committed, complete.
+// tensors in that order, in chunks of any size. The file appears, complete, when committed.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace weft {
 
-// What is known of a tensor before its bytes.
+// The description of a tensor, known before its bytes.
 struct TensorSpec {
   std::string name;
   std::string dtype;  // F32, BF16, F16, I32 or I64
@@ -21,19 +21,19 @@ struct TensorSpec {
 
 class SafetensorsWriter {
  public:
-  // Writes the header; {"format": "pt"} is added to the metadata unless it names a format.
+  // Writes the header; adds {"format": "pt"} to the metadata unless it names a format.
   SafetensorsWriter(const std::string& path, const std::vector<TensorSpec>& specs,
                     std::map<std::string, std::string> metadata = {});
 
-  // The next bytes of the data.
+  // Appends the next bytes of the data.
   void append(std::span<const std::byte> bytes);
 
-  // Ends the file; every byte of every tensor must have been appended.
+  // Completes the file; every byte of every tensor must have been appended.
   void commit();
 
  private:
   OutputFile file_;
-  int64_t missing_ = 0;  // bytes still to come
+  int64_t missing_ = 0;  // bytes not yet appended
 };
 
 }  // namespace weft

@@ -1,8 +1,8 @@
-// Every option of a run, as one tree of plain structs with defaults, one struct per TOML section.
-// A Config is made once by load.h and then only read; what follows from it (accumulation, mesh
-// sizes, learning rate) is computed by functions, never written back. An option whose default is
-// "unset" is an std::optional. Open sets that another folder lists (models, backends, passes, ops)
-// are text; closed ones are enums. schema.cpp describes each key.
+// Every option of a run as a tree of plain structs with defaults, one struct per TOML section.
+// load.h creates a Config, which is then only read; derived values (accumulation, mesh sizes,
+// learning rate) are computed by functions, never written back. An option that is unset by default
+// is an std::optional. Open sets listed in other folders (models, backends, passes, ops) are
+// strings, closed sets are enums. schema.cpp describes each key.
 #pragma once
 
 #include <cstdint>
@@ -22,22 +22,22 @@ enum class Dataset { Synthetic, File };
 // What happens on a step whose loss or gradient is not finite.
 enum class NonFinitePolicy { Skip, Stop };
 
-// Shape of the learning rate after warm-up.
+// Shape of the learning rate after warmup.
 enum class DecayType { Linear, Sqrt, Cosine, Constant };
 
 // Whether gathered weights are dropped after the forward.
 enum class ReshardPolicy { Default, Always, Never };
 
-// How the collectives of parameters are joined into buckets.
+// How the collectives of parameters are grouped into buckets.
 enum class BucketingMode { None, TransformerBlock, Size, Manual, Auto };
 
-// Who decides in which order numbers are added up over ranks.
+// Who decides the order in which values are summed over ranks.
 enum class Reduction { Library, Ordered };
 
-// For which runs of one config the bits are the same: those on as many ranks, or all.
+// Which runs of one config give the same bits: those on the same number of ranks, or all runs.
 enum class Determinism { SameRanks, Elastic };
 
-// What is kept for the backward and what is computed again.
+// What is kept for the backward and what is recomputed.
 enum class RecomputeMode { None, Full, Selective, MemoryBudget };
 
 struct JobConfig {
@@ -45,11 +45,11 @@ struct JobConfig {
   std::string dump_folder = "./runs/default";
 };
 
-// Sizes left unset are those of `flavor`: a preset, or the config.json of a Hugging Face folder.
+// Unset sizes come from `flavor`: a preset, or the config.json of a Hugging Face folder.
 struct ModelConfig {
   std::string name = "gpt2";
   std::string flavor = "tiny";
-  std::optional<int64_t> vocab_size;  // kVocabularyOfData: that of the training data's tokenizer
+  std::optional<int64_t> vocab_size;  // kVocabularyOfData: that of the data's tokenizer
   std::optional<int64_t> dim;
   std::optional<int64_t> n_layers;
   std::optional<int64_t> n_heads;
@@ -64,7 +64,7 @@ struct ModelConfig {
   std::optional<std::string> rope_scaling;  // "none" or "llama3"
 };
 
-// The value of model.vocab_size that stands for the vocabulary of the training data's tokenizer.
+// The value of model.vocab_size that means "the vocabulary of the training data's tokenizer".
 constexpr int64_t kVocabularyOfData = -1;
 
 struct TrainingConfig {
@@ -138,7 +138,7 @@ struct CompileConfig {
   bool common_gather = true;
 };
 
-// Ranks of one job; a link slower than it is serves tests and learners.
+// Communication between the ranks of one job; the slow link is for tests and demonstrations.
 struct CommConfig {
   double timeout_seconds = 10;
   Reduction reduction = Reduction::Library;
@@ -182,7 +182,7 @@ struct DeviceConfig {
   std::string tuning;
 };
 
-// One run.
+// The options of one run.
 struct Config {
   JobConfig job;
   ModelConfig model;
@@ -200,8 +200,8 @@ struct Config {
   DebugConfig debug;
   DeviceConfig device;
 
-  // For each key that the user set, how to name it in a message: "a.toml:3: training.steps = 0" or
-  // "command line: --training.steps=0". Keys not in it have their default.
+  // How messages refer to each key that the user set: "a.toml:3: training.steps = 0" or "command
+  // line: --training.steps=0". All other keys have their defaults.
   std::map<std::string, std::string> set_by_user;
 };
 

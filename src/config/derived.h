@@ -1,5 +1,5 @@
-// What follows from a config and the number of ranks, as functions: the config itself never
-// changes after loading. All of them expect a config that validate() accepted.
+// Values derived from a config and the number of ranks, as functions: a config never changes after
+// loading. All of them expect a config that validate() accepted.
 #pragma once
 
 #include <cstdint>
@@ -24,38 +24,38 @@ struct RankSlot {
   int64_t slot = 0;
 };
 
-// Which blocks or ops mode = "selective" treats specially.
+// Which blocks or ops mode = "selective" recomputes.
 struct SelectiveOption {
   enum class Kind { EveryKth, FromBlock, ByOp };
   Kind kind = Kind::EveryKth;
   int64_t block =
-      2;  // k of EveryKth (blocks 0, k, 2k ... are recomputed), first block of FromBlock
+      2;  // EveryKth: k (recomputes blocks 0, k, 2k ...); FromBlock: the first block
 };
 
-// Replicate and shard degrees, with -1 replaced by what is left of the ranks.
+// Replicate and shard degrees; -1 is replaced by the number of ranks left.
 DataParallelDegrees data_parallel_degrees(const Config& config, int64_t ranks);
 
-// Whether bits do not depend on the number of ranks: debug.deterministic = "elastic".
+// Whether the bits are independent of the number of ranks: debug.deterministic = "elastic".
 bool is_elastic(const Config& config);
 
-// Whether sums over ranks are made in one order, whatever the transport.
+// Whether sums over ranks have a fixed order on every transport.
 bool orders_sums(const Config& config);
 
-// Sequences in one optimizer step, over all ranks.
+// Sequences in one optimizer step over all ranks.
 int64_t global_batch_size(const Config& config, int64_t ranks);
 
 // Micro-batches that each rank accumulates in one optimizer step.
 int64_t accumulation_steps(const Config& config, int64_t ranks);
 
-// Whether micro-batches are added up on each rank and reduced over the ranks once a step.
+// Whether each rank sums its micro-batches and the ranks reduce once per step.
 bool reduces_once(const Config& config, int64_t ranks);
 
-// Which micro-batch of the step, over all ranks, a rank computes as its `slot`-th. Sums over slots
-// and over ranks are trees; in an elastic run these numbers make them parts of one tree over all
-// micro-batches, with what is summed first in the low bits.
+// The index, within the step and over all ranks, of the micro-batch in a rank's `slot`. Sums over
+// slots and over ranks are trees. In an elastic run these indices make them parts of one tree over
+// all micro-batches; what is summed first is in the low bits.
 int64_t global_micro_batch(const Config& config, const RankSlot& at);
 
-// Micro-batches that each rank evaluates in one step of a validation.
+// Micro-batches that each rank evaluates in one validation step.
 int64_t validation_slots(const Config& config, int64_t ranks);
 
 // Whether the loss is scaled to keep gradients in the range of the compute type.
@@ -73,8 +73,8 @@ std::vector<TrainingFile> training_files(const Config& config);
 // Reads activation_checkpoint.selective_ac_option: "2", "op" or "from:K".
 SelectiveOption selective_option(const Config& config);
 
-// How a message names a key: where the user set it and to what, or its default, for example
-// "a.toml:3: model.n_heads = 5" or "training.seq_len = 64".
+// How a message refers to a key: where the user set it and its value, or its default. Examples:
+// "a.toml:3: model.n_heads = 5", "training.seq_len = 64".
 std::string describe_key(const Config& config, std::string_view key);
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// Rows of a device spec as text: "name=value" words, all of them there, in any order.
+// Rows of a device spec as text: words "name=value", each exactly once, in any order.
 #include <map>
 
 #include "base/error.h"
@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 
-// The fields of a row by name; each must be given once.
+// The fields of a row by name; each must be given exactly once.
 struct Fields {
   std::map<std::string_view, double*> numbers = {};
   std::map<std::string_view, int64_t*> counts = {};
@@ -16,7 +16,7 @@ struct Fields {
 
   bool empty() const { return numbers.empty() && counts.empty() && words.empty(); }
 
-  // Takes the field out of its map when the name is known.
+  // Removes the field from its map when the name is known.
   bool set(std::string_view word, std::string_view name, std::string_view value) {
     if (const auto at = numbers.find(name); at != numbers.end()) {
       const std::optional<double> found = parse_double(value);

@@ -19,7 +19,7 @@ constexpr double kLargestBytes = 1e18;
 constexpr double kMicro = 1e-6;
 constexpr double kGiga = 1e9;
 
-// One row, in microseconds and GB/s as tables state them; a reduce_scatter is a gather backwards.
+// One row, in microseconds and GB/s as tables list them; reduce_scatter as all_gather.
 Link link(int64_t hosts, int64_t ranks, std::array<double, 2> gather, std::array<double, 2> sum) {
   return {.hosts = hosts,
           .ranks = ranks,
@@ -31,13 +31,13 @@ Link link(int64_t hosts, int64_t ranks, std::array<double, 2> gather, std::array
           .sum_bandwidth = sum[1] * kGiga};
 }
 
-// NVSwitch inside a host.
+// NVSwitch within a host.
 std::vector<Link> nvswitch_links() {
   return {link(1, 2, {8, 537}, {10, 324}), link(1, 4, {17, 434}, {15, 236}),
           link(1, 8, {30, 394}, {31, 267})};
 }
 
-// Eight GPUs and as many 400 Gbit/s network cards per host; groups of all GPUs, or of one per host.
+// Eight GPUs and eight 400 Gbit/s network cards per host; groups of all GPUs, or one GPU per host.
 std::vector<Link> cluster_links() {
   std::vector<Link> links = nvswitch_links();
   const std::vector<Link> across = {
@@ -50,8 +50,8 @@ std::vector<Link> cluster_links() {
   return links;
 }
 
-// What data sheets promise of one GPU: dense matmuls in bf16, vector operations in f32, memory, and
-// NVLink in both directions together.
+// Data sheet numbers of one GPU: dense bf16 matmuls, f32 vector operations, memory bandwidth,
+// NVLink in both directions together, memory size.
 struct DataSheet {
   double bf16_flops = 0;
   double f32_flops = 0;
@@ -90,8 +90,8 @@ DeviceSpec h200(const std::string& name, int64_t ranks_per_host, std::vector<Lin
   return spec;
 }
 
-// A GPU that was not measured: it is taken to reach the share of its data sheet that the H100
-// reaches of its own. Launches and what libraries take are as on the H100.
+// A GPU that was not measured. It is assumed to reach the same fraction of its data sheet as the
+// H100 does. Launch latency and library memory are those of the H100.
 DeviceSpec scaled_h100(const std::string& name, const DataSheet& sheet, int64_t ranks_per_host,
                        std::vector<Link> links) {
   DeviceSpec spec = h100(name, ranks_per_host, std::move(links));
@@ -105,7 +105,7 @@ DeviceSpec scaled_h100(const std::string& name, const DataSheet& sheet, int64_t 
   return spec;
 }
 
-// The measured switch of the H100, as much faster as the NVLink of the sheet.
+// The measured NVSwitch of the H100, scaled by the ratio of NVLink bandwidths.
 std::vector<Link> scaled_nvswitch_links(const DataSheet& sheet) {
   const double faster = sheet.nvlink_bandwidth / kH100Sheet.nvlink_bandwidth;
   std::vector<Link> links = nvswitch_links();
@@ -118,16 +118,16 @@ std::vector<Link> scaled_nvswitch_links(const DataSheet& sheet) {
   return links;
 }
 
-// An all_reduce as a reduce_scatter and an all_gather, where no switch adds.
+// all_reduce as reduce_scatter plus all_gather, for switches that cannot reduce.
 Link without_switch_sums(Link row) {
   row.sum_latency = row.scatter_latency + row.gather_latency;
   row.sum_bandwidth = row.gather_bandwidth / 2;
   return row;
 }
 
-// A ring over hosts by the model of NCCL's tuner that the H100's rows agree with: 8.4 us to start,
-// 3.4 us a hop inside a host, 14 us between hosts; each rank passes on what `gigabytes` say a
-// second.
+// A ring over hosts, by the model in NCCL's tuner, which agrees with the measured rows of the H100:
+// 8.4 us to start, 3.4 us per hop within a host, 14 us per hop between hosts. Each rank forwards
+// `gigabytes` per second.
 Link ring_link(int64_t hosts, int64_t ranks, double gigabytes) {
   const auto h = static_cast<double>(hosts), r = static_cast<double>(ranks);
   const double latency = 8.4 + 3.4 * h * (r - 1) + 14 * (h - 1);
@@ -135,24 +135,24 @@ Link ring_link(int64_t hosts, int64_t ranks, double gigabytes) {
   return without_switch_sums(link(hosts, ranks, {latency, bandwidth}, {}));
 }
 
-// Rings over 2 to 32 hosts of so many ranks, all of them or one of each.
+// Rings over 2 to 32 hosts with `ranks` ranks per host, over all ranks or one per host.
 void add_rings(int64_t ranks, double gigabytes, std::vector<Link>& links) {
   for (int64_t hosts = 2; hosts <= 32; hosts *= 2) {
     links.push_back(ring_link(hosts, ranks, gigabytes));
   }
 }
 
-// Of a 400 Gbit/s card, as the rows of cluster_links have it.
+// Of a 400 Gbit/s card, as in the rows of cluster_links.
 constexpr double kCardGigabytes = 48;
 
-// A100: eight on switches that cannot add.
+// A100: eight GPUs per host on switches that cannot reduce.
 std::vector<Link> a100_host_links() {
   std::vector<Link> links = scaled_nvswitch_links(kA100Sheet);
   for (Link& row : links) row = without_switch_sums(row);
   return links;
 }
 
-// And as many 200 Gbit/s cards.
+// The same with eight 200 Gbit/s cards per host.
 std::vector<Link> a100_cluster_links() {
   std::vector<Link> links = a100_host_links();
   add_rings(8, 8 * kCardGigabytes / 2, links);
@@ -160,7 +160,7 @@ std::vector<Link> a100_cluster_links() {
   return links;
 }
 
-// B200: switches twice as fast as the H100's, and its network.
+// B200: switches twice as fast as the H100's, the same network.
 std::vector<Link> b200_cluster_links() {
   std::vector<Link> links = scaled_nvswitch_links(kB200Sheet);
   for (const Link& row : cluster_links()) {
@@ -170,8 +170,8 @@ std::vector<Link> b200_cluster_links() {
 }
 
 // GB200 NVL72: the 72 GPUs of one NVLink domain count as a host. A ring over all of them keeps the
-// rate of eight, and the switches add for 72 as for eight; between domains NVLink is the limit of a
-// ring over all GPUs, the card of one over a GPU of each.
+// bandwidth of eight, and the switches reduce for 72 as for eight. Between domains, NVLink limits a
+// ring over all GPUs; a network card limits a ring with one GPU per domain.
 std::vector<Link> gb200_links() {
   std::vector<Link> links = scaled_nvswitch_links(kGb200Sheet);
   const Link eight = links.back();
@@ -185,11 +185,11 @@ std::vector<Link> gb200_links() {
   return links;
 }
 
-// Rates are what well-shaped kernels reach, but for the peaks, which are those of data sheets:
-// measured on H100 and H200, scaled for the others, until weft bench --calibrate measures those.
+// Rates are what well-shaped kernels reach; peaks are those of data sheets. Measured on H100 and
+// H200, scaled for the other GPUs until weft bench --calibrate has measured them.
 const std::vector<DeviceSpec>& built_in_specs() {
   static const std::vector<DeviceSpec> specs = {
-      {.name = "cpu",  // two cores with 512-bit vectors: weft bench --calibrate measures others
+      {.name = "cpu",  // two cores with 512-bit vectors; weft bench --calibrate measures others
        .matmul_flops_f32 = 300e9,
        .matmul_flops_bf16 = 300e9,
        .vector_flops = 20e9,
@@ -214,7 +214,7 @@ const std::vector<DeviceSpec>& built_in_specs() {
   return specs;
 }
 
-// A list of rows, texts in the file. `file_name` appears in messages.
+// A list of rows, stored as strings in the file. `file_name` appears in messages.
 template <class Row>
 Key<DeviceSpec> rows_key(const std::string& name, std::vector<Row> DeviceSpec::*rows,
                          Row (*parse)(std::string_view), const std::string& file_name) {
@@ -287,7 +287,7 @@ std::vector<Key<DeviceSpec>> spec_keys(const std::string& file_name) {
   };
 }
 
-// Between two rows, or beyond the last one, where only the latency goes on growing.
+// Interpolates between two rows; beyond the last one only the latency keeps growing.
 Link between(const Link& a, const Link& b, double share) {
   const auto mix = [share](double x, double y) { return x + (y - x) * share; };
   const auto stay = [share](double x, double y) { return x + (y - x) * std::min(share, 1.0); };
@@ -301,7 +301,7 @@ Link between(const Link& a, const Link& b, double share) {
           .sum_bandwidth = stay(a.sum_bandwidth, b.sum_bandwidth)};
 }
 
-// `rows` in order of `size`; the first row serves smaller groups too.
+// `rows` in order of `size`; the first row also covers smaller groups.
 Link interpolate(const std::vector<Link>& rows, int64_t Link::*size, int64_t wanted) {
   if (rows.size() == 1 || wanted <= rows.front().*size) return rows.front();
   size_t next = 1;
@@ -311,7 +311,7 @@ Link interpolate(const std::vector<Link>& rows, int64_t Link::*size, int64_t wan
   return between(rows[next - 1], rows[next], (static_cast<double>(wanted) - begin) / (end - begin));
 }
 
-// The rows that fit, in order of `size`.
+// The matching rows in order of `size`.
 template <class Fits>
 std::vector<Link> rows_where(const DeviceSpec& spec, Fits fits, int64_t Link::*size) {
   std::vector<Link> rows;
@@ -325,7 +325,7 @@ bool names_a_file(const std::string& text) {
   return text.find('/') != std::string::npos || text.find(".toml") != std::string::npos;
 }
 
-// Built in, or from the file that device.spec names.
+// A built-in spec, or the file that device.spec names.
 DeviceSpec find_device_spec(const Config& config, std::string_view usual) {
   const std::string wanted = config.device.spec == "auto" ? std::string(usual) : config.device.spec;
   for (const DeviceSpec& spec : built_in_specs()) {
@@ -345,9 +345,9 @@ int64_t hosts_of(const DeviceSpec& spec, const RankGroup& group) {
   const int64_t host = spec.ranks_per_host;
   if (host == 0) return 1;
   if (group.stride >= host) return group.size;
-  const int64_t block = group.size * group.stride;  // ranks that make `stride` groups
+  const int64_t block = group.size * group.stride;  // ranks spanned by `stride` interleaved groups
   int64_t latest =
-      0;  // place on its host of a group's first rank; these repeat after `host` blocks
+      0;  // position of a group's first rank on its host; repeats after `host` blocks
   for (int64_t k = 0; k < std::min(group.ranks / block, host); ++k) {
     for (int64_t first = 0; first < group.stride; ++first) {
       latest = std::max(latest, (k * block + first) % host);
@@ -370,7 +370,7 @@ Link find_link(const DeviceSpec& spec, const RankGroup& group) {
         spec, [](const Link& row) { return row.hosts == 1; }, &Link::ranks);
     return rows.empty() ? inside : interpolate(rows, &Link::ranks, group.size);
   }
-  // Groups of a few ranks per host share its network cards as those of all of them do.
+  // Groups with several ranks per host share its network cards, like groups of all ranks.
   const bool several = group.stride < spec.ranks_per_host;
   auto rows = rows_where(
       spec, [&](const Link& row) { return row.hosts > 1 && (row.ranks > 1) == several; },
@@ -432,7 +432,7 @@ std::vector<std::string> device_spec_names() {
 
 DeviceSpec load_device_spec(const Config& config, std::string_view usual) {
   DeviceSpec spec = find_device_spec(config, usual);
-  if (config.device.tf32) spec.matmul_flops_f32 = spec.matmul_flops_bf16 / 2;  // as units are made
+  if (config.device.tf32) spec.matmul_flops_f32 = spec.matmul_flops_bf16 / 2;  // half of bf16
   return spec;
 }
 

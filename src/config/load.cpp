@@ -13,13 +13,13 @@ void apply(const Entry& entry, Config& config) {
   config.set_by_user[entry.key] = entry.subject;
 }
 
-// A list in brackets is TOML, as a config file has it.
+// A bracketed list is parsed as TOML, as in a config file.
 ConfigValue bracketed_list(const Entry& entry, const std::string& text) {
   ConfigValue value;
   try {
     value = read_toml(cat("list = ", text), "command line").at(0).value;
   } catch (const UserError&) {
-    // The advice below serves malformed text too.
+    // The advice below also fits malformed text.
   }
   USER_CHECK(std::holds_alternative<std::vector<std::string>>(value), entry.subject,
              " is not a list of texts in TOML; put each text in double quotes and the argument in "

@@ -22,8 +22,8 @@ double decay_shape(DecayType type, double progress) {
   return 1.0;
 }
 
-// Share of the peak rate. The decay starts at the peak and would end one step after the last, so
-// that no step of the run has the end value 0.
+// Fraction of the peak rate. The decay starts at the peak and would end one step after the last
+// step, so no step of the run has the end value.
 double lr_factor(const Config& config, int64_t step) {
   const LrSchedulerConfig& schedule = config.lr_scheduler;
   if (step < schedule.warmup_steps) {

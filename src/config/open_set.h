@@ -1,5 +1,5 @@
-// A key whose values another folder lists: the models of model.name, the backends of
-// device.backend. This folder knows none of them; whoever checks a config hands the lists over
+// A key whose values are listed in another folder: the models of model.name, the backends of
+// device.backend. This folder knows none of them; callers that check a config pass the lists in
 // (train/open_sets.h).
 #pragma once
 
@@ -12,7 +12,7 @@ namespace weft {
 struct OpenSet {
   struct Member {
     std::string_view name;
-    // Keys that have an effect with the members that list them and with no other.
+    // Keys that have an effect only with the members that list them.
     std::span<const std::string_view> own_keys = {};
   };
   std::string_view key;  // "model.name"

@@ -1,4 +1,4 @@
-// Writes docs/config.md from the schema and the open sets.
+// Generates docs/config.md from the schema and the open sets.
 #include "base/text.h"
 #include "config/load.h"
 #include "config/schema.h"

@@ -477,7 +477,7 @@ void add_machine(Keys& keys) {
                      "takes the library's first choice. Results depend on it within rounding."});
 }
 
-// The members of a set that list this key; none: it is not for some of them alone.
+// The members of a set that list this key; empty: the key is not specific to some members.
 std::vector<std::string> owners_of(const Key<Config>& key, const OpenSet& set) {
   std::vector<std::string> owners;
   for (const OpenSet::Member& member : set.members) {

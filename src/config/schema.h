@@ -1,6 +1,6 @@
-// The description of every config key, written once in schema.cpp: reading, checking, overriding,
-// printing, the reference page and the search for keys without effect all follow from it. A key is
-// bound to a struct member by pointer, so that its type and default are stated in config.h alone.
+// The description of every config key, written once in schema.cpp. Reading, checking, overriding,
+// printing, the reference page and the detection of keys without effect are derived from it. A key
+// is bound to a struct member by pointer, so config.h alone defines its type and default.
 #pragma once
 
 #include <algorithm>
@@ -24,13 +24,13 @@ struct Condition {
   bool (*holds)(const Config& config, int64_t ranks);
 };
 
-// What a schema line says about a key beyond its name and member.
+// What a schema line says about a key besides its name and member.
 struct KeyOptions {
   std::string doc = {};
   Range range = {};
   std::vector<std::string> choices = {};      // of an enum: in the order of its enumerators
-  std::string unset = {};                     // what stands in for the value when it is unset
-  const Condition* effective_when = nullptr;  // null: always, but for own keys of an open set
+  std::string unset = {};                     // shown as the default of an optional key
+  const Condition* effective_when = nullptr;  // null: always, except own keys of an open set
 };
 
 // One key of a struct `Root`.
@@ -43,34 +43,34 @@ struct Key {
   std::function<void(Root&, const ConfigValue&)> set;
 };
 
-// A TOML section and what it is about.
+// A TOML section and what it configures.
 struct Section {
   std::string name;
   std::string doc;
 };
 
-// Every section, in the order in which they are printed.
+// All sections in printing order.
 const std::vector<Section>& config_sections();
 
-// Whether there is a section of that name.
+// Whether a section of that name exists.
 bool is_config_section(std::string_view name);
 
-// Every key, section by section.
+// All keys, section by section.
 const std::vector<Key<Config>>& config_keys();
 
 // The key of that name, or null.
 const Key<Config>* find_config_key(std::string_view name);
 
-// Whether the key has an effect in a run of this config on so many ranks.
+// Whether the key has an effect in a run of this config on `ranks` ranks.
 bool has_effect(const Key<Config>& key, const Config& config, int64_t ranks, const OpenSets& sets);
 
-// What has_effect asks for; completes "it needs ...". Empty: the key always has an effect.
+// The condition that has_effect checks; completes "it needs ...". Empty: always has an effect.
 std::string needs_phrase(const Key<Config>& key, const OpenSets& sets);
 
-// Throws the UserError for an entry that names no key, with the nearest name.
+// Throws the UserError for an entry that matches no key, suggesting the nearest one.
 [[noreturn]] void throw_unknown_key(const Entry& entry, const std::vector<std::string>& known);
 
-// How a member type is held in a ConfigValue.
+// How a member type is stored in a ConfigValue.
 template <class T>
 struct ValueTraits;
 template <>
@@ -101,7 +101,7 @@ struct ValueTraits<std::vector<std::string>> {
 template <class T>
 struct ValueTraits<std::optional<T>> : ValueTraits<T> {};
 
-// Makes a key from `access`, a function from the root to a reference to the member.
+// Creates a key from `access`, a function from the root to a reference to the member.
 template <class Root, class Member, class Access>
 Key<Root> make_key_with(const std::string& name, const KeyOptions& options, Access access) {
   Key<Root> key;
@@ -158,7 +158,7 @@ const Key<Root>* find_key(const std::vector<Key<Root>>& keys, std::string_view n
   return at == keys.end() ? nullptr : &*at;
 }
 
-// Checks an entry against the key of its name and stores its value. Throws UserError(Config).
+// Checks an entry against its key and stores the value. Throws UserError(Config).
 template <class Root>
 void apply_entry(const std::vector<Key<Root>>& keys, const Entry& entry, Root& root) {
   const Key<Root>* key = find_key(keys, entry.key);

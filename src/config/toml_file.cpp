@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 
-// Thrown where the TOML library finds one of its own assumptions broken.
+// Thrown where one of the TOML library's own assumptions fails.
 struct BrokenAssumption {};
 
 constexpr void require(bool condition) {
@@ -20,13 +20,13 @@ constexpr void require(bool condition) {
 }  // namespace
 }  // namespace weft
 
-// With NDEBUG the library tells the compiler to assume what malformed text can break, for example
-// that a key follows "[".
+// With NDEBUG the library lets the compiler assume things that malformed text can violate, for
+// example that a key follows "[".
 #undef NDEBUG
 #define TOML_ASSERT(condition) weft::require(static_cast<bool>(condition))
 #define TOML_MAX_NESTED_VALUES 32
-// The library's test for white space is marked unreachable for most characters below U+049A, which
-// any text can hold: they are none.
+// The library's white space test treats most characters below U+049A as unreachable, but any text
+// can contain them: they are not white space.
 #include <toml++/impl/preprocessor.h>
 #pragma push_macro("TOML_UNREACHABLE")
 #undef TOML_UNREACHABLE
@@ -42,7 +42,7 @@ constexpr void require(bool condition) {
 namespace weft {
 namespace {
 
-// One line of printable ASCII, for text that comes from a file into a message.
+// One line of printable ASCII, for quoting file content in a message.
 std::string printable(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -51,15 +51,15 @@ std::string printable(std::string_view text) {
   return out;
 }
 
-// Walks over TOML text before the library does and skips what strings and comments hold, to refuse
-// keys that the library does not survive.
+// Scans TOML text before the library does, skipping strings and comments, to reject keys that would
+// crash the library.
 class TomlGuard {
  public:
   TomlGuard(std::string_view text, std::string file_name)
       : text_(text), file_name_(std::move(file_name)) {}
 
-  // Throws UserError(Config) for a key of too many parts: each makes a table, and nested tables are
-  // destroyed recursively.
+  // Throws UserError(Config) for a key with too many parts: each part creates a table, and nested
+  // tables are destroyed recursively.
   void check() {
     int dots = 0;
     while (at_ < text_.size()) {
@@ -88,7 +88,7 @@ class TomlGuard {
     at_ += multi_line ? 3 : 1;
     while (at_ < text_.size()) {
       if (multi_line ? text_.substr(at_, 3) == triple : text_[at_] == quote) {
-        // Up to two quotes before the closing three belong to the text.
+        // Up to two quotes before the closing three belong to the string.
         at_ = multi_line ? std::min(text_.find_first_not_of(quote, at_), at_ + 5) : at_ + 1;
         return;
       }
@@ -111,7 +111,7 @@ class TomlGuard {
   int64_t line_ = 1;
 };
 
-// Where a column starts; columns count characters from 1.
+// The byte where a column starts; columns count characters from 1.
 size_t byte_of_column(std::string_view line, size_t column) {
   size_t at = 0;
   for (size_t i = 1; i < column && at < line.size(); ++i) {
@@ -167,7 +167,7 @@ ConfigValue value_of(const toml::node& node) {
   return {};
 }
 
-// What the library says, as the end of our sentence.
+// The library's message, as the end of our sentence.
 std::string error_text(std::string_view description) {
   constexpr std::string_view kPrefix = "Error while parsing ";
   const bool known = description.substr(0, kPrefix.size()) == kPrefix;
@@ -183,7 +183,7 @@ class Flattener {
 
   std::vector<Entry> entries(const toml::table& root) {
     add_table("", root);
-    // The library keeps tables sorted by name; messages should name the first mistake of the file.
+    // The library sorts tables by name; messages should report the first mistake in the file.
     std::stable_sort(found_.begin(), found_.end(),
                      [](const Placed& a, const Placed& b) { return a.line < b.line; });
     std::vector<Entry> out;
@@ -226,7 +226,7 @@ class Flattener {
                        .subject = cat(where, ": ", written)}});
   }
 
-  // The value as the user wrote it; a value of several lines by its first.
+  // The value as the user wrote it; only the first line of a multi-line value.
   std::string written_form(const toml::node& node) const {
     const toml::source_region& at = node.source();
     const std::string& line = lines_.at(at.begin.line - 1);

@@ -1,4 +1,4 @@
-// The tuning file: device, library, and one text "call: algorithm" for each choice.
+// The tuning file: device, library, and one string "call: algorithm" per choice.
 #include "config/tuning.h"
 
 #include <vector>

@@ -1,4 +1,4 @@
-// The TOML file that keeps what `weft bench tune` has measured.
+// The TOML file that stores what `weft bench tune` measured.
 #pragma once
 
 #include <string>
@@ -12,10 +12,10 @@ namespace weft {
 // The file that device.tuning names; empty when it names none. Throws UserError(Config).
 Tuning load_tuning(const Config& config);
 
-// The tuning in TOML text; every key must be there. `file_name` appears in messages.
+// Parses a tuning from TOML; every key is required. `file_name` appears in messages.
 Tuning parse_tuning(std::string_view toml, const std::string& file_name);
 
-// TOML that parse_tuning reads back to the same choices.
+// The tuning as TOML; parse_tuning reads back the same choices.
 std::string tuning_to_toml(const Tuning& tuning);
 
 }  // namespace weft

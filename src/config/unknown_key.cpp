@@ -1,12 +1,13 @@
-// What to say about a key that does not exist: that its feature is planned, the nearest key, or
-// where the keys are listed.
+// The message for a key that does not exist: its feature is planned, the nearest key, or where the
+// keys are listed.
 #include "config/schema.h"
 
 namespace weft {
 namespace {
 
-// Keys as torchtitan names them, by how they start: whole, or after the section where there is no
-// dot. Other keys would be near in spelling and not in meaning.
+// Keys as torchtitan names them, matched by prefix: of the full key, or of the part after the
+// section for entries without a dot. Without this list the message would suggest a key with a
+// similar name but another meaning.
 struct Planned {
   std::string_view start;
   std::string_view feature;
@@ -58,7 +59,7 @@ void throw_unknown_key(const Entry& entry, const std::vector<std::string>& known
   const std::optional<std::string_view> planned = planned_feature(entry.key, last);
   USER_CHECK(!planned, entry.subject, " needs ", *planned,
              ", which Weft does not have yet; remove the key");
-  // A key written under the wrong section, or under none, is nearer to its name than to its path.
+  // A key under the wrong section, or under none, is closer to a key's name than to its path.
   std::optional<std::string> guess;
   for (const std::string& name : known) {
     if (name.substr(name.rfind('.') + 1) == last) {

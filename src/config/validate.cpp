@@ -19,7 +19,7 @@ std::string rank_count(int64_t ranks) {
   return cat(ranks, ranks == 1 ? " rank" : " ranks");
 }
 
-// "1, 2 or 4": the numbers that divide `number`, after those given.
+// "1, 2 or 4": the divisors of `number`, after the values in `first`.
 std::string divisors_text(int64_t number, std::vector<std::string> first = {}) {
   for (int64_t d = 1; d <= number; ++d) {
     if (number % d == 0) {
@@ -74,8 +74,8 @@ bool is_power_of_two(int64_t number) {
   return (number & (number - 1)) == 0;
 }
 
-// What makes the sums over ranks and micro-batches one binary tree, whatever the ranks. Groups of
-// ranks divide the ranks, so all of them are powers of two.
+// The conditions under which sums over ranks and micro-batches form the same binary tree on any
+// number of ranks. Groups of ranks divide the ranks, so all of their sizes are powers of two.
 void check_elastic(const Config& config, int64_t ranks) {
   if (!is_elastic(config)) {
     return;
@@ -131,7 +131,7 @@ void check_loss_chunks(const Config& config) {
              "; use a divisor of it");
 }
 
-// A step takes lr x weight_decay of a weight; more than all of it would make weights grow.
+// A step subtracts lr x weight_decay of a weight; a factor above 1 would make weights grow.
 void check_optimizer(const Config& config) {
   const double lr = config.optimizer.lr;
   const double decay = config.optimizer.weight_decay;
@@ -144,7 +144,7 @@ void check_optimizer(const Config& config) {
                     : cat("weight decay of at most ", format_double(std::floor(1 / lr))));
 }
 
-// What would let warm-up and decay fit into the steps, each change alone.
+// Changes, each sufficient on its own, that make warmup and decay fit into the steps.
 std::string fitting_schedule(const Config& config) {
   const LrSchedulerConfig& schedule = config.lr_scheduler;
   const int64_t total = lr_total_steps(config);
@@ -159,7 +159,7 @@ std::string fitting_schedule(const Config& config) {
   if (steps < kMostSteps) {
     Config longer = config;
     longer.lr_scheduler.total_steps = static_cast<int64_t>(steps);
-    // The decay is rounded to whole steps.
+    // The decay is rounded to full steps.
     while (schedule.warmup_steps + lr_decay_steps(longer) > lr_total_steps(longer)) {
       ++*longer.lr_scheduler.total_steps;
     }
@@ -197,7 +197,7 @@ void check_data(const Config& config) {
              " needs validation.dataset_path; name a token file, which weft data prepare makes");
 }
 
-// These become paths; an empty one would write into the working folder.
+// These become paths; an empty one would write into the working directory.
 void check_folders(const Config& config) {
   USER_CHECK(!config.job.dump_folder.empty(), describe_key(config, "job.dump_folder"),
              " is empty, expected a folder");

@@ -1,5 +1,5 @@
-// Checks of a config that need more than one key or the number of ranks. What needs the model's
-// sizes (heads that divide, a sequence that fits its table) is checked by the model.
+// Checks of a config that involve several keys or the number of ranks. Checks that need the model's
+// sizes (heads that divide, a sequence that fits its table) are in the model.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,8 @@
 
 namespace weft {
 
-// Throws UserError(Config) when keys contradict each other, when one that another needs is missing,
-// when a value is in none of the open sets, or when the user set a key that has no effect in this
-// run.
+// Throws UserError(Config) when keys contradict each other, when a required key is missing, when a
+// value is not in its open set, or when the user set a key that has no effect in this run.
 void validate(const Config& config, int64_t ranks, const OpenSets& sets);
 
 }  // namespace weft

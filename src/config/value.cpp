@@ -13,8 +13,8 @@
 namespace weft {
 namespace {
 
-// Sizes are multiplied with each other; this keeps such products far from overflow unless a key
-// states a limit of its own.
+// Sizes are multiplied with each other; this limit keeps the results far from overflow. A key may
+// set its own limit.
 constexpr double kLargestInt = 2147483647;
 
 std::string number_text(double number) {
@@ -22,7 +22,7 @@ std::string number_text(double number) {
   return whole ? cat(static_cast<int64_t>(number)) : format_double(number);
 }
 
-// Digits, after a sign or none.
+// Digits with an optional sign.
 bool is_whole(std::string_view text) {
   if (text.starts_with('-') || text.starts_with('+')) {
     text.remove_prefix(1);
@@ -69,7 +69,7 @@ void check_number(const Entry& entry, double number, const ValueRule& rule) {
              " is out of range, expected at most ", number_text(kLargestInt));
 }
 
-// Paths and names end at a NUL in the calls that receive them, and none is longer than a path.
+// System calls end paths and names at a NUL, and nothing longer than a path is accepted.
 void check_text(const Entry& entry, const std::string& text) {
   USER_CHECK(text.find('\0') == std::string::npos, entry.subject,
              " has a NUL character, expected plain text");
@@ -139,7 +139,7 @@ ConfigValue check_value(const Entry& entry, const ValueRule& rule) {
   if (rule.type == ValueType::Float && std::holds_alternative<int64_t>(value)) {
     value = static_cast<double>(std::get<int64_t>(value));
   }
-  // The alternatives of ConfigValue follow ValueType, after monostate.
+  // The alternatives of ConfigValue are in the order of ValueType, after monostate.
   USER_CHECK(value.index() == static_cast<size_t>(rule.type) + 1, entry.subject, " is ",
              entry.found, ", expected ", type_phrase(rule.type));
   if (const auto* whole = std::get_if<int64_t>(&value)) {
@@ -209,7 +209,7 @@ Entry command_line_entry(std::string_view argument, ValueType type) {
     entry.value = *whole;
     entry.found = type_phrase(ValueType::Int);
   } else if (type == ValueType::Int && is_whole(text)) {
-    // Too long for 64 bits, so beyond the range of every key: the nearest number that has them.
+    // Too long for 64 bits, so beyond the range of every key: clamp to the nearest 64-bit number.
     constexpr auto kLimits = std::numeric_limits<int64_t>();
     entry.value = text.starts_with('-') ? kLimits.min() : kLimits.max();
     entry.found = type_phrase(ValueType::Int);

@@ -1,5 +1,5 @@
-// The untyped side of the config: a value as TOML or the command line gave it, with enough of its
-// origin to be quoted in a message, and the rules (type, choices, range) it is checked against.
+// The untyped side of the config: a value as TOML or the command line gave it, with its origin for
+// messages, and the rules (type, choices, range) it is checked against.
 #pragma once
 
 #include <cstdint>
@@ -11,26 +11,26 @@
 
 namespace weft {
 
-// One option value; monostate is "unset", or something that no option can hold.
+// One option value; monostate means "unset", or a type that no option has.
 using ConfigValue =
     std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<std::string>>;
 
 enum class ValueType { Bool, Int, Float, Text, TextList };
 
-// What `found` says of a table.
+// The text of `found` for a table.
 constexpr std::string_view kTableFound = "a table";
 
-// A key as it was given.
+// A key with its value as the user gave it.
 struct Entry {
   std::string key = {};      // "training.steps"
   std::string shown = {};    // the key as messages show it
-  ConfigValue value = {};    // monostate when it is a table or a type that no option has
+  ConfigValue value = {};    // monostate for a table or a type that no option has
   std::string found = {};    // "text", "a whole number", "a table" ...
   std::string where = {};    // "a.toml:3" or "command line"
-  std::string subject = {};  // where and what, for messages: "a.toml:3: training.steps = \"many\""
+  std::string subject = {};  // for messages: "a.toml:3: training.steps = \"many\""
 };
 
-// Allowed numbers; `also` is one more value with a meaning of its own, such as -1.
+// Allowed numbers; `also` is one extra value with a special meaning, such as -1.
 struct Range {
   std::optional<double> at_least = {};
   std::optional<double> above = {};
@@ -39,7 +39,7 @@ struct Range {
   std::optional<double> also = {};
 };
 
-// What a value of one key must be.
+// What a key requires of its value.
 struct ValueRule {
   ValueType type = ValueType::Text;
   std::vector<std::string> choices = {};
@@ -49,21 +49,21 @@ struct ValueRule {
 // "true or false", "a whole number", "a number", "text", "a list of texts".
 std::string_view type_phrase(ValueType type);
 
-// "at least 1", "at least 0 and below 1", "-1, or at least 1"; empty when anything goes.
+// "at least 1", "at least 0 and below 1", "-1, or at least 1"; empty when unrestricted.
 std::string range_phrase(const Range& range);
 
 // `"a", "b" or "c"`.
 std::string choices_phrase(const std::vector<std::string>& choices);
 
-// The value in the type of the rule (a whole number may stand for a number).
-// Throws UserError(Config) with the entry's subject when type, choice or range do not fit.
+// The value converted to the type of the rule (a whole number is accepted as a number). Throws
+// UserError(Config) with the entry's subject when type, choice or range do not match.
 ConfigValue check_value(const Entry& entry, const ValueRule& rule);
 
 // The value in TOML syntax; floats read back exactly.
 std::string value_to_toml(const ConfigValue& value);
 
-// The entry for "--section.key=value", its text read as `type` where it can be; a list of texts
-// is separated by commas.
+// The entry for "--section.key=value"; the text is parsed as `type` if possible. Commas separate
+// the strings of a list.
 Entry command_line_entry(std::string_view argument, ValueType type);
 
 }  // namespace weft

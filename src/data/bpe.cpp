@@ -1,4 +1,4 @@
-// Merging words, and the tables behind it.
+// Merges words; builds the tables for it.
 #include "data/bpe.h"
 
 #include <algorithm>
@@ -61,7 +61,7 @@ MergeTable::MergeTable(std::span<const Merge> merges) : entries_(table_size(merg
     const uint64_t pair = pair_key(merge.left, merge.right);
     size_t slot = start(pair);
     while (entries_[slot].pair != kFree && entries_[slot].pair != pair) slot = (slot + 1) & mask_;
-    // A pair that is listed twice counts where it is last, as in Hugging Face's reader.
+    // Of a pair that is listed twice the last entry counts, as in Hugging Face's reader.
     entries_[slot] = {pair, rank++, merge.result};
   }
 }
@@ -98,7 +98,7 @@ void WordMerger::merge_short(std::vector<int32_t>& ids) {
   }
 }
 
-// Adds the pair that begins at a position, if it merges.
+// Adds the pair that starts at a position, if it merges.
 void WordMerger::push(int32_t position) {
   const Node& node = nodes_[static_cast<size_t>(position)];
   if (node.next < 0) return;
@@ -131,8 +131,8 @@ void WordMerger::merge_long(std::vector<int32_t>& ids) {
     const Candidate best = heap_.back();
     heap_.pop_back();
     Node& left = nodes_[static_cast<size_t>(best.position)];
-    // A candidate whose neighbours have merged since is out of date; a node that was merged away
-    // has id -1.
+    // A candidate whose neighbours have since merged is stale; a node that was merged away has id
+    // -1.
     if (left.id != best.left || left.next < 0) continue;
     Node& right = nodes_[static_cast<size_t>(left.next)];
     if (right.id != best.right) continue;

@@ -1,6 +1,5 @@
-// Byte-pair merging: the ids of one word. Words up to a few dozen bytes are scanned for the best
-// pair again and again; longer ones keep pairs in a heap, so that a word of n bytes costs
-// O(n log n).
+// Byte-pair merging: the ids of one word. Words of up to a few dozen bytes are scanned repeatedly
+// for the best pair. Longer ones keep their pairs in a heap, so a word of n bytes costs O(n log n).
 #pragma once
 
 #include <array>
@@ -12,7 +11,7 @@
 
 namespace weft {
 
-// Two neighbours that become one token; earlier merges come first.
+// Two neighbours that become one token; earlier merges take precedence.
 struct Merge {
   int32_t left;
   int32_t right;
@@ -41,12 +40,12 @@ class TokenTable {
   std::vector<size_t> begins_;
 };
 
-// Ids by bytes, for tokens of one table; of equal tokens the smallest id counts.
+// Ids by bytes, for the tokens of one table; of equal tokens the smallest id wins.
 class TokenIndex {
  public:
   explicit TokenIndex(const TokenTable& tokens);
 
-  // The id of these bytes, -1 when no token has them.
+  // The id of these bytes; -1 when no token has them.
   int32_t find(const TokenTable& tokens, std::string_view bytes) const;
 
  private:
@@ -88,12 +87,12 @@ class MergeTable {
   int shift_ = 0;
 };
 
-// Merges words. Holds scratch memory: one per thread.
+// Merges words. Holds scratch memory: use one per thread.
 class WordMerger {
  public:
   explicit WordMerger(const MergeTable& merges) : merges_(merges) {}
 
-  // Replaces the ids of a word's bytes by those of its tokens.
+  // Replaces the ids of a word's bytes with those of its tokens.
   void merge(std::vector<int32_t>& ids);
 
  private:

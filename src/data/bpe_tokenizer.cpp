@@ -1,4 +1,4 @@
-// The tokenizer's tables and the encoder's loop over sections, words and merges.
+// The tokenizer's tables, and the encoder's loop over sections, words and merges.
 #include "data/bpe_tokenizer.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kCacheEntries = size_t{1} << 16;
 
-// Names of the tokens that begin and end a document, in tokenizers in use; GPT-2 has one for both.
+// Names of the tokens that begin and end a document in known tokenizers; GPT-2 uses one for both.
 constexpr std::string_view kDeepSeekBegin =
     "<\xef\xbd\x9c"
     "begin\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>";
@@ -30,8 +30,8 @@ constexpr std::string_view kDeepSeekEnd =
 constexpr std::string_view kEndNames[] = {"<|endoftext|>", "<|end_of_text|>", kDeepSeekEnd,
                                           "</s>",          "<|im_end|>",      "<eos>"};
 
-// Whether it matters which added tokens are normalized: where text is not, and all tokens are
-// alike, the same ones are found.
+// Whether it matters which added tokens are normalized. Without normalization, and when all tokens
+// have the same flag, the same tokens are found either way.
 bool tells_normalized(const BpeParts& parts) {
   const auto normalized = [](const AddedToken& token) { return token.normalized; };
   const auto count = std::count_if(parts.added.begin(), parts.added.end(), normalized);
@@ -69,12 +69,12 @@ BpeParts sorted(BpeParts parts) {
   return parts;
 }
 
-// What is looked for in a text to find a token.
+// The text to search for to find a token.
 std::string text_to_find(const AddedToken& token, bool nfc) {
   return nfc && token.normalized ? normalize_nfc(token.content) : token.content;
 }
 
-// Tokens that an encoder looks for in the text as it is, or after normalizing it.
+// Tokens that an encoder searches for in the text as it is, or in the normalized text.
 std::vector<AddedToken> tokens_to_match(const BpeParts& parts, Specials specials, bool normalized) {
   std::vector<AddedToken> tokens;
   for (const AddedToken& token : parts.added) {
@@ -86,7 +86,7 @@ std::vector<AddedToken> tokens_to_match(const BpeParts& parts, Specials specials
   return tokens;
 }
 
-// The character that begins at, or ends before, a byte of valid UTF-8.
+// The class of the character that starts at, or ends before, a byte of valid UTF-8.
 CharClass class_at(std::string_view text, size_t at) {
   return CharTable::get()[next_code_point(text, at).value()];
 }
@@ -110,7 +110,7 @@ bool stands_alone(std::string_view text, size_t begin, size_t end) {
 
 void check_special_texts(const std::vector<std::string>& texts,
                          const std::vector<std::pair<int32_t, std::string>>& tokens) {
-  // As text, and as Hugging Face's files spell bytes: there it would be one token with the other.
+  // Both as plain text and in Hugging Face's byte alphabet, where the two would be one token.
   std::unordered_set<std::string> known;
   for (const auto& [id, bytes] : tokens) {
     known.insert(bytes);
@@ -176,7 +176,7 @@ std::optional<int32_t> BpeTokenizer::end_token() const {
   return find_first(kEndNames);
 }
 
-// Whether a token that is looked for in plain text begins, ends or goes on at this place.
+// Whether a token searched for in plain text starts, ends or continues at this position.
 bool BpeTokenizer::touches_added(std::string_view text, size_t at) const {
   for (const AddedToken& token : parts_.added) {
     if (token.special) continue;
@@ -188,7 +188,7 @@ bool BpeTokenizer::touches_added(std::string_view text, size_t at) const {
     const size_t last = begin_of_character(text, std::min(at + size, text.size()));
     const std::string_view around = text.substr(first, last - first);
     if (normal) {
-      // Text that is not UTF-8 is refused when it is encoded; any place to cut it will do.
+      // Text that is not UTF-8 is rejected when it is encoded; any position to split it will do.
       const bool valid = find_invalid_utf8(around) == around.size();
       if (valid && normalize_nfc(around).find(wanted) != std::string::npos) return true;
     } else if (around.find(wanted) != std::string_view::npos) {
@@ -286,7 +286,7 @@ void BpeEncoder::encode(std::string_view text, const TextOrigin& origin, std::ve
       [&](int32_t id) { ids.push_back(id); });
 }
 
-// Bytes without a token are rare: only then is each word looked at.
+// Bytes without a token are rare; only then is each word checked.
 void BpeEncoder::check_bytes(std::string_view text, const TextOrigin& origin) const {
   if (tokenizer_.has_all_bytes()) return;
   for (const char c : text) {

@@ -1,5 +1,5 @@
-// The printable characters that byte-level vocabularies write bytes as: visible Latin-1 characters
-// stand for themselves, the other 68 bytes are U+0100 and up, in order.
+// The printable characters in which byte-level vocabularies write bytes: visible Latin-1 characters
+// represent themselves, the other 68 bytes are U+0100 and up, in order.
 #pragma once
 
 #include <optional>
@@ -8,10 +8,10 @@
 
 namespace weft {
 
-// The text that stands for these bytes.
+// The text that represents these bytes.
 std::string to_byte_alphabet(std::string_view bytes);
 
-// The bytes that a text stands for; nothing when it has other characters or is not UTF-8.
+// The bytes that a text represents; nullopt when it has other characters or is not UTF-8.
 std::optional<std::string> from_byte_alphabet(std::string_view text);
 
 // All bytes in the order of their characters, as vocabularies list them.

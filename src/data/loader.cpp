@@ -1,4 +1,4 @@
-// Where windows start, and the ids of the synthetic source, come straight from Philox.
+// Window positions and synthetic ids come directly from Philox.
 #include "data/loader.h"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ void fill_synthetic(PhiloxKey key, int64_t step, int64_t sample, int64_t seq_len
   }
 }
 
-// Every file of a mix has a stream of its own; a single file's does not depend on mixes.
+// Every file of a mix has its own stream; that of a single file does not depend on mixes.
 PhiloxKey window_key(uint64_t seed, size_t file) {
   return random_key(seed, hash_text(file == 0 ? "data.windows" : cat("data.windows.", file)));
 }
@@ -62,8 +62,8 @@ TokenSource TokenSource::mix(std::vector<WeightedFile> files, int64_t seq_len, i
   return TokenSource(std::move(files), vocab_size);
 }
 
-// Window `begin` of a file and the one that is one token further. The ids were checked when the
-// file was opened, but somebody may have written over it since.
+// Copies window `begin` of a file and the window one token later. The ids were checked when the
+// file was opened, but the file may have been overwritten since.
 void TokenSource::copy_window(const TokenFile& file, int64_t begin, int64_t seq_len,
                               int32_t* tokens, int32_t* targets) const {
   constexpr std::string_view kAdvice =

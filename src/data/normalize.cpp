@@ -1,4 +1,4 @@
-// Decompose, put marks in canonical order, compose. Text below U+0300 is in form C as it is.
+// Decompose, sort combining marks, compose. Text below U+0300 is already in form C.
 #include "data/normalize.h"
 
 #include <algorithm>
@@ -39,7 +39,7 @@ class Tables {
     return code_point <= range.last ? range.combining_class : 0;
   }
 
-  // Appends the full decomposition.
+  // Appends the full canonical decomposition.
   void decompose(char32_t code_point, std::vector<char32_t>& out) const {
     if (code_point - kSyllable < kSyllables) {
       const char32_t index = code_point - kSyllable;
@@ -57,7 +57,7 @@ class Tables {
     if (found->second.second != 0) decompose(found->second.second, out);
   }
 
-  // The character that two others compose to, if there is one.
+  // The character that two others compose to, if any.
   std::optional<char32_t> compose(char32_t first, char32_t second) const {
     if (first - kLead < 19 && second - kVowel < kVowels) {
       return kSyllable + ((first - kLead) * kVowels + second - kVowel) * kTrails;
@@ -106,7 +106,7 @@ void order_marks(std::vector<char32_t>& text, const Tables& tables) {
 void compose_all(std::vector<char32_t>& text, const Tables& tables) {
   size_t kept = 0;
   std::optional<size_t> starter;
-  int last_class = -1;  // of the character before, -1 right after the starter
+  int last_class = -1;  // of the previous character, -1 right after the starter
   for (const char32_t code_point : text) {
     const int combining = tables.combining_class(code_point);
     if (starter && last_class < combining) {
@@ -128,7 +128,7 @@ void compose_all(std::vector<char32_t>& text, const Tables& tables) {
 }
 
 bool is_plain(std::string_view text) {
-  // U+0300 and all above start with 0xCC or a larger byte.
+  // U+0300 and above start with a byte of 0xCC or more.
   return std::all_of(text.begin(), text.end(),
                      [](char c) { return static_cast<unsigned char>(c) < 0xcc; });
 }

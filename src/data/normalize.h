@@ -1,5 +1,5 @@
-// Unicode normalization form C (UAX #15): equal texts get equal code points. Hangul syllables
-// follow a formula; all else comes from generated tables.
+// Unicode normalization form C (UAX #15): equivalent texts get equal code points. Hangul syllables
+// follow a formula; everything else comes from generated tables.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace weft {
 
-// A canonical decomposition as composes << 63 | code point << 42 | first << 21 | second; `second`
-// is 0 where there is one part. Generated.
+// Canonical decompositions, packed as composes << 63 | code point << 42 | first << 21 | second;
+// `second` is 0 if there is only one part. Generated.
 std::span<const uint64_t> packed_decompositions();
 
 // Characters with the same canonical combining class, in order; generated.

@@ -1,4 +1,4 @@
-// Characters and bytes: two walks over mapped files; tokens leave through a buffer of fixed size.
+// Character and byte tokenizers: two passes over mapped files, with a fixed-size output buffer.
 #include "data/prepare.h"
 
 #include <algorithm>
@@ -18,12 +18,12 @@ namespace {
 constexpr size_t kBuffer = size_t{1} << 20;
 constexpr size_t kProgressBytes = size_t{1} << 20;
 
-// Bytes done over both walks.
+// Bytes processed over both passes.
 class Progress {
  public:
   Progress(const std::vector<SourceFile>& files, const ProgressOptions& options)
       : bar_("prepare", 2 * total_size(files), options) {}
-  // Shows that the current file is read up to a byte.
+  // Reports that the current file has been read up to a byte.
   void reach(int64_t byte) { bar_.update(done_ + byte); }
   void finish_file(int64_t bytes) {
     reach(bytes);
@@ -64,7 +64,7 @@ void walk(const std::vector<SourceFile>& files, const PrepareOptions& options, P
   }
 }
 
-// A token file being written, with its JSON.
+// A token file being written, and its JSON.
 class TokenWriter {
  public:
   TokenWriter(const std::string& folder, const std::string& name)
@@ -110,7 +110,7 @@ struct Survey {
   int64_t tokens;
 };
 
-// First walk: how many tokens, and which characters.
+// First pass: counts tokens and collects characters.
 Survey survey(const std::vector<SourceFile>& files, const PrepareOptions& options,
               Progress& progress) {
   const TokenizerKind kind = options.tokenizer;
@@ -130,7 +130,7 @@ Survey survey(const std::vector<SourceFile>& files, const PrepareOptions& option
   return {Tokenizer::characters(std::move(vocabulary)), tokens};
 }
 
-// How many tokens train, in the arithmetic of nanoGPT: int(n * 0.9).
+// Number of training tokens, computed as nanoGPT does: int(n * 0.9).
 int64_t train_share(int64_t tokens, double validation_fraction) {
   const auto train =
       static_cast<int64_t>(static_cast<double>(tokens) * (1.0 - validation_fraction));

@@ -1,9 +1,9 @@
-// Turns text into token files: <folder>/train.bin and val.bin with their JSONs. Text is mapped and
-// never held; all outputs are complete on disk before the first of them gets its name.
+// Turns text into token files: <folder>/train.bin and val.bin with their JSON files. Text is mapped
+// and never held in memory; all outputs are complete on disk before the first one gets its name.
 //
-// Characters and bytes are walked twice (vocabulary and count, then encoding), and the first
-// (1 - validation_fraction) of all tokens train. Merges are encoded in one walk, by several
-// threads, and the first part of the text trains; a run that was killed goes on where it was.
+// Character and byte tokenizers make two passes (vocabulary and count, then encoding) and train on
+// the first (1 - validation_fraction) of all tokens. BPE makes one multithreaded pass and trains on
+// the first part of the text; a killed run resumes where it stopped.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct PrepareOptions {
   TokenizerKind tokenizer = TokenizerKind::Char;
   std::optional<Tokenizer> merges = {};  // for TokenizerKind::Bpe
   std::string end_token = {};            // text of the added token between documents; empty: none
-  std::string field = "text";            // of a .jsonl file's objects
+  std::string field = "text";            // of the objects in a .jsonl file
   double validation_fraction = 0.1;      // 0: no validation file
   int64_t threads = 0;                   // 0: every core; the result does not depend on it
   ProgressOptions progress = {};
@@ -33,8 +33,8 @@ struct PrepareResult {
   int64_t train_tokens = 0;
   int64_t validation_tokens = 0;
   std::vector<std::string> written = {};  // paths of the token files
-  std::string removed = {};               // validation data of an earlier run, replaced by none
-  bool resumed = false;                   // whether a killed run was gone on with
+  std::string removed = {};               // validation data of an earlier run that was deleted, not replaced
+  bool resumed = false;                   // whether an interrupted run was resumed
 };
 
 // Prepares the data.

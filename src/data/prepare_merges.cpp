@@ -1,6 +1,7 @@
-// Files are cut into spans (what of a file trains or validates), spans into waves of chunks, which
-// all threads encode and which are written in order; then a JSON beside the partial outputs says
-// how far they are good, which is all that a killed run needs to go on.
+// Files are split into spans (the training or validation part of a file), spans into waves of
+// chunks. All threads encode a wave, which is then written in order. After each wave a JSON file
+// next to the partial outputs records how much of them is valid: all that a killed run needs to
+// resume.
 #include "data/prepare_merges.h"
 
 #include <algorithm>
@@ -24,7 +25,7 @@ namespace fs = std::filesystem;
 constexpr int64_t kMaxStateBytes = 1 << 16;
 constexpr const char* kStateFile = "prepare.partial.json";
 
-// What of the files goes to which output: the cut is at a share of all bytes.
+// Which parts of the files go to which output: the split is at a fraction of all bytes.
 std::vector<std::vector<TextSpan>> split_files(const std::vector<SourceFile>& files,
                                                double fraction) {
   const int64_t total = total_size(files);
@@ -41,14 +42,14 @@ std::vector<std::vector<TextSpan>> split_files(const std::vector<SourceFile>& fi
   return outputs;
 }
 
-// How far a run has come.
+// The progress of a run.
 struct State {
   size_t output = 0;
-  TextPlace place = {};         // in the spans of that output
-  std::vector<int64_t> tokens;  // good ones in each partial output
+  TextPlace place = {};         // within the spans of that output
+  std::vector<int64_t> tokens;  // valid ones in each partial output
 };
 
-// Names all that the result depends on; a state of another key is of no use.
+// Hashes everything the result depends on; a saved state with another key is ignored.
 uint64_t run_key(const PrepareOptions& options, const std::vector<SourceFile>& files) {
   Hasher hasher;
   for (const SourceFile& file : files) {
@@ -78,7 +79,7 @@ std::optional<State> read_state(const std::string& path, uint64_t key, size_t ou
     if (state.tokens.size() != outputs || state.output >= outputs) return std::nullopt;
     return state;
   } catch (const std::exception&) {
-    return std::nullopt;  // not ours, or damaged: start anew
+    return std::nullopt;  // not ours, or damaged: start over
   }
 }
 
@@ -106,7 +107,7 @@ void append_ids(std::span<const int32_t> ids, int64_t bytes_per_token, std::stri
   }
 }
 
-// One run, from the state it begins with to the committed files.
+// One run, from its initial state to the committed files.
 class Preparation {
  public:
   explicit Preparation(const PrepareOptions& options)
@@ -127,7 +128,7 @@ class Preparation {
   }
   Preparation(const Preparation&) = delete;
   Preparation& operator=(const Preparation&) = delete;
-  // After an error nothing is left to go on with; a killed process does not come here.
+  // After an error there is nothing to resume; a killed process does not get here.
   ~Preparation() {
     if (started_) remove_state(state_path_);
   }
@@ -137,7 +138,7 @@ class Preparation {
     for (; state_.output < outputs_.size(); ++state_.output) {
       for (bool more = true; more;) {
         more = encode_wave();
-        // The last wave of an output is not worth waiting for the disk: little is lost by a kill.
+        // The last wave of an output does not wait for the disk: a kill would lose little.
         if (more) save_state();
         bar_.update(done_bytes_);
       }
@@ -189,7 +190,7 @@ class Preparation {
     return true;
   }
 
-  // Encodes and writes the next wave; false when it was the last one of the output.
+  // Encodes and writes the next wave; returns false after the last one of the output.
   bool encode_wave() {
     const std::vector<TextSpan>& spans = outputs_[state_.output];
     const std::vector<TextChunk> wave = take_wave(spans, state_.place, merges_);
@@ -304,7 +305,7 @@ bool retire_validation(const std::string& folder) {
   const std::string path = folder + "/val.bin";
   std::error_code error;
   const bool there = fs::remove(path, error);
-  if (!error) fs::remove(path + ".json", error);  // without it val.bin would be read otherwise
+  if (!error) fs::remove(path + ".json", error);  // without it val.bin would be misread
   if (error) {
     throw UserError(ExitCode::CannotWrite,
                     cat(path, ": cannot remove what an earlier run left: ", error.message()));

@@ -1,5 +1,5 @@
-// One scanner per pattern. Alternatives of an expression are tried in its order; what each scanner
-// matches is written above it.
+// One scanner per pattern. Alternatives are tried in the order of the expression, which is written
+// above each scanner.
 #include "data/pretokenize.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 constexpr std::array kPatterns = {SplitPattern::Gpt2, SplitPattern::Llama3, SplitPattern::Qwen2,
                                   SplitPattern::DeepSeek3, SplitPattern::O200k};
 
-// Known spellings; the first of a pattern is the one that is written.
+// Known spellings; the first one of a pattern is the one written to files.
 struct KnownRegex {
   SplitPattern pattern;
   const char* text;
@@ -50,7 +50,7 @@ constexpr const char* kDeepSeekRest =
 struct Char {
   char32_t value = 0;
   CharClass char_class = CharClass::Other;
-  size_t size = 0;  // 0: the text ends here
+  size_t size = 0;  // 0: end of text
 };
 
 bool is_newline(const Char& c) {
@@ -75,7 +75,7 @@ class Text {
     };
     const char32_t b = byte(0);
     if (b < 0x80) return {b, table_[b], 1};
-    // Where a text is cut is looked for before it is checked.
+    // The search for a split position runs before the text is validated.
     const size_t size = b < 0xe0 ? 2 : b < 0xf0 ? 3 : 4;
     if (text_.size() - at < size) return {b, CharClass::Other, 1};
     if (size == 2) return make((b & 0x1f) << 6 | (byte(1) & 0x3f), 2);
@@ -91,7 +91,7 @@ class Text {
   const CharTable& table_;
 };
 
-// The end of the characters from `at` on that are wanted, `most` of them at most.
+// The end of the wanted characters from `at` on, at most `most` of them.
 template <class Look, class Wanted>
 size_t run(const Look& look, size_t at, Wanted wanted, size_t most = SIZE_MAX) {
   for (size_t count = 0; count < most; ++count) {
@@ -124,12 +124,12 @@ bool is_rest(const Char& c) {
 
 enum class Case { Exact, Ignored };
 
-// 's 't 're 've 'm 'll 'd, after an apostrophe at `at`; 0 when none of them stands there.
+// Matches 's 't 're 've 'm 'll 'd after an apostrophe at `at`; 0 when there is none.
 size_t contraction(const Text& look, size_t at, Case letters) {
   const auto letter = [&](size_t i) -> char32_t {
     const char32_t c = look(i).value;
     if (letters == Case::Exact) return c;
-    if (c == U'\u017f') return U's';  // the long s folds to s
+    if (c == U'\u017f') return U's';  // long s folds to s
     return c >= U'A' && c <= U'Z' ? c + 32 : c;
   };
   const size_t first = at + 1;
@@ -162,7 +162,7 @@ size_t spaces(const Look& look, size_t at) {
   return last == at || look(end).size == 0 ? end : last;
 }
 
-// \s*[\r\n]+|\s+(?!\S)|\s+ : up to the last line end of the white space, if it has one.
+// \s*[\r\n]+|\s+(?!\S)|\s+ : up to the last line end in the white space, if any.
 template <class Look>
 size_t lines_or_spaces(const Look& look, size_t at) {
   size_t after_line = at;
@@ -215,8 +215,8 @@ bool ends_o200k(const Char& c) {
   return is_letter_or_mark(c) && c.char_class != CharClass::UpperLetter;
 }
 
-// begins* ends+ at `at`, or `at` where it does not match: where nothing follows the first run that
-// could end the word, the run gives back what comes after its last letter that can.
+// begins* ends+ at `at`, or `at` if it does not match. If nothing after the first run can end the
+// word, the run backtracks to its last letter that can.
 size_t lower_o200k(const Text& look, size_t at) {
   size_t end = at;
   size_t last = at;  // after the last character that may end a word
@@ -228,7 +228,7 @@ size_t lower_o200k(const Text& look, size_t at) {
   return lower > end ? lower : last;
 }
 
-// A word of letters from the first alternative that matches; `at` where none does.
+// A word of letters, by the first alternative that matches; `at` if none does.
 size_t word_o200k(const Text& look, size_t at) {
   const Char c = look(at);
   const bool prefix = !is_newline(c) && !is_letter(c) && !is_number(c);
@@ -262,7 +262,7 @@ bool is_deepseek_han(const Char& c) {
   return (c.value >= 0x4e00 && c.value <= 0x9fa5) || (c.value >= 0x3040 && c.value <= 0x30ff);
 }
 
-// kDeepSeekRest at `at`, or `at` where it does not match.
+// kDeepSeekRest at `at`, or `at` if it does not match.
 template <class Look>
 size_t match_deepseek_rest(const Look& look, size_t at) {
   const Char c = look(at);
@@ -277,8 +277,8 @@ size_t match_deepseek_rest(const Look& look, size_t at) {
   return is_space(c) ? lines_or_spaces(look, at) : at;
 }
 
-// The first two expressions isolate digits and Chinese, so the third sees the text end before them;
-// what it does not match stays together up to where it matches again.
+// The first two expressions isolate digits and Chinese, so for the third one the text ends before
+// them. What it does not match stays in one word until it matches again.
 size_t next_deepseek3(const Text& look, size_t at) {
   const Char c = look(at);
   if (is_number(c)) return run(look, at, is_number, 3);
@@ -297,7 +297,7 @@ size_t next_deepseek3(const Text& look, size_t at) {
   return gap;
 }
 
-// Some files hold line ends in their expressions where others write \r and \n.
+// Some files contain literal line ends in their expressions where others write \r and \n.
 std::string with_escapes(std::string_view regex) {
   std::string text;
   for (const char c : regex) {

@@ -1,4 +1,4 @@
-// Listing files, and cutting them into documents and pieces.
+// Lists files, and splits them into documents and slices.
 #include "data/text_source.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kChunkBytes = int64_t{1} << 20;
 constexpr int64_t kWaveBytes = kWaveThreads * kChunkBytes;
-// Each chunk may hold a map open, and a process may have some 65000 of them.
+// Each chunk may hold a map open, and a process may have about 65000 maps.
 constexpr size_t kWaveChunks = 4096;
 
 void add_folder(const fs::path& folder, const fs::path& output, std::vector<std::string>& files) {
@@ -50,7 +50,7 @@ std::string line_name(const MappedFile& file, int64_t at) {
   return cat(file.path(), ":", 1 + std::count(before.begin(), before.end(), '\n'));
 }
 
-// The text of one line. Lines are counted only for a message.
+// The text of one line. Lines are counted only for messages.
 std::string field_of(std::string_view line, const std::string& field, const MappedFile& file,
                      int64_t at) {
   try {
@@ -87,7 +87,7 @@ std::vector<std::string> list_text_files(const std::vector<std::string>& inputs,
 std::vector<SourceFile> look_at_files(const std::vector<std::string>& paths) {
   std::vector<SourceFile> files;
   for (const std::string& path : paths) {
-    // Opened to get the same message for what cannot be read as everywhere.
+    // Opened so that an unreadable file gives the usual message.
     const MappedFile file = MappedFile::open(path);
     const auto changed = fs::last_write_time(path).time_since_epoch().count();
     files.push_back(
@@ -141,7 +141,7 @@ TextPiece take_front(const TextPiece& piece, int64_t want, const BpeTokenizer& t
     return TextPiece{&file, piece.begin, piece.begin + static_cast<int64_t>(size)};
   };
   if (is_jsonl(file.path())) {
-    // What is too long is found here too, before gigabytes are searched for a line end.
+    // Also catches a line that is too long, before gigabytes are searched for its end.
     const std::string_view window = text.substr(0, front + static_cast<size_t>(kMaxLineBytes));
     const size_t end = window.find('\n', front - 1);
     INPUT_CHECK(end != std::string_view::npos || window.size() == text.size(),

@@ -1,4 +1,4 @@
-// Layouts are told apart by the magic number alone; a JSON beside the file says that it has none.
+// The magic number alone tells the layouts apart; a JSON file next to it means there is no header.
 #include "data/token_file.h"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ struct HeaderKind {
 constexpr HeaderKind kHeaderKinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};
 
 int32_t header_field(std::span<const std::byte> head, int64_t index) {
-  int32_t value = 0;  // where the file ends before it
+  int32_t value = 0;  // 0 if the file ends before it
   const auto end = static_cast<size_t>((index + 1) * 4);
   if (end <= head.size()) std::memcpy(&value, head.data() + end - 4, sizeof value);
   return value;
@@ -49,12 +49,12 @@ TokenLayout with_header(std::span<const std::byte> head, int64_t size, const Hea
   return {.begin = kHeaderBytes, .bytes_per_token = kind.bytes_per_token, .tokens = tokens};
 }
 
-// An id as it stands in the file.
+// The unsigned id stored in the file.
 int64_t full_id(int32_t id) {
   return static_cast<uint32_t>(id);
 }
 
-// The hash as sixteen digits, as hex64 writes it.
+// Parses a hash of sixteen digits, as hex64 writes it.
 uint64_t parse_hash(const std::string& text, std::string_view where) {
   uint64_t hash = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), hash, 16);
@@ -158,7 +158,7 @@ std::string token_info_text(const TokenFileInfo& info) {
   }
   if (info.end_token) root["end_token"] = *info.end_token;
   root["source"] = info.source;
-  // Paths need not be UTF-8; what is not is replaced.
+  // Paths need not be UTF-8; invalid bytes are replaced.
   return root.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 

@@ -1,7 +1,7 @@
-// Token files, read by position. Three layouts are read as they are: nanoGPT's headerless uint16,
-// and llm.c's 1024-byte header with uint16 (magic 20240520) or uint32 (20240801) tokens. `weft data
-// prepare` writes the first, or uint32 where the vocabulary needs it, with a JSON of the same name
-// plus ".json" beside it that says what the ids mean. All integers are little-endian.
+// Token files, read at offsets. Three layouts are supported: nanoGPT's headerless uint16, and
+// llm.c's 1024-byte header with uint16 (magic 20240520) or uint32 (20240801) tokens. `weft data
+// prepare` writes the first, or uint32 if the vocabulary needs it, plus a file with the suffix
+// ".json" that describes the ids. All integers are little-endian.
 #pragma once
 
 #include <cstdint>
@@ -18,20 +18,20 @@
 
 namespace weft {
 
-// Where the tokens lie in a file.
+// Where the tokens are in a file.
 struct TokenLayout {
   int64_t begin = 0;            // bytes before the first token
   int64_t bytes_per_token = 2;  // 2 or 4
   int64_t tokens = 0;
 };
 
-// The tokenizer that made a token file: in the JSON itself, or a file beside it.
+// The tokenizer that made a token file: in the JSON itself, or a file in the same folder.
 struct TokenizerRef {
   TokenizerKind kind = TokenizerKind::Byte;
   uint64_t hash = 0;
   int64_t vocab_size = 0;
   std::optional<Tokenizer> whole = {};
-  std::string file = {};  // its name in the folder of the token file, where `whole` is not set
+  std::string file = {};  // file name in the token file's folder, if `whole` is unset
 
   std::string identity() const { return tokenizer_identity(kind, vocab_size, hash); }
 };
@@ -39,30 +39,30 @@ struct TokenizerRef {
 // Refers to a tokenizer by value or, for merges, by the name of its file.
 TokenizerRef refer_to(const Tokenizer& tokenizer);
 
-// What the JSON beside a token file says.
+// The contents of the JSON file next to a token file.
 struct TokenFileInfo {
   int64_t tokens = 0;
   int64_t bytes_per_token = 2;
   TokenizerRef tokenizer;
-  std::optional<int64_t> end_token = {};  // what stands between documents
-  std::vector<std::string> source = {};   // the inputs as they were named
+  std::optional<int64_t> end_token = {};  // between documents
+  std::vector<std::string> source = {};   // the inputs as the user named them
 };
 
-// The bytes at the beginning of a token file that tell its layout.
+// The bytes at the start of a token file that determine its layout.
 inline constexpr int64_t kTokenHeadBytes = 12;
 
-// Finds the tokens in a file of `size` bytes that begins with `head`: with a header or, without
-// one, of 16-bit tokens; `where` opens every error message.
+// Finds the tokens in a file of `size` bytes that starts with `head`: after a header or, without
+// one, as 16-bit tokens. `where` starts every error message.
 TokenLayout parse_token_layout(std::span<const std::byte> head, int64_t size,
                                std::string_view where);
 
 // The same for a file without a header.
 TokenLayout plain_token_layout(int64_t size, int64_t bytes_per_token, std::string_view where);
 
-// Reads and checks the JSON beside a token file.
+// Reads and checks the JSON file next to a token file.
 TokenFileInfo parse_token_info(std::string_view text, std::string_view where);
 
-// The text of that JSON.
+// The text of that JSON file.
 std::string token_info_text(const TokenFileInfo& info);
 
 // A token and where it was found.
@@ -73,39 +73,39 @@ struct TokenAt {
 
 class TokenFile {
  public:
-  // Opens a token file, and reads `path`.json where there is one.
+  // Opens a token file, and reads `path`.json if it exists.
   static TokenFile open(const std::string& path);
 
   int64_t size() const { return layout_.tokens; }
   const std::string& path() const { return file_.path(); }
   const TokenLayout& layout() const { return layout_; }
 
-  // What the JSON beside it says, if there is one.
+  // The contents of the JSON file next to it, if any.
   const std::optional<TokenFileInfo>& info() const { return info_; }
 
   // Token `i`, below size().
   int64_t at(int64_t i) const;
 
-  // Tokens from `first` on, all below size(); one of 2^31 or more is negative here.
+  // Tokens from `first` on, all below size(); an id of 2^31 or more is negative here.
   void read(int64_t first, std::span<int32_t> ids) const;
 
-  // Calls visit(position of the first, ids) for all tokens in order, some at a time.
+  // Calls visit(position of the first, ids) for all tokens in order, in chunks.
   void visit(const std::function<void(int64_t, std::span<const int32_t>)>& visit) const;
 
-  // The tokenizer that made it; only where info() is there.
+  // The tokenizer that made it; requires info().
   Tokenizer tokenizer() const;
 
-  // The number of ids of its tokenizer, if that is known.
+  // The vocabulary size of its tokenizer, if known.
   std::optional<int64_t> vocab_size() const;
 
-  // The largest id and where it is first; reads the whole file.
+  // The largest id and its first position; reads the complete file.
   TokenAt max_token() const;
 
-  // A UserError naming the first id that a model of this vocabulary lacks; reads the whole file
-  // unless its type cannot hold such an id.
+  // Throws a UserError naming the first id outside a vocabulary of this size. Reads the complete
+  // file unless its token type cannot hold such an id.
   void check_vocabulary(int64_t model_vocab_size) const;
 
-  // The same for ids that were read from `first` on; `advice` ends the message.
+  // The same for ids already read, starting at `first`; `advice` ends the message.
   void check_ids(int64_t first, std::span<const int32_t> ids, int64_t model_vocab_size,
                  std::string_view advice) const;
 

@@ -1,4 +1,4 @@
-// Character and byte tokenizers, and the common face of all kinds.
+// Character and byte tokenizers, and the interface of all kinds.
 #include "data/tokenizer.h"
 
 #include <algorithm>
@@ -16,11 +16,11 @@ namespace weft {
 
 namespace {
 
-// A form of our own, which older runs have left beside their weights.
+// Weft's own format, which older versions wrote next to their weights.
 constexpr const char* kOwnFile = "weft_tokenizer.json";
 constexpr int64_t kMaxOwnBytes = int64_t{16} << 20;
 
-// Bytes as merges that there are none of.
+// The byte tokenizer as BPE without merges.
 BpeParts byte_parts() {
   BpeParts parts;
   for (int32_t byte = 0; byte < 256; ++byte) {

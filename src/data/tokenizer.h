@@ -1,6 +1,6 @@
-// A tokenizer of any kind: one id per character of a vocabulary (sorted code points, as nanoGPT's
-// character data has it), one id per byte, or byte-pair merges. A tokenizer is a value; its hash
-// names the vocabulary, so that data and weights made for different ones are told apart.
+// A tokenizer of any kind: one id per character of a vocabulary (sorted code points, as in
+// nanoGPT's character data), one id per byte, or byte-pair merges. A tokenizer is a value. Its hash
+// identifies the vocabulary, so that data and weights of different tokenizers are not mixed.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ enum class TokenizerKind { Char, Byte, Bpe };
 // "char", "byte" or "bpe".
 const char* name_of(TokenizerKind kind);
 
-// The kind of this name, if it is one.
+// The kind of this name, if any.
 std::optional<TokenizerKind> tokenizer_kind(std::string_view name);
 
 // For logs and comparisons: "char, 65 ids, 0123456789abcdef".
@@ -37,24 +37,24 @@ class Tokenizer {
   // Byte-pair merges.
   static Tokenizer bpe(LoadedBpe loaded);
 
-  // The tokenizer kept in a folder with weights: tokenizer.json, or one of load_bpe.
+  // The tokenizer stored in a folder of weights: tokenizer.json, or another format of load_bpe.
   static Tokenizer open(const std::string& folder);
 
-  // The tokenizer of the text of a tokenizer.json; `where` opens every error message.
+  // The tokenizer in the text of a tokenizer.json; `where` starts every error message.
   static Tokenizer from_file_text(std::string text, std::string_view where);
 
-  // Reads what to_json wrote and checks it against its hash; `where` opens every error message.
+  // Reads what to_json wrote and checks it against its hash; `where` starts every error message.
   static Tokenizer from_json(const nlohmann::json& json, std::string_view where);
 
   // {"kind", "hash"} and, for characters, "vocab": all of them in one string. Not for merges.
   nlohmann::json to_json() const;
 
-  // The file to keep beside what the tokenizer made, which Hugging Face opens.
+  // The file stored next to data and weights, which Hugging Face can open.
   static constexpr const char* kFileName = "tokenizer.json";
   std::string file_text() const;
 
-  // The tokenizer_config.json that makes transformers take that file as it stands; texts of a model
-  // have at most `max_tokens`.
+  // The tokenizer_config.json that makes transformers use that file unchanged; the model accepts at
+  // most `max_tokens`.
   std::string config_text(int64_t max_tokens) const;
 
   TokenizerKind kind() const { return kind_; }
@@ -63,13 +63,13 @@ class Tokenizer {
 
   std::string identity() const { return tokenizer_identity(kind_, vocab_size(), hash()); }
 
-  // The id of a character, -1 when the vocabulary lacks it.
+  // The id of a character; -1 when the vocabulary lacks it.
   int32_t id_of(char32_t code_point) const;
 
-  // The merges and what belongs to them; for Bpe alone.
+  // The merges and their tables; only for Bpe.
   const LoadedBpe& merges() const;
 
-  // What begins and ends a document, where the tokenizer has tokens for it.
+  // The tokens that begin and end a document, if the tokenizer has them.
   std::optional<int32_t> begin_token() const;
   std::optional<int32_t> end_token() const;
 
@@ -85,7 +85,7 @@ class Tokenizer {
 
   TokenizerKind kind_;
   std::vector<char32_t> vocabulary_;  // empty for bytes
-  std::vector<int32_t> ids_;          // by code point, -1 where there is none
+  std::vector<int32_t> ids_;          // by code point, -1: none
   LoadedBpe bpe_;                     // empty unless Bpe
 };
 

@@ -1,4 +1,4 @@
-// Finding the files of a tokenizer and reading those that are not tokenizer.json.
+// Finds the files of a tokenizer and reads the formats other than tokenizer.json.
 #include "data/tokenizer_files.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Every way to cut a token is looked up, so its length is bounded; real ones have 128 at most.
+// Every split of a token is looked up, so its length is limited; real ones have at most 128 bytes.
 constexpr size_t kMaxTiktokenBytes = 256;
 constexpr size_t kMaxUnmade = 1024;  // special tokens of a vocabulary; real ones have a few dozen
 
@@ -59,7 +59,7 @@ void for_each_line(std::string_view text, Visit visit) {
   }
 }
 
-// "text=id" of the command line.
+// "text=id" on the command line.
 AddedToken parse_special(const std::string& text) {
   const size_t equals = text.rfind('=');
   const auto id = equals == std::string::npos
@@ -93,9 +93,9 @@ LoadedBpe load_tiktoken(const std::string& path, const LoadBpeOptions& options) 
   return from_parts(parse_tiktoken(read_text_file(path, kMaxTokenizerBytes), path, tiktoken));
 }
 
-// Whether a token is made of two others, as all are that merges make.
+// Whether a token is the concatenation of two others, as all merged tokens are.
 bool is_made_of_two(const std::string& text, const TextVocabulary& vocabulary) {
-  constexpr size_t kLongest = 1024;  // every cut is looked up
+  constexpr size_t kLongest = 1024;  // every split is looked up
   if (text.size() > kLongest) return false;
   for (size_t cut = 1; cut < text.size(); ++cut) {
     if (vocabulary.contains(text.substr(0, cut)) && vocabulary.contains(text.substr(cut))) {
@@ -105,7 +105,7 @@ bool is_made_of_two(const std::string& text, const TextVocabulary& vocabulary) {
   return false;
 }
 
-// The tokens that no merge makes: special ones, unless merges are missing.
+// The tokens that no merge produces: special ones, unless merges are missing.
 std::vector<AddedToken> unmade_tokens(const TextVocabulary& vocabulary, const BpeParts& parts,
                                       std::string_view merges_where) {
   std::unordered_set<int32_t> ordinary;
@@ -128,7 +128,7 @@ std::vector<AddedToken> unmade_tokens(const TextVocabulary& vocabulary, const Bp
   return added;
 }
 
-// Adds special tokens and gives them a place in the vocabulary.
+// Adds special tokens and gives them ids in the vocabulary.
 void add_special(const std::vector<AddedToken>& special, BpeParts& parts) {
   std::unordered_set<int32_t> ids;
   for (const auto& [id, bytes] : parts.tokens) ids.insert(id);
@@ -138,7 +138,7 @@ void add_special(const std::vector<AddedToken>& special, BpeParts& parts) {
   for (const AddedToken& token : special) {
     USER_CHECK(ids.insert(token.id).second, "special token ", in_quotes(token.content), " has id ",
                token.id, ", which is another token's");
-    // A word that is a token is found in plain text too.
+    // A word that is itself a token is also found in plain text.
     USER_CHECK(next_word(parts.pattern, token.content, 0) < token.content.size(), "special token ",
                in_quotes(token.content), " is a word that text may hold; put brackets around it");
     parts.tokens.emplace_back(token.id, from_byte_alphabet(token.content).value_or(token.content));
@@ -146,7 +146,7 @@ void add_special(const std::vector<AddedToken>& special, BpeParts& parts) {
   }
 }
 
-// The file of a folder that names its tokenizer.
+// The file in a folder that defines its tokenizer.
 std::string find_in_folder(const std::string& folder) {
   for (const char* name : {"tokenizer.json", "encoder.json", "vocab.json"}) {
     std::string path = (fs::path(folder) / name).string();

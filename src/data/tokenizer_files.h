@@ -1,6 +1,5 @@
-// The other files that hold byte-pair tokenizers: GPT-2's encoder.json with vocab.bpe (Hugging Face
-// calls them vocab.json and merges.txt), and tiktoken's lists of ranks; and one function that opens
-// whatever a path names.
+// The other files of byte-pair tokenizers: GPT-2's encoder.json with vocab.bpe (vocab.json and
+// merges.txt at Hugging Face), and tiktoken's rank lists. One function opens any of them.
 #pragma once
 
 #include <memory>
@@ -12,30 +11,30 @@
 
 namespace weft {
 
-// Reads encoder.json and vocab.bpe; tokens that are neither a byte nor made of others are special.
+// Reads encoder.json and vocab.bpe; tokens that are neither bytes nor merged are special.
 BpeParts parse_gpt2_files(std::string_view encoder, std::string_view encoder_where,
                           std::string_view merges, std::string_view merges_where);
 
-// What a .tiktoken file does not say.
+// What a .tiktoken file does not contain.
 struct TiktokenOptions {
   SplitPattern pattern = SplitPattern::Gpt2;
   std::vector<AddedToken> special;
 };
 
-// Reads lines of "base64 rank". Any two neighbours that are a token together merge, lowest rank
-// first. Special tokens become part of the vocabulary, because Hugging Face numbers the others
-// itself.
+// Reads lines of "base64 rank". Any two neighbours that form a token together merge, lowest rank
+// first. Special tokens become part of the vocabulary, because Hugging Face assigns its own ids to
+// other added tokens.
 BpeParts parse_tiktoken(std::string_view text, std::string_view where,
                         const TiktokenOptions& options);
 
-// A tokenizer and the tokenizer.json that is kept beside what it made.
+// A tokenizer and the tokenizer.json that is stored next to what it made.
 struct LoadedBpe {
   std::shared_ptr<const BpeTokenizer> tokenizer;
   std::string json;
 };
 
 struct LoadBpeOptions {
-  std::string pattern;  // a name of split_pattern, where the file does not say; empty: GPT-2's
+  std::string pattern;  // of split_pattern, if the file has none; empty: GPT-2's
   std::vector<std::string> special;  // of a .tiktoken file: "text=id"
 };
 

@@ -1,4 +1,4 @@
-// Reading and writing tokenizer.json.
+// Reads and writes tokenizer.json.
 #include "data/tokenizer_json.h"
 
 #include <algorithm>
@@ -38,7 +38,7 @@ int32_t token_id(const json& value, std::string_view text, std::string_view wher
   return value.get<int32_t>();
 }
 
-// Whether the text is normalized to form C; any other normalizer is refused.
+// Whether text is normalized to form C; any other normalizer is rejected.
 bool parse_normalizer(const json& normalizer, std::string_view where) {
   const std::string type = json_string(normalizer, "type", where);
   if (type == "NFC") return true;
@@ -65,7 +65,7 @@ std::string parse_split(const json& split, std::string_view where) {
   return json_string(json_member(split, "pattern", where), "Regex", where);
 }
 
-// Sets the split pattern and what comes with it.
+// Sets the split pattern and its related options.
 void parse_pre_tokenizer(const json& pre_tokenizer, std::string_view where, BpeParts& parts) {
   std::vector<const json*> stages = {&pre_tokenizer};
   if (json_string(pre_tokenizer, "type", where) == "Sequence") {
@@ -204,7 +204,7 @@ json pre_tokenizer_json(const BpeParts& parts) {
   return {{"type", "Sequence"}, {"pretokenizers", stages}};
 }
 
-// The texts of a vocabulary by id: bytes in their alphabet, added tokens as they are.
+// The strings of a vocabulary by id: bytes in the byte alphabet, added tokens unchanged.
 std::vector<std::string> vocabulary_texts(const BpeParts& parts) {
   const TokenTable tokens(parts.tokens);
   std::vector<std::string> texts(static_cast<size_t>(tokens.size()));
@@ -306,7 +306,7 @@ json char_json(std::span<const char32_t> vocabulary) {
             {"invert", false}}},
           {"post_processor", nullptr},
           {"decoder", {{"type", "Fuse"}}},
-          // No character is unknown to the tokenizer: one without an id is an error.
+          // The tokenizer has no unknown characters: one without an id is an error.
           {"model", {{"type", "WordLevel"}, {"vocab", ids}, {"unk_token", "<unk>"}}}};
 }
 

@@ -1,5 +1,5 @@
-// Counting words, then merging pairs. Pairs wait in a heap by count; an entry whose count has
-// changed since is put back with the new one when it comes up.
+// Counts words, then merges pairs. Pairs wait in a heap by count; an entry with a stale count is
+// pushed back with the current one when it reaches the top.
 #include "data/train_bpe.h"
 
 #include <algorithm>
@@ -41,7 +41,7 @@ class PairTrainer {
     for (const auto& [key, pair] : pairs_) queue_.push({pair.count, key});
   }
 
-  // The next merge into `result`; nothing when no pair is left.
+  // The next merge into `result`; nullopt when no pair is left.
   std::optional<Merge> next(int32_t result) {
     while (!queue_.empty()) {
       const Candidate best = queue_.top();
@@ -65,7 +65,7 @@ class PairTrainer {
  private:
   struct Pair {
     int64_t count = 0;
-    std::vector<size_t> words;  // that hold it, or did; may repeat
+    std::vector<size_t> words;  // that contain it, or did; may repeat
   };
   struct Candidate {
     int64_t count;
@@ -75,7 +75,7 @@ class PairTrainer {
     }
   };
 
-  // Adds or takes away all pairs of a word.
+  // Adds or removes all pairs of a word.
   void add_pairs(size_t index, int64_t sign) {
     const std::vector<int32_t>& word = words_[index];
     for (size_t i = 0; i + 1 < word.size(); ++i) {
@@ -122,7 +122,7 @@ void count_words(std::string_view text, const TextOrigin& origin, SplitPattern p
   for_each_word(pattern, text, origin, [&](std::string_view word) { ++counts[std::string(word)]; });
 }
 
-// A tokenizer of single bytes: what texts are cut by before there are merges.
+// A tokenizer of single bytes, which splits texts before there are merges.
 BpeParts byte_parts(SplitPattern pattern) {
   BpeParts parts;
   parts.pattern = pattern;

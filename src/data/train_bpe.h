@@ -1,6 +1,6 @@
-// Trains a byte-level BPE: the most frequent pair of neighbours becomes a token, again and again.
-// Words are counted by several threads; the merges depend on the counts alone, of equal pairs the
-// one with the smaller ids comes first, so the result is always the same.
+// Trains a byte-level BPE: the most frequent pair of neighbours becomes a token, repeatedly.
+// Several threads count words. The merges depend only on the counts, and ties go to the pair with
+// the smaller ids, so the result is always the same.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ namespace weft {
 
 struct TrainBpeOptions {
   std::vector<std::string> inputs;  // text files, .jsonl files, and folders of them
-  std::string field = "text";       // of a .jsonl file's objects
+  std::string field = "text";       // of the objects in a .jsonl file
   int64_t vocab_size = 0;           // bytes, merges and special tokens together
   SplitPattern pattern = SplitPattern::Gpt2;
-  std::vector<std::string> special = {};  // take the last ids
+  std::vector<std::string> special = {};  // get the last ids
   int64_t threads = 0;                    // 0: every core
   ProgressOptions progress = {};
 };
@@ -26,11 +26,11 @@ struct TrainBpeOptions {
 // A word and how often it occurs.
 using WordCount = std::pair<std::string, int64_t>;
 
-// The merges of these words, `most` of them at most: ids of single bytes are in the order of the
-// byte alphabet, merged tokens follow. Fewer when no pair is left.
+// At most `most` merges of these words, fewer when no pair is left. Ids of single bytes are in the
+// order of the byte alphabet; merged tokens follow.
 std::vector<Merge> train_merges(const std::vector<WordCount>& words, int64_t most);
 
-// Trains a tokenizer on text; when the text has too few pairs the vocabulary is smaller.
+// Trains a tokenizer on text; if the text has too few pairs, the vocabulary is smaller.
 BpeParts train_bpe(const TrainBpeOptions& options);
 
 }  // namespace weft

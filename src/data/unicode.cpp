@@ -1,4 +1,4 @@
-// Builds the table of classes from its ranges, and answers from it.
+// Builds the class table from its ranges.
 #include "data/unicode.h"
 
 #include <algorithm>

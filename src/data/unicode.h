@@ -1,4 +1,4 @@
-// Classes of characters that tokenizers split by, from the general categories of Unicode.
+// Character classes that tokenizers split by, derived from Unicode's general categories.
 #pragma once
 
 #include <array>
@@ -8,8 +8,8 @@
 
 namespace weft {
 
-// Letters with a case (titles count as upper) and without; Symbol is punctuation and symbols; Space
-// is the property White_Space; Other is all the rest.
+// Letters with a case (title case counts as upper) and without; Symbol is punctuation and symbols;
+// Space is the property White_Space; Other is everything else.
 enum class CharClass : uint8_t {
   Other,
   Letter,
@@ -31,7 +31,7 @@ struct CharRange {
   CharClass char_class;
 };
 
-// Every character that is not Other, in order, without the case of letters; generated.
+// Every character that is not Other, in order, ignoring the case of letters; generated.
 std::span<const CharRange> char_ranges();
 
 // Every `step`th character from `first` to `last`.
@@ -45,22 +45,21 @@ struct CaseRange {
 // The letters with a case; generated.
 std::span<const CaseRange> case_ranges();
 
-// Characters that are word characters although no letter, mark or number, or the other way round;
-// generated.
+// Characters that are word characters but not letters, marks or numbers, and vice versa; generated.
 struct WordRange {
   char32_t first;
   char32_t last;
 };
 std::span<const WordRange> word_exceptions();
 
-// Whether a character is in `\w` of Unicode's regular expressions (UTS #18): alphabetic, mark,
+// Whether a character is in `\w` of Unicode regular expressions (UTS #18): alphabetic, mark,
 // decimal number, connector punctuation or join control.
 bool is_word_character(char32_t code_point);
 
 // Looks up classes in pages of 256 characters; equal pages are stored once.
 class CharTable {
  public:
-  // The one table there is.
+  // The only instance.
   static const CharTable& get();
 
   // The class of a code point, at most kMaxCodePoint.

@@ -1,4 +1,4 @@
-// UTF-8, strictly: no overlong forms, no surrogates, nothing above U+10FFFF.
+// Strict UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +15,11 @@ constexpr bool is_code_point(char32_t value) {
   return value <= kMaxCodePoint && (value < 0xd800 || value > 0xdfff);
 }
 
-// Decodes the code point at byte `at` (below the size) and moves `at` past it; nothing, and `at`
-// where it was, when the bytes are not valid.
+// Decodes the code point at byte `at` (below the size) and moves `at` past it; nullopt, with `at`
+// unchanged, when the bytes are not valid.
 std::optional<char32_t> next_code_point(std::string_view text, size_t& at);
 
-// The first byte that is not part of valid UTF-8, the size when all are.
+// The first byte that is not part of valid UTF-8; the size when there is none.
 size_t find_invalid_utf8(std::string_view text);
 
 // Appends the bytes of a code point.
