@@ -40,7 +40,7 @@ struct BpeParts {
   SplitPattern pattern = SplitPattern::Gpt2;
   bool nfc = false;            // text is normalized to form C
   bool ignore_merges = false;  // a word that is itself a token is not split
-  bool prefix_space = false;   // adds a space where text starts without one, also after added tokens
+  bool prefix_space = false;   // adds a space if text starts without one, also after added tokens
 };
 
 // Throws UserError(Config) unless these strings can be special tokens for a vocabulary: UTF-8, not

@@ -33,7 +33,7 @@ struct PrepareResult {
   int64_t train_tokens = 0;
   int64_t validation_tokens = 0;
   std::vector<std::string> written = {};  // paths of the token files
-  std::string removed = {};               // validation data of an earlier run that was deleted, not replaced
+  std::string removed = {};               // path of an earlier run's validation data, now deleted
   bool resumed = false;                   // whether an interrupted run was resumed
 };
 

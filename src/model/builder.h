@@ -1,6 +1,6 @@
-// What every model's forward shares: the inputs, parameters with their Hugging Face names, dropout
-// that is keyed by module path, and the loss at the end. Value names follow from the module path:
-// in "layers.0.attention", "qkv" becomes %l0.attention.qkv.
+// What the forwards of all models share: inputs, parameters with their Hugging Face names, dropout
+// keyed by module path, and the loss. Value names are derived from the module path: in
+// "layers.0.attention", "qkv" becomes %l0.attention.qkv.
 #pragma once
 
 #include <string>
@@ -19,33 +19,34 @@ class ModelBuilder {
 
   Value* tokens() const { return tokens_; }
 
-  // i32[batch,time], where every token stands in its document; nullptr: a sample is one document.
+  // i32[batch,time], the position of every token in its document; nullptr: a sample is one
+  // document.
   Value* positions() const { return positions_; }
 
   // i32[4] while training with dropout, else nullptr.
   Value* rng() const { return rng_; }
 
-  // Nodes from here on belong to this module.
+  // Nodes added from here on belong to this module.
   void enter(std::string path);
 
   // Adds a parameter of the current module; `info.name` is relative to it ("wqkv.weight").
   Value* param(ParamInfo info);
 
-  // Adds a node and gives its first result, named after the module and `name` ("": the module).
+  // Adds a node and returns its first result, named after the module and `name` ("": the module).
   Value* add(const OpDef& op, std::vector<Value*> operands,
              std::initializer_list<NamedAttr> attrs = {}, std::string_view name = "");
 
-  // Causal attention over packed q, k and v, within documents and with dropout of probabilities
-  // where the model is built so.
+  // Causal attention over packed q, k and v; within documents and with dropout of probabilities if
+  // the model is built that way.
   Value* attention(Value* qkv);
 
-  // Dropout at the model's rate; x itself where there is none.
+  // Dropout at the model's rate; returns x itself if the rate is 0 or dropout is off.
   Value* dropout(Value* x);
 
-  // The random stream of something in the current module.
+  // The random stream of an op in the current module.
   int64_t stream(std::string_view name) const;
 
-  // Ends the forward: the loss of the logits, or the logits themselves when decoding.
+  // Ends the forward with the loss of the logits, or with the logits themselves when decoding.
   BuiltModel finish(Value* logits);
 
  private:
@@ -63,7 +64,7 @@ class ModelBuilder {
   Value* rng_ = nullptr;
 };
 
-// The one Hugging Face name of a parameter that is not fused from several.
+// The Hugging Face name of a parameter that is not fused from several tensors.
 std::vector<NamedRows> whole(std::string name, const Shape& shape);
 
 }  // namespace weft

@@ -1,6 +1,6 @@
-// GPT-2: learned positions, LayerNorm before each part, one fused q|k|v projection, a GELU
-// feed-forward, dropout on embeddings, attention probabilities and both residual branches.
-// Weights are [in, out], as Hugging Face holds them.
+// GPT-2: learned positions, LayerNorm before each sublayer, one fused q|k|v projection, a GELU
+// feed-forward, dropout on embeddings, attention probabilities and both residual branches. Weights
+// are [in, out], as Hugging Face stores them.
 //
 //   B batch   T sequence   C dim = heads x D   F ffn_dim   V vocab_size   P max_seq_len
 //   tokens [B,T] -> x [B,T,C] -> layers: qkv [B,T,3C], feed-forward [B,T,F] -> logits [B,T,V]
@@ -39,7 +39,7 @@ std::vector<ModelSpec> make_presets() {
   ModelSpec tiny = preset({"tiny", 64, 2, 4});
   tiny.vocab_size = 256;
   tiny.max_seq_len = 64;
-  ModelSpec baby = preset({"baby", 384, 6, 6});  // nanoGPT's model of Shakespeare's characters
+  ModelSpec baby = preset({"baby", 384, 6, 6});  // nanoGPT's character-level Shakespeare model
   baby.vocab_size = 65;
   baby.max_seq_len = 256;
   baby.dropout = 0.2;
@@ -62,7 +62,7 @@ void check(const ModelSpec& spec) {
   CHECK(spec.n_heads * spec.head_dim == spec.dim, spec.n_heads, " ", spec.head_dim);
 }
 
-// One projection: its names here and at Hugging Face, and what its result is called.
+// One projection: its names here and at Hugging Face, and the name of its result.
 struct Projection {
   std::string name;
   std::string hf;
@@ -143,7 +143,7 @@ class Gpt2 {
     return m_.add(kMatmul, operands, {}, p.result);
   }
 
-  // Appends a weight and, in a model with biases, the bias that adds to its last dimension.
+  // Appends a weight and, in a model with biases, the bias of its last dimension.
   void with_bias(std::vector<Value*>& operands, ParamInfo weight) {
     const Shape shape = {weight.shape.back()};
     const auto bias_of = [](std::string name) {
@@ -201,7 +201,7 @@ void to_hf(const ModelSpec& spec, HfWriter& hf) {
   hf.set_list("architectures", {"GPT2LMHeadModel"});
   hf.set("activation_function", "gelu_new");
   hf.set("attn_pdrop", spec.dropout);
-  // Not a field of transformers: without biases the file holds zeros for them.
+  // Not a field of transformers, where the file stores zeros as biases.
   if (!spec.bias) hf.set("bias", false);
   hf.set_token_ids("bos_token_id", spec.bos_token_ids);
   hf.set("embd_pdrop", spec.dropout);
@@ -218,7 +218,7 @@ void to_hf(const ModelSpec& spec, HfWriter& hf) {
 }
 
 constexpr std::array<std::string_view, 2> kOwnKeys = {"model.dropout", "model.bias"};
-// The causal mask, stored as if it were a weight.
+// The causal mask, stored like a weight.
 constexpr std::array<std::string_view, 2> kSkippedWeights = {".attn.bias", ".attn.masked_bias"};
 
 }  // namespace

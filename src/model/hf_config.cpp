@@ -32,7 +32,7 @@ int64_t HfReader::size(const std::string& key) const {
   if (!has(key)) refuse(cat("\"", key, "\" is missing"));
   const json& value = object_[key];
   constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
-  // get<> on a number that does not fit would wrap, so the range is checked as unsigned.
+  // get<> wraps a number that does not fit, so the range is checked as unsigned.
   if (!value.is_number_unsigned() || value.get<uint64_t>() < 1 || value.get<uint64_t>() > kMax) {
     refuse(cat("\"", key, "\" is ", shown(value), ", expected a whole number from 1 to ", kMax));
   }
@@ -87,7 +87,7 @@ std::vector<int64_t> HfReader::token_ids(const std::string& key, int64_t vocab_s
     if (!id.is_number_integer()) {
       refuse(cat("\"", key, "\" is ", shown(value), ", expected a token id or a list of them"));
     }
-    // Below 0 means none to some programs.
+    // Some programs write a negative id for "none".
     if (id.is_number_unsigned() && id.get<uint64_t>() < static_cast<uint64_t>(vocab_size)) {
       ids.push_back(id.get<int64_t>());
     }

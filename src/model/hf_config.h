@@ -1,6 +1,6 @@
-// A model's sizes from and to a Hugging Face config.json. Which fields mean what stands in the
-// model's own file (ModelDef::from_hf, to_hf); here are the file, the typed access to its fields,
-// and RoPE, whose spelling changed between transformers 4 and 5: both are read, the older one is
+// Reads and writes a model's sizes as a Hugging Face config.json. Each model's own file defines
+// what the fields mean (ModelDef::from_hf, to_hf). This file has the typed access to fields, and
+// RoPE, whose spelling changed between transformers 4 and 5: both are read, the older one is
 // written.
 #pragma once
 
@@ -14,8 +14,8 @@
 
 namespace weft {
 
-// Fields of a config.json; every error is one sentence that begins with the path. A field that is
-// null counts as absent.
+// Fields of a config.json; every error is one sentence that starts with the path. A null field
+// counts as absent.
 class HfReader {
  public:
   HfReader(const nlohmann::json& object, std::string where)
@@ -25,19 +25,19 @@ class HfReader {
   // A whole number from 1 to 2^31 - 1.
   int64_t size(const std::string& key) const;
   int64_t size_or(const std::string& key, int64_t otherwise) const;
-  // size(whole) / size(part), which must come out even.
+  // size(whole) / size(part), which must divide evenly.
   int64_t quotient(const std::string& whole, const std::string& part) const;
   double number(const std::string& key) const;
   double number_or(const std::string& key, double otherwise) const;
   bool flag_or(const std::string& key, bool otherwise) const;
   std::string text_or(const std::string& key, const std::string& otherwise) const;
 
-  // One id, several or none; without those that a vocabulary of this size lacks.
+  // One id, several or none; ids outside a vocabulary of this size are dropped.
   std::vector<int64_t> token_ids(const std::string& key, int64_t vocab_size) const;
 
-  // Refuses a flag that asks for what the model here cannot do.
+  // Rejects a flag value that the model does not support.
   void require_flag(const std::string& key, bool supported) const;
-  // Refuses a text that is none of those supported; an absent one means the first.
+  // Rejects a string that is not supported; an absent one means the first.
   void require_text(const std::string& key, const std::vector<std::string>& supported) const;
 
   // Theta and scaling, in either spelling.
@@ -50,7 +50,7 @@ class HfReader {
   std::string where_;
 };
 
-// Fields of a config.json to be written, in order.
+// The fields of a config.json to be written, in order.
 class HfWriter {
  public:
   HfWriter();
@@ -72,15 +72,15 @@ class HfWriter {
   std::unique_ptr<nlohmann::ordered_json> object_;
 };
 
-// The model that this text describes; `where` (a path) begins every error message.
+// The model that this text describes; `where` (a path) starts every error message.
 ModelSpec parse_hf_config(std::string_view text, const std::string& where);
 ModelSpec read_hf_config(const std::string& path);
 
-// Takes over what a config.json says about the ids that begin and end a text, if it says anything.
+// Copies the ids that begin and end a text from a config.json, if it has them.
 void read_token_ids(const std::string& path, ModelSpec& spec);
 
-// The config.json of a model, which transformers loads; `torch_dtype` is the type its weights are
-// stored in ("float32", "bfloat16").
+// The config.json of a model, for transformers; `torch_dtype` is the type of the stored weights
+// ("float32", "bfloat16").
 std::string hf_config_text(const ModelSpec& spec, const char* torch_dtype);
 
 }  // namespace weft

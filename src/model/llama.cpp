@@ -1,6 +1,6 @@
-// Llama 2 and 3: RMSNorm before each part, rotary positions, grouped-query attention, SwiGLU
-// feed-forward, no biases. Weights are [out, in] in Hugging Face order (RoPE rotates halves); q, k,
-// v and gate, up are one parameter each.
+// Llama 2 and 3: RMSNorm before each sublayer, rotary positions, grouped-query attention, SwiGLU
+// feed-forward, no biases. Weights are [out, in] in Hugging Face order (RoPE rotates halves); q|k|v
+// and gate|up are one parameter each.
 //
 //   B batch   T sequence   C dim   H heads   K kv heads   D head_dim   F ffn_dim   V vocab_size
 //   tokens [B,T] -> x [B,T,C] -> layers: qkv [B,T,(H+2K)D], gate|up [B,T,2F] -> logits [B,T,V]
@@ -22,7 +22,7 @@ struct Size {
   int64_t dim, n_layers, n_heads, n_kv_heads, ffn_dim;
 };
 
-// Llama 3.1 and 3.2 stretch the rotation by a factor that differs between the sizes.
+// Llama 3.1 and 3.2 scale the rotation by a factor that depends on the model size.
 ModelSpec preset(const Size& size, double rope_factor) {
   return {.model = "llama",
           .flavor = size.flavor,
@@ -213,7 +213,7 @@ void to_hf(const ModelSpec& spec, HfWriter& hf) {
 
 constexpr std::array<std::string_view, 3> kOwnKeys = {"model.n_kv_heads", "model.rope_theta",
                                                       "model.rope_scaling"};
-// Written by older transformers; follows from theta.
+// Written by older transformers; derived from theta.
 constexpr std::array<std::string_view, 1> kSkippedWeights = {".rotary_emb.inv_freq"};
 
 }  // namespace

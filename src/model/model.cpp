@@ -13,7 +13,7 @@
 namespace weft {
 namespace {
 
-// Bounds that keep every product of sizes far from overflow; no model comes near them.
+// Limits that keep every multiplication of sizes far from overflow; no real model comes close.
 constexpr int64_t kMaxDim = 1 << 20;
 constexpr int64_t kMaxFfnDim = 1 << 24;
 constexpr int64_t kMaxLayers = 10000;

@@ -1,5 +1,5 @@
-// weft bench --calibrate: measures this machine into a device spec, a TOML file that device.spec
-// can name. Links are measured between processes, as weft train --ranks starts them.
+// weft bench --calibrate: measures this machine into a device spec, a TOML file for device.spec.
+// Links are measured between processes, started as by weft train --ranks.
 #include <algorithm>
 #include <optional>
 
@@ -21,20 +21,20 @@ namespace weft {
 namespace {
 
 constexpr std::string_view kAxis = "dp_shard";
-constexpr int64_t kSizes[] = {1 << 16, 1 << 19, 1 << 22, 1 << 25};  // bytes of the whole tensor
+constexpr int64_t kSizes[] = {1 << 16, 1 << 19, 1 << 22, 1 << 25};  // bytes of the full tensor
 constexpr int kCollectives = 3;
-// Gathers and sums have streams of their own in a plan, and so communicators.
+// In a plan, gathers and sums each have their own stream and communicator.
 constexpr int64_t kGatherStream = 1;
 constexpr int64_t kSumStream = 2;
 constexpr int kRows = 4;
 
-// What rank 0 measures for its parent.
+// What rank 0 measures for its parent process.
 struct Measured {
   double seconds[kCollectives][std::size(kSizes)];
-  int64_t collectives_bytes;  // 0: it takes no device memory
+  int64_t collectives_bytes;  // 0: uses no device memory
 };
 
-// Best seconds of a collective in rows of them; ranks start a row together.
+// Best seconds of one collective, measured in sequences; ranks start each sequence together.
 double time_collective(Communicator& comm, Stream& stream, const Kernel& kernel,
                        const Launch& launch, int64_t count) {
   double best = 0;
@@ -67,7 +67,7 @@ void measure_size(const Backend& backend, Device& device, Communicator& comm, si
   stream->zero(memory, (cut * n + cut) * 4);
   const Tensor full{memory, DType::F32, {elements}};
   const Tensor shard{memory + cut * n, DType::F32, {cut}};
-  // Gathered weights lie where a plan puts them: in memory that the ranks have in common, if any.
+  // Gathered weights are placed as in a plan: in memory shared by the ranks, if supported.
   const bool in_common = gathers_in_common(backend);
   void* common = in_common ? comm.allocate_common(kAxis, cut * n * 4, device) : memory;
   const Tensor gathered{common, DType::F32, {elements}};
@@ -119,7 +119,7 @@ LatencyBandwidth fit(const Measured& measured, size_t collective) {
 }
 
 struct MeasuredLink {
-  ExitCode code = ExitCode::Done;  // of the ranks, which have said what went wrong
+  ExitCode code = ExitCode::Done;  // of the ranks, which have already reported the error
   Link link = {};
   int64_t collectives_bytes = 0;
 };
@@ -168,7 +168,7 @@ MeasuredLink measure_link(const Backend& backend, int64_t ranks, bool share_gpu)
           .collectives_bytes = shared->collectives_bytes};
 }
 
-// What the command line says must do something.
+// Every command-line option must have an effect.
 void check_effects(const CalibrateArguments& arguments, const Backend& backend, int64_t ranks) {
   const bool shares = backend.join != nullptr && ranks > 1;
   USER_CHECK(!arguments.share_gpu || shares,
@@ -190,9 +190,9 @@ ExitCode run_calibrate(const CalibrateArguments& arguments) {
   DeviceSpec spec = device_spec_of(config);
   const int64_t most = arguments.ranks > 0 ? arguments.ranks : backend.join == nullptr ? 4 : 1;
   check_effects(arguments, backend, most);
-  // Not after all the measuring: whether the file can be written.
+  // Whether the file can be written is checked before measuring.
   if (!arguments.output.empty()) OutputFile probe(arguments.output);
-  // Before this process has a device: its ranks are forks.
+  // Ranks are forked before this process opens a device.
   if (has_collectives(backend) && most > 1) {
     spec.links.clear();
     for (int64_t ranks = 2; ranks <= most; ranks *= 2) {

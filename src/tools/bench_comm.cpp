@@ -1,5 +1,5 @@
-// weft bench comm: collectives between processes of this machine, beside as many plain copies of
-// the same bytes that run at once. Ratios are what counts; both sides alternate in one run.
+// weft bench comm: collectives between processes of this machine, compared with concurrent plain
+// copies of the same bytes. The ratios matter; both sides alternate within one run.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -24,7 +24,7 @@ struct CommBench {
   int64_t repeats = 20;
 };
 
-// The best of several runs: seconds from barrier to barrier, and of this rank's processor.
+// The best of several runs: seconds between barriers, and processor seconds of this rank.
 struct Best {
   double seconds = 1e30;
   double processor = 1e30;
@@ -36,8 +36,7 @@ double processor_seconds() {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
-// Two actions that take turns: what else the machine does slows both down, and now and then
-// neither.
+// Runs two actions alternately: other load on the machine slows down both, and at times neither.
 template <class First, class Second>
 std::pair<Best, Best> best_of(Communicator& comm, int64_t repeats, const First& first,
                               const Second& second) {
@@ -98,7 +97,7 @@ ExitCode run_comm(const CommBench& bench) {
       mesh.axes = {{"dp", ranks}};
       const auto comm = job.join({mesh, rank});
       for (const int64_t size : bench.mebibytes) {
-        // Short ones are disturbed more often, and cost less to repeat.
+        // Short runs are disturbed more often, and are cheaper to repeat.
         const int64_t repeats = bench.repeats * std::max<int64_t>(1, 32 / size);
         measure(*comm, size * kMiB, repeats);
       }

@@ -1,6 +1,6 @@
-// weft bench ops CONFIG: the seconds of every step of a plan beside its roofline, the time that the
-// rates of the device spec allow. Steps that are alike share a line, and a line above its roofline
-// is marked with the reason. Works on any backend: it knows steps, no ops.
+// weft bench ops CONFIG: the time of every step of a plan compared with its roofline, the time that
+// the rates of the device spec allow. Similar steps share a line; a line above its roofline is
+// flagged with the reason. Works on any backend: it knows steps, not ops.
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -25,7 +25,7 @@ struct OpsArguments {
   int64_t repeats = 5;
 };
 
-// Steps of the same op, kernel, phase and types.
+// Steps with the same op, kernel, phase and types.
 struct Line {
   std::string what;
   int64_t calls = 0;
@@ -33,13 +33,13 @@ struct Line {
   double roofline = 0;
   double flops = 0;
   double bytes = 0;
-  // Those of its steps whose data no cache can hold, or whose operations take longer than their
-  // data.
+  // The part from steps whose data does not fit any cache, or whose operations take longer than
+  // their data.
   double memory_seconds = 0;
   double memory_roofline = 0;
 
   bool above_roofline() const { return roofline > seconds; }
-  // ' ', or why it is above: '*' a cache, '+' rates above those of the device spec.
+  // ' ', or why it is above the roofline: '*' a cache, '+' rates above those of the device spec.
   char mark() const {
     if (!above_roofline()) return ' ';
     return memory_roofline > memory_seconds ? '+' : '*';
@@ -56,7 +56,7 @@ std::string types_text(const std::vector<TensorRef>& refs) {
   return text.size() > kWidth ? text.substr(0, kWidth - 3) + "..." : text;
 }
 
-// What rooflines depend on.
+// The inputs of a roofline.
 struct Rates {
   const DeviceSpec& spec;
   int64_t cache_bytes = 0;  // 0: unknown
@@ -66,7 +66,7 @@ Line line_of(const Step& step, double seconds, const Rates& rates) {
   Line line;
   line.what =
       cat(step.op, ".", step.kernel, " ", phase_name(step.phase), " ", types_text(step.operands));
-  // What the op touches, not what its tensors hold: a table is read where its ids point.
+  // The bytes the op touches, not the size of its tensors: a lookup reads only rows of its table.
   const Call call = call_of(step);
   line.bytes = cost_of(call).bytes;
   line.flops = step.flops;
@@ -109,8 +109,8 @@ void print_lines(const std::map<std::string, Line>& by_name, double whole) {
   for (const Line* line : lines) print(*line, whole);
 }
 
-// The time that all steps would take with every matrix product at the best rate seen among them,
-// and the others' bytes at the best bandwidth seen.
+// The time of all steps if every matmul ran at the best rate seen among them, and all other bytes
+// moved at the best bandwidth seen.
 void print_floor(const Plan& plan, const std::vector<double>& times, const Rates& rates) {
   // Smaller steps stay in a cache.
   constexpr double kMemoryBytes = 8e6;
@@ -135,7 +135,7 @@ void print_floor(const Plan& plan, const std::vector<double>& times, const Rates
       floor * 1e3, floor / whole * 100, flops * 1e-9, rate * 1e-9, bandwidth * 1e-9);
 }
 
-// Where the rooflines come from, and what the marks of lines above theirs mean.
+// Explains the rooflines, and the flags of lines above theirs.
 void print_notes(const std::string& marks, const Rates& rates) {
   std::printf("roofline: the time that the rates of device spec %s allow, without the launch\n",
               rates.spec.name.c_str());
@@ -150,7 +150,7 @@ void print_notes(const std::string& marks, const Rates& rates) {
   }
 }
 
-// The shortest time of each step in several runs of the whole program.
+// The shortest time of each step over several runs of the complete program.
 std::vector<double> best_times(Executor& executor, int64_t repeats) {
   std::vector<double> best = executor.time_steps(ProgramKind::Last);
   for (int64_t i = 1; i < repeats; ++i) {
@@ -171,7 +171,7 @@ ExitCode run_ops(const OpsArguments& arguments, const std::vector<std::string>& 
   session.initialize(0);
   const TokenSource tokens = TokenSource::synthetic(session.compiled().spec.vocab_size);
   const TrainingConfig& training = config.training;
-  // One ordinary step fills the inputs, which stay for the steps that are timed.
+  // One ordinary step fills the inputs, which are kept for the timed steps.
   session.train_step({.step = 0, .seed = 0, .lr = 0}, [&](int64_t first_sample, Batch& batch) {
     fill_batch(tokens,
                {.first_sample = first_sample,

@@ -1,6 +1,6 @@
-// weft bench ranks CONFIG: one training step on ranks with a core each, beside one process with as
-// many threads on the same work. The variants take turns in processes of their own; the fastest
-// step of each counts, and the processor time of all its processes.
+// weft bench ranks CONFIG: one training step on ranks with one core each, compared with one process
+// with the same number of threads on the same work. The variants alternate in separate processes;
+// reported are each variant's fastest step and the processor time of all its processes.
 #include <sched.h>
 #include <sys/resource.h>
 
@@ -33,10 +33,10 @@ struct RanksBench {
 
 constexpr int64_t kMostRanks = 64;
 
-// What the processes of one run leave for the one that prints.
+// Results that the processes of one run leave for the one that prints.
 struct Board {
   double step_seconds = 0;                    // rank 0's fastest
-  double processor_seconds[kMostRanks] = {};  // of each rank, a step
+  double processor_seconds[kMostRanks] = {};  // of each rank, per step
   int64_t rank_bytes = 0;
 };
 
@@ -49,7 +49,7 @@ struct Result {
   int64_t rank_bytes = 0;
 };
 
-// Keeps this process on one of the cores it may use.
+// Pins this process to one of the cores it may use.
 void pin(int64_t rank) {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
@@ -74,7 +74,7 @@ double processor_seconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-// Trains on made-up tokens: one step to warm up, then those that count.
+// Trains on synthetic tokens: one warmup step, then the measured ones.
 void run_steps(const Config& config, Communicator* comm, int64_t steps, Board& board) {
   const int64_t ranks = comm == nullptr ? 1 : comm->ranks();
   const int64_t rank = comm == nullptr ? 0 : comm->rank();
@@ -107,7 +107,7 @@ void run_steps(const Config& config, Communicator* comm, int64_t steps, Board& b
   board.rank_bytes = rank_bytes(session.compiled().plan);
 }
 
-// The code of the ranks, which have said what went wrong.
+// The exit code of the ranks, which have already reported any error.
 ExitCode run_once(Result& result, int64_t steps, Board& board) {
   board = {};
   const Mesh mesh = data_parallel_mesh(result.config, result.ranks);
@@ -140,7 +140,7 @@ void print(const Result& result, const Result& first) {
       human_bytes(static_cast<double>(result.rank_bytes)).c_str());
 }
 
-// One process on the work of all ranks, the ranks, and ranks that gather into memory of their own.
+// One process with the work of all ranks, the ranks, and ranks that gather into private memory.
 std::vector<Result> variants(const RanksBench& bench, Config config) {
   config.device.threads = 1;
   Config copies = config;

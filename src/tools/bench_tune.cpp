@@ -1,5 +1,5 @@
-// weft bench tune CONFIG: measures which algorithms of its libraries a device runs a training step
-// with best, and writes them into a file for device.tuning.
+// weft bench tune CONFIG: measures which library algorithms run a training step fastest on this
+// device, and writes them to a file for device.tuning.
 #include <cstdio>
 #include <set>
 
@@ -23,7 +23,7 @@ struct TuneArguments {
   int64_t ranks = 1;
 };
 
-// Each call of the plan once, as far as shapes, dtypes and attributes tell them apart.
+// The calls of the plan without duplicates in shapes, dtypes and attributes.
 std::vector<Call> distinct_calls(const Plan& plan) {
   std::vector<Call> calls;
   std::set<std::string> seen;
@@ -46,8 +46,8 @@ ExitCode run_tune(const TuneArguments& arguments, const std::vector<std::string>
   end_on_stop_signals();
   Config config = load_config(arguments.config, overrides);
   validate(config, arguments.ranks, open_sets());
-  config.device.tuning.clear();       // what is to be made
-  OutputFile file(arguments.output);  // before the work, whether it can be written
+  config.device.tuning.clear();       // to be measured
+  OutputFile file(arguments.output);  // opened first to check that it can be written
   const Compiled compiled =
       compile(config, {.data_vocab = data_vocabulary(config), .ranks = arguments.ranks});
   const Backend& backend = find_backend(config.device.backend);
@@ -57,14 +57,14 @@ ExitCode run_tune(const TuneArguments& arguments, const std::vector<std::string>
   Tuning tuning;
   tuning.device = device->description();
   for (const Call& call : distinct_calls(compiled.plan)) {
-    if (!call.op->traits.matmul) continue;  // libraries with a choice multiply
+    if (!call.op->traits.matmul) continue;  // only matmul libraries offer a choice
     const std::optional<TunedCall> tuned = timer.tune(call);
     if (!tuned || tuning.choices.contains(tuned->call)) continue;
     tuning.library = tuned->library;
     tuning.choices[tuned->call] = tuned->choice;
     std::printf("%9.4f -> %.4f ms  %s\n", tuned->first_seconds * 1e3, tuned->seconds * 1e3,
                 tuned->call.c_str());
-    std::fflush(stdout);  // a signal ends the command without it
+    std::fflush(stdout);  // a signal would end the command without it
   }
   USER_CHECK(!tuning.empty(), "device.backend = \"", backend.name,
              "\" has no choice of algorithms, expected one with libraries, such as cuda");

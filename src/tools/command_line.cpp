@@ -13,10 +13,11 @@ namespace weft {
 
 namespace {
 
-// Of the parser, which repeats values in full.
+// Limits messages of the parser, which repeats values in full.
 constexpr size_t kLongestMessage = 200;
 
-// Names a word that should be a command and is none; the parser would only say that one is missing.
+// Reports a word that should be a command but is not; the parser would only say that one is
+// missing.
 void check_commands(CLI::App* app, int argc, char** argv) {
   for (int i = 1; i < argc && app->get_require_subcommand_min() > 0; ++i) {
     std::string word = argv[i];
@@ -30,7 +31,7 @@ void check_commands(CLI::App* app, int argc, char** argv) {
   }
 }
 
-// What the parser says, as our messages are written, with the help that fits.
+// The parser's message in our style, with a pointer to the right --help.
 std::string parse_message(const CLI::App& app, const CLI::ParseError& error) {
   std::string text = shortened(error.what(), kLongestMessage);
   bool word = text.size() > 1 && std::isupper(static_cast<unsigned char>(text[1])) == 0;

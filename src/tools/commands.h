@@ -1,5 +1,5 @@
-// The subcommands of weft. Each adds itself to the command line and tells, through `finish`,
-// what its run ended with; errors travel as exceptions to main.
+// The subcommands of weft. Each adds itself to the command line and reports its exit code through
+// `finish`; errors travel as exceptions to main.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace weft {
 
-// The most ranks that one machine starts.
+// The most ranks that can be started on one machine.
 inline constexpr int64_t kMaxRanks = 4096;
 
-// Where a command puts its exit code.
+// Receives the exit code of a command.
 using Finish = std::function<void(ExitCode)>;
 
 void add_train_command(Command app, const Finish& finish);
@@ -29,7 +29,7 @@ void add_bench_command(Command app, const Finish& finish);
 struct CalibrateArguments {
   std::string backend = "cpu";
   int64_t threads = 0;  // of a host device; 0: one per core
-  int64_t ranks = 0;    // measures links up to so many; 0: 4, of GPUs none
+  int64_t ranks = 0;    // measure links up to this many; 0: 4, or none for GPUs
   bool share_gpu = false;
   std::string output;  // empty: print it
 };
@@ -43,11 +43,11 @@ void add_bench_ops(Command bench, const Finish& finish);
 void add_bench_ranks(Command bench, const Finish& finish);
 void add_bench_tune(Command bench, const Finish& finish);
 
-// Gives each of the ranks of this machine an equal part of its cores, where the config leaves the
-// threads of a rank open.
+// Gives each rank on this machine an equal share of its cores, if the config does not set the
+// threads per rank.
 void share_cores(Config& config, int64_t ranks);
 
-// Throws UserError unless the value of --backend names a backend that computes.
+// Throws UserError unless the value of --backend is a backend that computes.
 void check_backend_option(const std::string& name);
 
 }  // namespace weft

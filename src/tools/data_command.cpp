@@ -23,7 +23,7 @@ struct PrepareArguments {
   std::string end_token;
 };
 
-// The end token that a tokenizer file names, unless the user does.
+// The end token of a tokenizer file, unless the user sets one.
 std::string choose_end_token(const PrepareArguments& arguments) {
   if (arguments.end_token == "none") return "";
   if (!arguments.end_token.empty()) return arguments.end_token;
@@ -34,7 +34,7 @@ std::string choose_end_token(const PrepareArguments& arguments) {
   return std::string(tokenizer.decode(*id));
 }
 
-// Refuses --field where no input has fields.
+// Rejects --field if no input has fields.
 void check_field(const Command& command, const std::vector<std::string>& inputs,
                  const std::string& output) {
   if (!command.has("--field")) return;
@@ -81,7 +81,7 @@ void run_train_tokenizer(const Command& command, const TrainTokenizerArguments& 
   TrainBpeOptions options = arguments.options;
   check_field(command, options.inputs, "");
   options.pattern = split_pattern(arguments.pattern);
-  OutputFile file(arguments.output);  // before the work, whether it can be written
+  OutputFile file(arguments.output);  // opened first to check that it can be written
   const BpeTokenizer tokenizer(train_bpe(options));
   file.write(tokenizer_json_text(tokenizer.parts()));
   file.commit();
@@ -96,7 +96,7 @@ struct InspectArguments {
   int64_t samples = 1;
 };
 
-// What the tokens say as a whole: the largest id, how many there are, and of how many documents.
+// Prints the largest id, the number of distinct ids, and the number of documents.
 void log_counts(const TokenFile& file) {
   const TokenAt largest = file.max_token();
   std::vector<bool> seen(static_cast<size_t>(largest.token) + 1);
@@ -130,7 +130,7 @@ void run_inspect(const InspectArguments& arguments) {
   }
   const int64_t samples = std::min(arguments.samples, file.size());
   for (int64_t sample = 0; sample < samples; ++sample) {
-    // Evenly over the file, the first at its beginning.
+    // Evenly spread over the file, the first one at its start.
     const int64_t begin = sample * (file.size() / samples);
     std::vector<int32_t> ids(static_cast<size_t>(std::min(arguments.tokens, file.size() - begin)));
     file.read(begin, ids);

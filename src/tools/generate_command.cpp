@@ -23,7 +23,7 @@ struct GenerateArguments {
   SamplerOptions sampler;
 };
 
-// The folder of weights that the user means: the one named, or the one inside a run's folder.
+// The folder of weights: the given one, or the one inside a run's folder.
 std::string find_weights(const std::string& folder) {
   for (const std::string& candidate : {folder, folder + "/weights"}) {
     if (path_exists(candidate + "/config.json")) return candidate;
@@ -34,7 +34,7 @@ std::string find_weights(const std::string& folder) {
                                            "/weights; give the folder of a run or of its weights"));
 }
 
-// What stands before a text of its own: the end of another, or of a line.
+// The context of a new text: an end token, or a newline.
 std::vector<int32_t> start_of_text(const Tokenizer& tokenizer) {
   if (const std::optional<int32_t> end = tokenizer.end_token()) return {*end};
   USER_CHECK(tokenizer.kind() != TokenizerKind::Char || tokenizer.id_of(U'\n') >= 0,
@@ -43,7 +43,7 @@ std::vector<int32_t> start_of_text(const Tokenizer& tokenizer) {
   return tokenizer.encode("\n", "newline");
 }
 
-// The prompt is part of the command line, so what is wrong with it is too.
+// Errors in the prompt are reported as command-line errors.
 std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, const std::string& prompt) {
   if (prompt.empty()) return start_of_text(tokenizer);
   try {
@@ -53,8 +53,8 @@ std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, const std::string
   }
 }
 
-// The context the model sees: the last `window` tokens, padded at the end, which causal attention
-// keeps out of sight.
+// The context the model sees: the last `window` tokens, padded at the end, where causal attention
+// does not look.
 std::vector<int32_t> context_of(const std::vector<int32_t>& ids, int64_t window) {
   size_t size = std::min(ids.size(), static_cast<size_t>(window));
   std::vector<int32_t> context(ids.end() - static_cast<int64_t>(size), ids.end());
@@ -84,7 +84,7 @@ ExitCode run_generate(const GenerateArguments& arguments) {
   std::fputs(arguments.prompt.c_str(), stdout);
   auto vocab = static_cast<size_t>(spec.vocab_size);
   const std::optional<int32_t> end = tokenizer.end_token();
-  // Once nobody reads, the rest is not worth its time.
+  // Stops when the reader of standard output is gone.
   for (int64_t i = 0; i < arguments.tokens && std::ferror(stdout) == 0; ++i) {
     std::vector<float> logits = session.logits(context_of(ids, window));
     size_t last = std::min(ids.size(), static_cast<size_t>(window)) - 1;
@@ -94,7 +94,7 @@ ExitCode run_generate(const GenerateArguments& arguments) {
         static_cast<int32_t>(sample_token(row, arguments.sampler, static_cast<uint64_t>(i)));
     if (next == end) break;
     ids.push_back(next);
-    // A token may be part of a character; the bytes of all of them make the text.
+    // A token may be part of a character; the text is the concatenation of all bytes.
     const std::string text = tokenizer.decode(std::span(&next, 1));
     std::fwrite(text.data(), 1, text.size(), stdout);
     std::fflush(stdout);

@@ -1,5 +1,5 @@
-// The weft command: runs the subcommand that the command line names, and turns every failure into
-// one sentence on standard error and an exit code.
+// The weft command: runs the selected subcommand and turns every failure into one sentence on
+// standard error and an exit code.
 #include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
@@ -33,27 +33,27 @@ int fail(const Failure& failure) {
   return static_cast<int>(failure.code);
 }
 
-// On a closed descriptor 0 to 2 the next file or block of memory would be opened, and what is
-// printed would go into it. Ranks are forked later and inherit these.
+// If descriptors 0 to 2 are closed, the next file or shared memory block would get their numbers,
+// and printed text would go into it. Ranks are forked later and inherit these descriptors.
 void open_closed_streams() {
   for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; ++stream) {
     if (::fcntl(stream, F_GETFD) < 0) std::ignore = ::open("/dev/null", O_RDWR);
   }
 }
 
-// A file size limit and a closed pipe then show as a failed write, which has a sentence to say.
+// A file size limit or a closed pipe then shows up as a failed write, which is reported.
 void ignore_write_signals() {
   std::signal(SIGXFSZ, SIG_IGN);
   std::signal(SIGPIPE, SIG_IGN);
 }
 
-// Whether the reader of standard output has gone, as in "weft opt --list-ops | head".
+// Whether the reader of standard output is gone, as in "weft opt --list-ops | head".
 bool reader_left() {
   pollfd output{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
   return ::poll(&output, 1, 0) == 1 && (output.revents & POLLERR) != 0;
 }
 
-// Output that a script reads must be whole, or the command must fail.
+// Output for a script must be complete, or the command must fail.
 void check_output() {
   bool lost = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
   if (!lost || reader_left()) return;

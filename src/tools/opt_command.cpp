@@ -1,4 +1,4 @@
-// weft opt: graph text in, chosen passes, graph text out. Also lists ops, passes and config keys.
+// weft opt: runs chosen passes over graph text. Also lists ops, passes and config keys.
 #include <cstdio>
 #include <iostream>
 #include <iterator>

@@ -1,4 +1,4 @@
-// weft plan CONFIG: compiles without allocating or running anything, and says what it would take.
+// weft plan CONFIG: compiles without allocating or running anything, and reports the cost.
 #include <memory>
 
 #include "base/file.h"

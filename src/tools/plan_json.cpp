@@ -8,7 +8,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A list of whatever `to_object` takes.
+// A list with `to_object` applied to every item.
 template <class T, class ToObject>
 Json to_array(const std::vector<T>& list, ToObject to_object) {
   Json array = Json::array();

@@ -1,5 +1,5 @@
-// What weft plan says: the summary of a plan with the model, the time of a step and whether the
-// device holds it. Made once, as data, and printed as text or as JSON.
+// What weft plan reports: the summary of a plan with the model, the time per step and whether it
+// fits the device. Built once as data, then printed as text or as JSON.
 #pragma once
 
 #include <optional>
@@ -14,20 +14,20 @@
 
 namespace weft {
 
-// One optimizer step of one rank, as the streams run it beside each other.
+// One optimizer step of one rank, with streams running concurrently.
 struct StepForecast {
   PlanTime time;
   int64_t micro_batches = 1;
   double tokens_per_second = 0;
   double flops_per_token = 0;        // that the model needs
-  std::optional<double> peak_flops;  // of the device, where its spec tells
+  std::optional<double> peak_flops;  // of the device, if its spec has it
   std::optional<double> mfu;         // docs/metrics.md
 };
 
-// A rank's memory.
+// The memory of one rank.
 struct MemoryNeed {
   int64_t plan_bytes = 0;
-  int64_t limit_bytes = 0;   // that a plan may use
+  int64_t limit_bytes = 0;   // available to a plan
   int64_t beside_bytes = 0;  // of driver and libraries, on top of it
   bool fits() const { return plan_bytes <= limit_bytes; }
 };
@@ -42,8 +42,8 @@ struct PlanReport {
   std::string device;
   StepForecast step;
   MemoryNeed memory;
-  bool searched = false;                   // for a change that would make it fit
-  std::optional<Alternative> alternative;  // that was found
+  bool searched = false;                   // whether a change that makes it fit was searched for
+  std::optional<Alternative> alternative;  // the result of the search
   double compile_seconds = 0;
 };
 
@@ -54,11 +54,11 @@ struct ReportOptions {
 PlanReport make_report(const Config& config, const Compiled& compiled,
                        const ReportOptions& options);
 
-// Lines for a person, without the passes.
+// Text for people, without the passes.
 std::string to_text(const PlanReport& report);
 
-// The same for a program, and all of what lines for a person only begin: one object, sizes in
-// bytes, times in seconds. docs/plan_json.md lists the keys.
+// JSON for programs, with everything the text only summarizes: one object, sizes in bytes, times in
+// seconds. docs/plan_json.md lists the keys.
 std::string to_json(const PlanReport& report);
 
 }  // namespace weft

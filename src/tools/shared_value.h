@@ -1,4 +1,4 @@
-// What the ranks that a benchmark forks leave for the process that prints.
+// Results that forked benchmark ranks leave for the process that prints.
 #pragma once
 
 #include <sys/mman.h>
@@ -10,7 +10,7 @@
 
 namespace weft {
 
-// A value in memory that this process and those it forks have in common.
+// A value in memory shared by this process and the processes it forks.
 template <class T>
 class SharedValue {
   static_assert(std::is_trivially_destructible_v<T>);

@@ -43,20 +43,20 @@ ExitCode report(const TrainResult& result) {
   return code_of(result);
 }
 
-// One rank of several: trains, and speaks if it is the first.
+// One of several ranks: trains, and prints if it is the first.
 ExitCode train_rank(const Config& config, Communicator& comm) {
   const TrainResult result = train(config, stop_request(), &comm);
   return comm.rank() == 0 ? report(result) : code_of(result);
 }
 
-// Whether the error only tells that another rank has failed.
+// Whether the error only reports that another rank has failed.
 bool is_follow_up(const std::exception& error) {
   const auto* device = dynamic_cast<const DeviceError*>(&error);
   return device != nullptr &&
          (device->code() == ExitCode::PeerLost || device->code() == ExitCode::Hang);
 }
 
-// Ranks as threads of this process; the first error ends them all and is the one that is thrown.
+// Ranks as threads of this process; the first error ends all of them and is thrown.
 ExitCode train_threads(const Config& config, const Mesh& mesh, int64_t ranks) {
   ThreadsJob job(ranks);
   std::vector<std::thread> threads;

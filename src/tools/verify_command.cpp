@@ -1,4 +1,4 @@
-// weft verify DIR: this build against a reference trace.
+// weft verify DIR: compares this build with a reference trace.
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -22,7 +22,7 @@ struct VerifyArguments {
   VerifyTolerances tolerances;
 };
 
-// The keys that the user set; --backend is one more way to write device.backend.
+// The keys that the user set; --backend is a shorthand for device.backend.
 Config read_config(const std::optional<std::string>& backend,
                    const std::vector<std::string>& overrides) {
   Config config = parse_config("", "command line", overrides);
@@ -48,7 +48,7 @@ ExitCode report(const std::vector<Comparison>& comparisons) {
   return passed ? ExitCode::Done : ExitCode::CheckFailed;
 }
 
-// What is wrong with the trace or the keys is said before any rank starts.
+// Errors in the trace or the keys are reported before any rank starts.
 ExitCode run_verify(const VerifyArguments& arguments, const std::vector<std::string>& overrides) {
   TraceRun run =
       open_trace(arguments.folder, read_config(arguments.backend, overrides), arguments.ranks);

@@ -1,4 +1,4 @@
-// Hashes first; texts, line by line, only when hashes differ.
+// Compares hashes first, and texts line by line only when hashes differ.
 #include "train/agreement.h"
 
 #include <algorithm>
@@ -15,10 +15,10 @@
 namespace weft {
 namespace {
 
-constexpr size_t kMostKeys = 3;     // differing keys that are named
+constexpr size_t kMostKeys = 3;     // differing keys to report
 constexpr size_t kMostShown = 120;  // characters of a line
 
-// Each rank's number, in rank order.
+// The number of every rank, in rank order.
 std::vector<uint64_t> all_of(Communicator& comm, uint64_t own) {
   std::vector<uint64_t> all(static_cast<size_t>(comm.ranks()));
   comm.exchange(std::span(reinterpret_cast<const char*>(&own), sizeof own),
@@ -26,7 +26,7 @@ std::vector<uint64_t> all_of(Communicator& comm, uint64_t own) {
   return all;
 }
 
-// The first rank whose number is not that of rank 0.
+// The first rank whose number differs from rank 0's.
 std::optional<size_t> first_other(const std::vector<uint64_t>& all) {
   const auto other =
       std::find_if(all.begin(), all.end(), [&](uint64_t number) { return number != all[0]; });
@@ -34,7 +34,7 @@ std::optional<size_t> first_other(const std::vector<uint64_t>& all) {
   return static_cast<size_t>(other - all.begin());
 }
 
-// The texts of two ranks, as every rank then knows them.
+// The texts of two ranks, broadcast to all ranks.
 std::pair<std::string, std::string> texts_of(Communicator& comm, std::string text, size_t other) {
   const std::vector<uint64_t> sizes = all_of(comm, text.size());
   const uint64_t longest = *std::max_element(sizes.begin(), sizes.end());
@@ -47,12 +47,12 @@ std::pair<std::string, std::string> texts_of(Communicator& comm, std::string tex
 
 struct Difference {
   size_t line = 0;
-  size_t rank = 0;  // the first that differs from rank 0
+  size_t rank = 0;  // the first one that differs from rank 0
   std::string own;
   std::string first;  // of rank 0
 };
 
-// Up to `most` lines that are not the same on all ranks.
+// Up to `most` lines that differ between ranks.
 std::vector<Difference> differences(Communicator& comm, const std::vector<std::string>& lines,
                                     size_t most) {
   std::vector<Difference> found;
@@ -78,7 +78,7 @@ std::vector<std::string> key_lines(const Config& config) {
   return lines;
 }
 
-// From a little before the first character that differs on.
+// The text from just before the first differing character.
 std::string shown(const std::string& text, const std::string& other) {
   const auto [at, end] = std::mismatch(text.begin(), text.end(), other.begin(), other.end());
   const auto differs = static_cast<size_t>(at - text.begin());

@@ -1,5 +1,5 @@
-// Before the first step ranks make sure that they are about to do the same: ranks with different
-// plans would wait for each other for ever, or mix up each other's data.
+// Before the first step, ranks check that they are about to run the same plan: ranks with different
+// plans would wait for each other forever, or corrupt each other's data.
 #pragma once
 
 #include "config/config.h"
@@ -8,8 +8,8 @@
 
 namespace weft {
 
-// Compares config and plan of all ranks; every rank calls it. Where they differ, all of them throw
-// the same UserError: which keys, and the first line of the plans that is not the same.
+// Compares the config and plan of all ranks; every rank calls it. If they differ, all ranks throw
+// the same UserError with the differing keys and the first differing line of the plans.
 void check_agreement(const Config& config, const Plan& plan, Communicator& comm);
 
 }  // namespace weft

@@ -1,5 +1,5 @@
-// Rates first, on calls that grow until they keep the device busy; then the calls of whole training
-// steps, each kind once, against what these rates promise.
+// Measures rates first, with calls that grow until they keep the device busy; then each distinct
+// call of complete training steps, relative to these rates.
 #include "train/calibrate.h"
 
 #include <algorithm>
@@ -22,13 +22,13 @@ namespace {
 constexpr double kBusySeconds = 0.02;  // a call this long keeps any device busy
 constexpr int64_t kLargestMatmul = 8192;
 constexpr int64_t kLargestVector = 1 << 28;
-constexpr double kLongestStep = 0.5;       // seconds that a step measured may be predicted to take
-constexpr double kLeastBytes = 1 << 14;    // of a call whose time is not that of its launch alone
-constexpr double kLeastShareOfTime = 0.1;  // of a call that is not its launch
+constexpr double kLongestStep = 0.5;       // predicted seconds of the longest step that is measured
+constexpr double kLeastBytes = 1 << 14;    // of a call whose time is more than its launch
+constexpr double kLeastShareOfTime = 0.1;  // of a call that is not launch
 
-// Steps to measure, from small to large: each device takes, in each type, the largest it is fast
-// enough for. GPT-2's vocabulary is rounded up, as one does for training: rows of 50257 logits,
-// whose starts are not aligned, are slower on GPUs and would stand for all products.
+// Steps to measure, from small to large: each device uses, for each type, the largest one it is
+// fast enough for. GPT-2's vocabulary is rounded up, as is usual for training: rows of 50257
+// logits, which start unaligned, are slower on GPUs and would distort the rate of all matmuls.
 constexpr std::string_view kSteps[][2] = {
     {"[model]\nname = \"gpt2\"\nflavor = \"baby\"\ndropout = 0.0\n"
      "[training]\nlocal_batch_size = 4\nglobal_batch_size = 8\nseq_len = 128\n",
@@ -90,13 +90,13 @@ class Calibration {
   }
 
  private:
-  // Without the launch; a kernel that takes hardly longer is not known any better.
+  // Without the launch; a kernel that takes hardly longer cannot be measured more precisely.
   double kernel_seconds(const Call& call) {
     const double seconds = timer_.seconds(call);
     return std::max(seconds - spec_.launch_latency, kLeastShareOfTime * seconds);
   }
 
-  // FLOP/s of a product.
+  // FLOP/s of a matmul.
   double matmul_rate(std::string_view sample) {
     const Call call = parse_samples(kMatmul, sample).front();
     return cost_of(call).flops / kernel_seconds(call);
@@ -107,14 +107,14 @@ class Calibration {
     return matmul_rate(cat("a: ", type, ", b: ", type));
   }
 
-  // As wide as models are for their vocabulary: what rows cost that begin anywhere is by the row.
+  // As wide as models with this vocabulary are: the cost of unaligned rows is per row.
   double logits_rate(int64_t rows, int64_t vocabulary) {
     const int64_t width = rows / 8;
     return matmul_rate(
         cat("a: bf16[", rows, ",", width, "], b: bf16[", vocabulary, ",", width, "]; tb=true"));
   }
 
-  // FLOP/s of the best product, and the widest matrices.
+  // FLOP/s of the best matmul, and of the widest matrices.
   struct MatmulRates {
     double best = 0;
     int64_t widest = 0;
@@ -131,8 +131,8 @@ class Calibration {
     return rates;
   }
 
-  // Measured where the device does that, else from its data sheet; nothing that was reached is
-  // above the peak.
+  // Measured where the device supports it, else from its data sheet; the peak is never below a
+  // measured rate.
   void set_peaks() {
     if (const DeviceSpec* own = find_data_sheet(device_.description())) {
       spec_.peak_flops_f32 = own->peak_flops_f32;
@@ -224,7 +224,7 @@ class Calibration {
 
 DeviceSpec calibrate(const Backend& backend, Device& device, DeviceSpec known) {
   DeviceSpec spec = Calibration(backend, device, std::move(known)).run();
-  // All libraries have been used by now, and nothing is allocated any more.
+  // By now all libraries have been used, and nothing is allocated any more.
   if (const auto free = device.free_bytes()) {
     spec.memory_bytes = *free;
     spec.context_bytes = device.memory_bytes() - *free;

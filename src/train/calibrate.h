@@ -1,5 +1,5 @@
-// Measures a device into the spec that plans are made for: rates of its own kernels at the sizes of
-// training. What is measured is what a step runs, so nothing here depends on the backend.
+// Measures a device into the spec that plans are made for: the rates of its kernels at the sizes of
+// training. It measures exactly what a step runs, so nothing here depends on the backend.
 #pragma once
 
 #include <vector>
@@ -9,16 +9,16 @@
 
 namespace weft {
 
-// The rates, the memory and what the kernels of each op reach; the rest is as in `known`.
+// Rates, memory and the fraction that each op's kernels reach; the rest is copied from `known`.
 DeviceSpec calibrate(const Backend& backend, Device& device, DeviceSpec known);
 
-// A collective of so many bytes that took so long.
+// A collective: its bytes and the seconds it took.
 struct Timed {
   double bytes = 0;
   double seconds = 0;
 };
 
-// Seconds = latency + bytes / bandwidth, with the least relative error; the latency is not
+// Seconds = latency + bytes / bandwidth, fitted for the least relative error; the latency is not
 // negative.
 struct LatencyBandwidth {
   double latency = 0;

@@ -1,4 +1,4 @@
-// Ties the layers together: model -> graph -> passes -> plan.
+// Connects the layers: model -> graph -> passes -> plan.
 #include "train/compile.h"
 
 #include <algorithm>
@@ -63,7 +63,7 @@ Compiled compile_for(const DeviceSpec& device, const Config& config, const Model
   return compiled;
 }
 
-// What moves between hosts is priced by rows for several hosts, never by those within one.
+// Traffic between hosts is priced by rows for several hosts, never by rows within one host.
 void check_hosts(const Config& config, const DeviceSpec& device, int64_t ranks) {
   const int64_t host = ranks_on_host(device, ranks);
   const bool has_rows = std::any_of(device.links.begin(), device.links.end(),
@@ -73,7 +73,7 @@ void check_hosts(const Config& config, const DeviceSpec& device, int64_t ranks) 
              host, ", or add rows for several hosts to its links");
 }
 
-// Ranks with other choices would compute other bits: their plans differ too.
+// Ranks with different choices would compute different bits, so the choices are part of the plan.
 void add_choices(const Config& config, Compiled& compiled) {
   compiled.plan.tf32 = config.device.tf32;
   compiled.tuning = load_tuning(config);
@@ -81,7 +81,7 @@ void add_choices(const Config& config, Compiled& compiled) {
   compiled.plan.tuning = std::to_string(hash_text(tuning_to_toml(compiled.tuning)));
 }
 
-// A row that names no op or no type would never be used.
+// A row with an unknown op or type would never be used.
 void check_kernels(const DeviceSpec& spec, const std::string& file) {
   for (const KernelShare& kernel : spec.kernels) {
     const std::string where = cat(file, ": kernels: ", in_quotes(to_string(kernel)), ": ");
@@ -141,8 +141,8 @@ Compiled compile(const Config& config, const ModelSpec& spec, int64_t ranks) {
   const DeviceSpec device = device_of_rank(device_spec_of(config), ranks);
   check_hosts(config, device, ranks);
   Compiled compiled = compile_for(device, config, spec, ranks);
-  // Passes keep to the memory by what is alive at once; the gaps between buffers come on top. Where
-  // these do not fit, some of the memory is set aside for them, more with every attempt.
+  // Passes limit the bytes alive at once; fragmentation comes on top. If the arena does not fit,
+  // part of the memory is reserved for fragmentation, more with every attempt.
   const int64_t most_gaps = device.memory_bytes / 4;
   DeviceSpec smaller = device;
   for (int64_t times = 1; times <= 8; times *= 2) {
@@ -152,7 +152,7 @@ Compiled compile(const Config& config, const ModelSpec& spec, int64_t ranks) {
     smaller.memory_bytes -= times * excess;
     compiled = compile_for(smaller, config, spec, ranks);
   }
-  // If that was not enough, nothing moves that would take any memory.
+  // If that was not enough, prefetch is disabled and passes assume no spare memory.
   const bool is_over = device.memory_bytes > 0 && rank_bytes(compiled.plan) > device.memory_bytes;
   const bool states_fit = compiled.plan.persistent_bytes <= device.memory_bytes;
   if (is_over && states_fit && ranks > 1 && config.compile.prefetch != 0) {

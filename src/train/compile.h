@@ -1,5 +1,5 @@
-// From a config to a plan: model -> graph -> passes -> plan. The one place where these layers meet;
-// it allocates nothing and touches no device, so any plan can be made on any machine.
+// From a config to a plan: model -> graph -> passes -> plan. The only place that knows all of these
+// layers. It allocates nothing and touches no device, so any plan can be made on any machine.
 #pragma once
 
 #include <cstdint>
@@ -17,34 +17,34 @@
 
 namespace weft {
 
-// Everything compilation found out about a run.
+// Everything that compilation determines about a run.
 struct Compiled {
   ModelSpec spec;
   std::vector<ParamInfo> params;  // in registration order
-  DeviceSpec device;              // what one rank has of it
-  Tuning tuning;                  // algorithms of its libraries
+  DeviceSpec device;              // the share of one rank
+  Tuning tuning;                  // library algorithms
   Plan plan;
   std::vector<PassReport> reports;  // of the training step
   PlanTime estimate;                // of one optimizer step, per rank
-  double flops_per_token = 0;       // that the model needs for training
+  double flops_per_token = 0;       // that training the model needs
   double milliseconds = 0;
 };
 
 struct CompileOptions {
-  int64_t data_vocab = 0;  // answers model.vocab_size = -1; 0: there is no data
+  int64_t data_vocab = 0;  // replaces model.vocab_size = -1; 0: no data
   int64_t ranks = 1;
 };
 
-// How the config wants passes run over a graph: which ones are left out, and dumps
-// "<folder>/<graph>-12-fuse.before.txt" and ".after.txt" of those asked for.
+// How the config wants passes run over a graph: which ones are disabled, and the dumps
+// "<folder>/<graph>-12-fuse.before.txt" and ".after.txt" of the requested ones.
 RunOptions run_options(const Config& config, Goal goal, const Mesh& mesh,
                        const std::string& graph_name);
 
-// Resolves the model and compiles the training step, and the evaluation if validation is on.
-// The plan is the same for every one of the ranks. Throws UserError.
+// Resolves the model and compiles the training step, and the evaluation if validation is on. The
+// plan is the same on all ranks. Throws UserError.
 Compiled compile(const Config& config, const CompileOptions& options = {});
 
-// The same for a model whose sizes are known, from a config.json say.
+// The same for a model whose sizes are known, for example from a config.json.
 Compiled compile(const Config& config, const ModelSpec& spec, int64_t ranks = 1);
 
 // The machine that plans of this config are made for.
@@ -53,14 +53,14 @@ DeviceSpec device_spec_of(const Config& config);
 // The axis over which parameters and their gradients are sharded.
 inline constexpr std::string_view kShardAxis = "dp_shard";
 
-// The mesh that the config makes of so many ranks: dp_replicate outside, dp_shard inside. One rank
-// has no axes, unless the config asks for a shard degree of 1.
+// The mesh of the config for `ranks` ranks: dp_replicate outside, dp_shard inside. A single rank
+// has no axes, unless the config sets a shard degree of 1.
 Mesh data_parallel_mesh(const Config& config, int64_t ranks);
 
-// A forward-only plan whose `eval` program gives the logits of one sequence.
+// A forward-only plan whose `eval` program computes the logits of one sequence.
 Compiled compile_decode(const Config& config, const ModelSpec& spec, int64_t seq_len);
 
-// Bytes that the plan may use: what the device spec says, or the memory of this machine.
+// Bytes that the plan may use: from the device spec, or the memory of this machine.
 int64_t memory_limit(const Compiled& compiled);
 
 }  // namespace weft

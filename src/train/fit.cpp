@@ -12,7 +12,7 @@ namespace weft {
 namespace {
 
 constexpr int64_t kMostRanks = 1024;
-constexpr int64_t kLossChunks = 8;  // by then logits are a small part of what a step needs
+constexpr int64_t kLossChunks = 8;  // enough to make logits a small part of a step's memory
 
 struct Candidate {
   std::string change;
@@ -20,7 +20,7 @@ struct Candidate {
   int64_t ranks = 1;
 };
 
-// Every block recomputed; what else the user said about recomputation no longer counts.
+// Recomputes every block; other recomputation settings of the user no longer apply.
 Config recompute_all(Config config) {
   config.activation_checkpoint.mode = RecomputeMode::Full;
   std::erase_if(config.set_by_user, [](const auto& entry) {
@@ -71,7 +71,7 @@ int64_t FreeMemory::of_rank(const Compiled& compiled) const {
 std::optional<Alternative> find_alternative(const Config& config, const ModelSpec& spec,
                                             int64_t ranks, const MemoryLimit& limit) {
   std::optional<Alternative> smallest;
-  std::set<int64_t> too_few;  // ranks whose states alone exceed the limit, whatever a step needs
+  std::set<int64_t> too_few;  // ranks whose states alone exceed the limit
   for (const Candidate& candidate : candidates(config, ranks)) {
     if (too_few.contains(candidate.ranks)) continue;
     try {
@@ -84,7 +84,7 @@ std::optional<Alternative> find_alternative(const Config& config, const ModelSpe
       if (compiled.plan.persistent_bytes > most) too_few.insert(candidate.ranks);
       if (!smallest || bytes < smallest->rank_bytes) smallest = found;
     } catch (const UserError&) {
-      // The rest of the config does not allow this one.
+      // The rest of the config does not allow this change.
       continue;
     }
   }

@@ -65,7 +65,7 @@ double validation_seconds(const Config& config, const Compiled& compiled) {
          program_time(compiled.plan, ProgramKind::Eval).seconds;
 }
 
-// Rates in a file were measured; built-in ones are those of another machine.
+// Rates in a file were measured here; built-in rates are those of another machine.
 std::string time_text(const Config& config, const Compiled& compiled) {
   const double step = compiled.estimate.seconds;
   const int64_t steps = config.training.steps;
@@ -82,7 +82,7 @@ std::string time_text(const Config& config, const Compiled& compiled) {
              ")");
 }
 
-// A folder that gave the sizes and could give the weights.
+// Whether a folder provides the sizes and could provide the weights.
 bool leaves_weights(const Config& config) {
   const std::string& folder = config.model.flavor;
   return config.checkpoint.initial_load_path.empty() && folder.find('/') != std::string::npos &&

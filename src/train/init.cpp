@@ -17,7 +17,7 @@ void init_param(const ParamInfo& param, uint64_t seed, int64_t first, std::span<
     return;
   }
   const PhiloxKey key = random_key(seed, hash_text(cat(param.name, ".init")));
-  // A random block makes four elements; the range may begin and end within one.
+  // A random block gives four elements; the range may start and end inside one.
   for (int64_t block = first / 4; block * 4 < first + size; ++block) {
     const NormalBlock normals = normal_block(key, 0, static_cast<uint64_t>(block));
     for (int64_t i = 0; i < 4; ++i) {

@@ -1,5 +1,5 @@
-// Initial values of parameters as a pure function of (seed, parameter name, element), so that any
-// part of any parameter can be made anywhere, in any order, with the same bits.
+// Initial values of parameters as a pure function of (seed, parameter name, element): any part of
+// any parameter can be generated anywhere, in any order, with the same bits.
 #pragma once
 
 #include <cstdint>

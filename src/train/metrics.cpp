@@ -20,7 +20,7 @@ namespace weft {
 namespace {
 
 std::string fixed(double value, int digits) {
-  if (std::isnan(value)) return "nan";  // its sign means nothing
+  if (std::isnan(value)) return "nan";  // its sign is meaningless
   char text[64];
   std::snprintf(text, sizeof text, "%.*f", digits, value);
   return text;
@@ -100,7 +100,7 @@ std::string MetricsLog::missing() const {
   return removed ? cat(path_, ": removed during the run, its figures are lost") : "";
 }
 
-// Without its figures a run is still worth going on with.
+// Training continues even if its metrics cannot be written.
 void MetricsLog::write(int64_t step, const std::string& line) {
   if (file_ < 0 || failed_at_ > 0) return;
   const std::string text = line + "\n";
@@ -109,7 +109,7 @@ void MetricsLog::write(int64_t step, const std::string& line) {
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote <= 0) {
       const int error = wrote < 0 ? errno : ENOSPC;
-      // A reader finds whole lines only; if this fails too, nothing better can be done.
+      // Readers see only complete lines; if this fails too, there is nothing better to do.
       std::ignore = ::ftruncate(file_, size_);
       failed_at_ = step;
       if (line_open_) std::fputc('\n', stdout);

@@ -1,5 +1,5 @@
 // What a run reports: one line per logged step on standard output (a live line on a terminal), and
-// one JSON object per step in a file that can be read while the run goes on.
+// one JSON object per step in a file that can be read during the run.
 #pragma once
 
 #include <cstdint>
@@ -8,19 +8,19 @@
 
 namespace weft {
 
-// The figures of one optimizer step.
+// The metrics of one optimizer step.
 struct StepMetrics {
-  int64_t step = 0;  // counts from 1, as people do
+  int64_t step = 0;  // counts from 1
   int64_t steps = 0;
   double loss = 0;
   double grad_norm = 0;
   double lr = 0;
   double seconds = 0;              // of this step alone
-  double tokens_per_second = 0;    // smoothed, as is what follows from it
-  std::optional<double> mfu = {};  // unset where the peak of the device is not known
+  double tokens_per_second = 0;    // smoothed, like the values derived from it
+  std::optional<double> mfu = {};  // unset if the device's peak is unknown
   int64_t memory_bytes = 0;        // in use, measured after the step
   double eta_seconds = 0;
-  bool skipped = false;  // not finite: the update was left out
+  bool skipped = false;  // not finite: no update
   std::optional<double> loss_scale = {};
 };
 
@@ -32,7 +32,7 @@ std::string to_json(const StepMetrics& metrics);
 
 class MetricsLog {
  public:
-  // Starts the file anew; an empty path writes none. Throws UserError(CannotWrite).
+  // Overwrites the file; an empty path writes none. Throws UserError(CannotWrite).
   MetricsLog(const std::string& path, int64_t log_freq);
   MetricsLog(const MetricsLog&) = delete;
   MetricsLog& operator=(const MetricsLog&) = delete;
@@ -40,9 +40,9 @@ class MetricsLog {
 
   void step(const StepMetrics& metrics);
   void validation(int64_t step, double loss);
-  // What the file lacks, as a sentence; empty when it has every line or there is to be none.
+  // What the file lacks, as a sentence; empty when it is complete or not requested.
   std::string missing() const;
-  // Prints a line of its own between the steps.
+  // Prints a separate line between the steps.
   void note(const std::string& text);
 
  private:
@@ -50,11 +50,11 @@ class MetricsLog {
 
   std::string path_;
   int file_ = -1;
-  int64_t size_ = 0;  // of the whole lines in the file
+  int64_t size_ = 0;  // of the complete lines in the file
   int64_t log_freq_;
   bool live_;
   bool line_open_ = false;
-  int64_t failed_at_ = 0;  // the first step that could not be written; 0: all could
+  int64_t failed_at_ = 0;  // the first step that could not be written; 0: none
 };
 
 }  // namespace weft

@@ -6,7 +6,7 @@ namespace weft {
 double model_flops_per_token(const BuiltModel& model, const ModelSpec& spec,
                              const TrainingConfig& training) {
   const double weights = 6.0 * static_cast<double>(num_multiplied_params(model));
-  // What attention needs within documents depends on the data.
+  // The cost of attention within documents depends on the data.
   if (training.document_mask) return weights;
   const double width = static_cast<double>(spec.n_layers * spec.n_heads * spec.head_dim);
   return weights + 6 * width * static_cast<double>(training.seq_len);
@@ -14,7 +14,7 @@ double model_flops_per_token(const BuiltModel& model, const ModelSpec& spec,
 
 std::optional<double> peak_flops(const Config& config, const DeviceSpec& spec) {
   const bool f32 = config.training.mixed_precision_param == Precision::Float32;
-  // Units for tf32 are half as wide as those for bf16.
+  // tf32 units have half the width of bf16 units.
   const double tf32 = spec.peak_flops_bf16 / 2;
   const double peak = !f32 ? spec.peak_flops_bf16 : config.device.tf32 ? tf32 : spec.peak_flops_f32;
   return peak > 0 ? std::optional(peak) : std::nullopt;

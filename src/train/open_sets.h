@@ -1,5 +1,5 @@
-// The lists that the values of some config keys come from. A model or a backend that is in its
-// folder's list is in these: nothing is written twice.
+// The lists of allowed values for some config keys, built from the folders' own lists of models and
+// backends.
 #pragma once
 
 #include "config/open_set.h"

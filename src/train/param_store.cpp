@@ -1,4 +1,4 @@
-// Whole parameters in and out of whatever layout the plan chose.
+// Reads and writes full parameters in whatever layout the plan chose.
 #include "train/param_store.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kFloat = sizeof(float);
 
-// Calls work(first, elements) for pieces of `elements`, on this rank's cores of the host.
+// Calls work(first, elements) for chunks of `elements`, on this rank's cores of the host.
 template <class Work>
 void in_pieces(int64_t elements, int64_t ranks_on_host, Work work) {
   constexpr int64_t kPiece = 1 << 18;
@@ -133,14 +133,14 @@ void ParamStore::read(size_t param, std::span<float> values) {
   std::copy_n(gathered_values_.begin() + location.first, values.size(), values.begin());
 }
 
-// Writes this rank's part of a parameter, and its copy where there is one.
+// Writes this rank's part of a parameter, and its low-precision copy if there is one.
 void ParamStore::write_own(const Location& location, const Part& part,
                            std::span<const float> values) {
   write_rounded(*location.binding, part.at, values);
   if (location.low != nullptr) write_rounded(*location.low, part.at, values);
 }
 
-// Writes elements from `first` on, in the type of the binding, as a cast would round them.
+// Writes elements from `first` on in the binding's type, rounded like a cast.
 void ParamStore::write_rounded(const Binding& binding, int64_t first,
                                std::span<const float> values) {
   const DType dtype = binding.tensor.dtype;
@@ -162,15 +162,15 @@ void ParamStore::write_rounded(const Binding& binding, int64_t first,
                        static_cast<int64_t>(rounded.size() * sizeof(uint16_t)));
 }
 
-// Elements of every rank's cut that are gathered at once: whole blocks, as many as the memory holds
-// that programs leave free between runs.
+// Elements of every rank's shard that are gathered at once: as many full blocks as fit into the
+// memory that programs leave free between runs.
 int64_t ParamStore::elements_at_once(const Binding& binding) const {
   const int64_t block = comm_->size(binding.axis) * kFlatBlock * kFloat;
   return std::ssize(executor_.scratch()) / block * kFlatBlock;
 }
 
-// Slice by slice into the host's memory, so that a device which the plan fills to the last byte can
-// still be read.
+// Gathered slice by slice into host memory, so that parameters can be read even if the plan fills
+// the device to the last byte.
 void ParamStore::gather(const Binding& binding, bool keep) {
   const Tensor cut = executor_.bound(binding.name);
   const int64_t ranks = comm_->size(binding.axis), most = elements_at_once(binding);

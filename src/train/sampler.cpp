@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-// Tokens that top_k leaves, most likely first.
+// The tokens that top_k keeps, most likely first.
 std::vector<int64_t> ranked(std::span<const float> logits, const SamplerOptions& options) {
   std::vector<int64_t> tokens(logits.size());
   std::iota(tokens.begin(), tokens.end(), 0);
@@ -28,7 +28,7 @@ std::vector<int64_t> ranked(std::span<const float> logits, const SamplerOptions&
   return tokens;
 }
 
-// How many of the leading weights it takes to reach the part top_p of their sum.
+// How many of the leading weights it takes to reach the fraction top_p of their sum.
 size_t nucleus(const std::vector<double>& weights, double top_p) {
   if (top_p >= 1) return weights.size();
   const double wanted = top_p * std::accumulate(weights.begin(), weights.end(), 0.0);

@@ -60,12 +60,12 @@ Session::Session(const Config& config, Compiled compiled, Communicator* comm)
   if (scales_loss()) write_scalar("loss_scale", scale);
 }
 
-// What the device has free now is known before anything is allocated on it.
+// The device's free memory is checked before anything is allocated on it.
 void Session::check_free_memory() const {
   const bool shared = config_.device.share_gpu && ranks() > 1;
-  if (shared) comm_->barrier();  // all have made their device
+  if (shared) comm_->barrier();  // every rank has created its device
   const std::optional<int64_t> free = device_->free_bytes();
-  if (shared) comm_->barrier();  // until then nobody takes anything of it
+  if (shared) comm_->barrier();  // nobody allocates before all have measured
   if (!free) return;
   const FreeMemory memory{.bytes = *free, .shared = shared};
   const int64_t needed = rank_bytes(compiled_.plan);
@@ -132,7 +132,8 @@ std::vector<int64_t> Session::first_samples() const {
 
 float Session::run_micro_batches(const StepScalars& scalars, const BatchFn& batch) {
   int64_t micro_batches = accumulation_steps(config_, ranks());
-  // The loss is divided by the valid tokens of the whole step, so all micro-batches come first.
+  // The loss is divided by the valid tokens of the entire step, so all micro-batches are made
+  // first.
   batches_.resize(static_cast<size_t>(micro_batches));
   int64_t valid = 0;
   for (int64_t micro = 0; micro < micro_batches; ++micro) {
@@ -152,7 +153,7 @@ float Session::run_micro_batches(const StepScalars& scalars, const BatchFn& batc
     run(micro + 1 < micro_batches ? ProgramKind::Micro : ProgramKind::Last);
     if (!is_elastic(config_)) loss += read_scalar("loss");
   }
-  return is_elastic(config_) ? read_scalar("loss") : loss;  // the plan itself adds it up
+  return is_elastic(config_) ? read_scalar("loss") : loss;  // the plan itself sums it
 }
 
 void Session::write_rng(const StepScalars& scalars, int64_t first_sample) {
@@ -201,7 +202,7 @@ void Session::write_valid_tokens(int64_t own) {
   write_scalar("count", static_cast<float>(std::max<int64_t>(valid, 1)));
 }
 
-// The plan is the same on every rank; where this one stands on the mesh comes in as inputs.
+// The plan is the same on every rank; this rank's mesh coordinates are inputs.
 void Session::write_coordinates() {
   for (const MeshAxis& axis : compiled_.plan.mesh.axes) {
     const std::string input = "coordinate." + axis.name;

@@ -1,5 +1,5 @@
-// A compiled plan on a device: parameters, batches in, losses out. The trainer, verification and
-// generation all run through it.
+// A compiled plan on a device: parameters and batches in, losses out. The trainer, verification and
+// generation all use it.
 #pragma once
 
 #include <cstdint>
@@ -18,40 +18,40 @@
 
 namespace weft {
 
-// One micro-batch, batch x seq_len each. Targets below 0 do not count. Positions are those of the
-// tokens in their documents, for a plan that masks documents; empty: every sample is one document.
+// One micro-batch of batch x seq_len. Targets below 0 are ignored. Positions are token positions
+// within documents, for a plan that masks documents; empty: every sample is one document.
 struct Batch {
   std::vector<int32_t> tokens;
   std::vector<int32_t> targets;
   std::vector<int32_t> positions = {};
 };
 
-// Fills a micro-batch: samples from `first_sample` of the step's global batch on.
+// Fills a micro-batch with samples from `first_sample` of the step's global batch on.
 using BatchFn = std::function<void(int64_t first_sample, Batch& batch)>;
 
 struct StepScalars {
-  int64_t step = 0;  // counts from 0; keys the randomness
+  int64_t step = 0;  // counts from 0; seeds the randomness
   int64_t seed = 0;
   double lr = 0;
 };
 
 struct StepResult {
   double loss = 0;       // mean over the valid tokens of the global batch
-  double grad_norm = 0;  // before clipping; non-finite means that the update was skipped
-  std::optional<double> loss_scale = {};  // that the step ran with; the norm is without it
+  double grad_norm = 0;  // before clipping; non-finite means the update was skipped
+  std::optional<double> loss_scale = {};  // that the step used; grad_norm excludes it
 };
 
-// How patient ranks are with each other and how slow their link is, as the config says.
+// Timeouts and link speed between ranks, from the config.
 CommOptions comm_options(const Config& config);
 
-// A rank's communicator for the devices of the config's backend, from that of the processes.
+// The communicator for devices of the config's backend, created from that of the processes.
 std::unique_ptr<Communicator> join_devices(const Config& config,
                                            std::unique_ptr<Communicator> hosts);
 
 class Session {
  public:
-  // Makes the device and allocates exactly the plan's arena. With several ranks, `comm` is this
-  // rank's way to the others; it outlives the session.
+  // Creates the device and allocates exactly the plan's arena. With several ranks, `comm` connects
+  // this rank to the others; it outlives the session.
   Session(const Config& config, Compiled compiled, Communicator* comm = nullptr);
 
   const Compiled& compiled() const { return compiled_; }
@@ -60,24 +60,24 @@ class Session {
 
   // Sets every parameter to its initial value: a pure function of (seed, name, element).
   void initialize(uint64_t seed);
-  // Copies parameter i, whole and in f32, to or from the device. With several ranks all of them
-  // read the same parameters in the same order; without room for values a rank only takes part.
+  // Copies parameter i, in full and in f32, to or from the device. All ranks must read the same
+  // parameters in the same order; a rank that passes an empty span only participates.
   void write_param(size_t param, std::span<const float> values);
   void read_param(size_t param, std::span<float> values);
 
-  // The factor that gradients carry until the update takes it out; unset unless the loss is scaled.
+  // The factor that gradients carry until the update removes it; unset if the loss is not scaled.
   std::optional<double> loss_scale() const;
 
   // One optimizer step over all its micro-batches.
   StepResult train_step(const StepScalars& scalars, const BatchFn& batch);
-  // Where the micro-batches of a step begin, in the order in which it asks for them.
+  // The first samples of a step's micro-batches, in the order in which the step requests them.
   std::vector<int64_t> first_samples() const;
-  // The same without an update, for a plan made without the optimizer pass: gradients are outputs.
+  // The same without an update, for a plan without the optimizer pass: gradients are outputs.
   void forward_backward(const BatchFn& batch);
-  // Mean loss of the batches of all ranks through the `eval` program; added up over the ranks, then
-  // as a tree over the batches.
+  // Mean loss of the batches of all ranks through the `eval` program; summed over the ranks first,
+  // then as a tree over the batches.
   double evaluate(std::span<const Batch> batches);
-  // Logits [seq_len, vocab] of one sequence through a decode plan.
+  // Logits [seq_len, vocab] of one sequence, from a decode plan.
   std::vector<float> logits(std::span<const int32_t> tokens);
 
  private:
@@ -104,7 +104,7 @@ class Session {
   std::unique_ptr<Device> device_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<ParamStore> params_;
-  std::vector<Batch> batches_;  // of one step; kept, so that their memory is
+  std::vector<Batch> batches_;  // of one step; kept to reuse their memory
 };
 
 }  // namespace weft

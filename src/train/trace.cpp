@@ -1,4 +1,4 @@
-// Reading of trace folders.
+// Reads trace folders.
 #include "train/trace.h"
 
 #include <nlohmann/json.hpp>
@@ -40,7 +40,7 @@ std::vector<double> numbers(const json& object, const char* key, const std::stri
   return values;
 }
 
-// Rows of seq + 1 tokens: all but the last are input, all but the first are targets.
+// Rows of seq + 1 tokens: all but the last are inputs, all but the first are targets.
 void read_tokens(const json& object, const std::string& where, Trace& trace) {
   const json& rows = field(object, "tokens", where);
   INPUT_CHECK(rows.is_array() && !rows.empty() && rows[0].is_array() && rows[0].size() >= 2, where,

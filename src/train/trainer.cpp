@@ -37,7 +37,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// What the whole loop works with.
+// The state of the training loop.
 struct Run {
   const Config& config;
   Session& session;
@@ -45,11 +45,11 @@ struct Run {
   MetricsLog* log;  // rank 0 only
   Communicator* comm;
   BatchesAhead* batches;
-  std::optional<double> peak_flops;  // of this rank's device, where it is known
+  std::optional<double> peak_flops;  // of this rank's device, if known
   const StopRequest& stop;
-  std::exception_ptr failure = {};  // why this rank's next batch could not be made
-  std::string nonfinite = {};       // how the run stayed non-finite, if it did
-  int ended_by = 0;                 // agreed: a signal or kDataFailure; 0: nothing yet
+  std::exception_ptr failure = {};  // why this rank's next batch could not be created
+  std::string nonfinite = {};       // how the run became non-finite, if it did
+  int ended_by = 0;                 // agreed by all ranks: a signal or kDataFailure; 0: none
 
   int64_t ranks() const { return comm == nullptr ? 1 : comm->ranks(); }
   int64_t rank() const { return comm == nullptr ? 0 : comm->rank(); }
@@ -77,7 +77,7 @@ bool agree_to_end(Run& run) {
   return run.ended_by != 0;
 }
 
-// The mean loss over the validation batches; nothing when the run is to end before all are done.
+// The mean loss over the validation batches; nullopt when the run ends before all are done.
 std::optional<double> run_validation(Run& run) {
   const Config& config = run.config;
   const int64_t slots = validation_slots(config, run.ranks());
@@ -98,7 +98,7 @@ std::optional<double> run_validation(Run& run) {
   return sum / static_cast<double>(config.validation.steps);
 }
 
-// Counts skipped updates and knows when the config wants the run to end.
+// Counts skipped updates and decides when the run must end.
 class NonFiniteGuard {
  public:
   explicit NonFiniteGuard(const TrainingConfig& config)
@@ -106,7 +106,7 @@ class NonFiniteGuard {
 
   void count(const StepResult& result) {
     const bool finite = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
-    // A smaller loss scale may help the gradient, but never the loss.
+    // A smaller loss scale may fix the gradient, but never the loss.
     const bool shrinks = std::isfinite(result.loss) && result.loss_scale > kMinLossScale;
     skipping_ = !finite;
     total_ += finite ? 0 : 1;
@@ -118,7 +118,7 @@ class NonFiniteGuard {
   bool tripped() const { return in_a_row_ > limit_; }
   int64_t total() const { return total_; }
 
-  // What happened, once tripped.
+  // What happened, after it has tripped.
   std::string message(int64_t step, const StepResult& result) const {
     return cat("step ", step, ": loss ", shown(result.loss), " and gradient norm ",
                shown(result.grad_norm), " are not both finite",
@@ -127,16 +127,16 @@ class NonFiniteGuard {
 
  private:
   static std::string shown(double value) {
-    return std::isnan(value) ? "nan" : format_double(value);  // the sign of a NaN means nothing
+    return std::isnan(value) ? "nan" : format_double(value);  // the sign of a NaN is meaningless
   }
 
   int64_t limit_;
-  int64_t in_a_row_ = 0;  // those that no smaller loss scale can help
+  int64_t in_a_row_ = 0;  // those that no smaller loss scale can fix
   int64_t total_ = 0;
   bool skipping_ = false;
 };
 
-// The figures that need time: rates and what is left.
+// The metrics that depend on time: rates and the time left.
 StepMetrics measure(const Run& run, int64_t step, const StepResult& result, double seconds) {
   const Config& config = run.config;
   const double tokens =
@@ -169,7 +169,7 @@ TrainResult run_loop(Run& run) {
     if (run.comm != nullptr) run.comm->start_step(step);
     StepResult result = run_step(run, step);
     double seconds = seconds_since(start);
-    // Smoothed over about ten steps, so that the rates can be read.
+    // Smoothed over about ten steps, so that the rates are readable.
     smoothed = step < 2 ? seconds : 0.9 * smoothed + 0.1 * seconds;
     guard.count(result);
     StepMetrics metrics = measure(run, step, result, smoothed);
@@ -186,7 +186,7 @@ TrainResult run_loop(Run& run) {
     const bool last = step + 1 == config.training.steps;
     const bool validates =
         run.data.has_validation() && (last || (step + 1) % config.validation.freq == 0);
-    if (last && !validates) break;  // nothing is left to be left out
+    if (last && !validates) break;  // nothing is left to skip
     if (!last) run.failure = run.batches->failure();
     if (agree_to_end(run)) break;
     if (!validates) continue;
@@ -213,7 +213,7 @@ std::string weights_folder(const Config& config) {
   return output_path(config, config.checkpoint.folder);
 }
 
-// A parameter as it will be saved; one that is not finite would only mislead whoever loads it.
+// A parameter to be saved; non-finite weights would be useless to whoever loads them.
 void read_finite(Session& session, size_t param, std::span<float> values) {
   session.read_param(param, values);
   if (std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); })) return;
@@ -261,15 +261,15 @@ void check_output(const Config& config) {
   OutputFile probe(weights_folder(config) + "/config.json");
 }
 
-// Writes what is known before the first step. Only a run that can start replaces what an earlier
-// one has left in the folder.
+// Writes what is known before the first step. Only a run that can start replaces the output of an
+// earlier one in the folder.
 void start_output(const Config& config, const Compiled& compiled) {
   const std::string& folder = config.job.dump_folder;
   write_text_file(folder + "/config.toml", config_to_toml(config));
   write_text_file(folder + "/plan.txt", to_string(summarize(compiled.plan)));
 }
 
-// Those of the run's files that are there.
+// The run's files that exist.
 std::vector<std::string> written_files(const Config& config, const std::string& weights_folder) {
   std::vector<std::string> written;
   for (const std::string& name :
@@ -281,8 +281,8 @@ std::vector<std::string> written_files(const Config& config, const std::string& 
   return written;
 }
 
-// Saves the weights and tells what of the run is there. A folder that was removed during the run is
-// made again for it.
+// Saves the weights and records which files of the run exist. A folder that was removed during the
+// run is created again.
 void finish_output(const Run& run, TrainResult& result) {
   const Config& config = run.config;
   const std::string& folder = config.job.dump_folder;
@@ -311,7 +311,7 @@ void finish_output(const Run& run, TrainResult& result) {
 }
 
 // Ends a run that stayed non-finite. The parameters are those of the last good update: skipped
-// steps leave them alone.
+// steps do not change them.
 [[noreturn]] void fail_nonfinite(const Run& run, const TrainResult& result) {
   std::string saved =
       result.weights_folder.empty()
@@ -335,7 +335,7 @@ TrainResult train(const Config& config, const StopRequest& stop, Communicator* c
   std::optional<HostWork> start(std::in_place, comm, "the start of the run");
   std::vector<WeightedFile> files = open_training_files(config);
   Config to_compile = config;
-  if (!first) to_compile.compile.dump_folder.clear();  // one rank writes what all of them compile
+  if (!first) to_compile.compile.dump_folder.clear();  // only one rank writes dumps
   Compiled compiled = compile(to_compile, {.data_vocab = data_vocabulary(files), .ranks = ranks});
   check_fits(config, compiled);
   if (comm != nullptr) check_agreement(config, compiled.plan, *comm);
@@ -366,7 +366,7 @@ TrainResult train(const Config& config, const StopRequest& stop, Communicator* c
   TrainResult result = run_loop(run);
   finish_output(run, result);
   if (run.ended_by == kDataFailure) {
-    if (comm != nullptr) comm->barrier();  // a rank that fails ends the one that writes
+    if (comm != nullptr) comm->barrier();  // a failing rank would end the one that writes
     if (run.failure) fail_data(run, result);
   } else {
     result.signal = run.ended_by;

@@ -14,24 +14,22 @@ namespace weft {
 
 struct TrainResult {
   int64_t steps = 0;    // optimizer steps done
-  int64_t skipped = 0;  // of them: without an update, because they were not finite
+  int64_t skipped = 0;  // of these: without an update, because they were not finite
   double loss = 0;      // of the last step
   std::optional<double> validation_loss;
-  int signal = 0;                    // what ended the run early; 0: nothing did
+  int signal = 0;                    // that ended the run early; 0: none
   std::string weights_folder;        // empty when nothing was saved
-  std::vector<std::string> written;  // what of the run is there, on rank 0
-  std::string missing;               // what of its metrics is not, as a sentence
+  std::vector<std::string> written;  // files of the run that exist, on rank 0
+  std::string missing;               // what the metrics lack, as a sentence
 };
 
-// Where a run writes what checkpoint.folder or metrics.file names: under job.dump_folder, unless it
-// is an absolute path.
+// The path of checkpoint.folder or metrics.file: under job.dump_folder, unless absolute.
 std::string output_path(const Config& config, const std::string& name);
 
-// Trains as the config says. `stop` is looked at after every step and between the batches of a
-// validation: once it is asked for, the run ends cleanly, weights saved. Throws UserError for
-// whatever the user can mend, before anything is allocated where that can be known. With several
-// ranks each calls it with its own `comm`, made for the mesh of data_parallel_mesh; rank 0 speaks
-// and writes for all.
+// Trains as the config says. `stop` is checked after every step and between validation batches;
+// when set, the run ends cleanly and saves its weights. Throws UserError for whatever the user can
+// fix, before anything is allocated if possible. With several ranks, each calls it with its own
+// `comm`, made for the mesh of data_parallel_mesh; rank 0 prints and writes for all.
 TrainResult train(const Config& config, const StopRequest& stop, Communicator* comm = nullptr);
 
 }  // namespace weft

@@ -16,7 +16,7 @@ void check_same_tokenizer(const TokenFile& first, const TokenFile& other) {
               ": made with another tokenizer than ", first.path(), "; prepare both alike");
 }
 
-// The first of the files that says what its ids mean, or null.
+// The first file that records its tokenizer, or null.
 const TokenFile* first_with_info(const std::vector<WeightedFile>& files) {
   for (const WeightedFile& weighted : files) {
     if (weighted.file.info()) return &weighted.file;
@@ -24,7 +24,7 @@ const TokenFile* first_with_info(const std::vector<WeightedFile>& files) {
   return nullptr;
 }
 
-// The token that ends a document, where documents are kept apart.
+// The token that ends a document, if documents are masked.
 std::optional<int32_t> end_token(const Config& config, const TokenFile& file) {
   if (!config.training.document_mask) return std::nullopt;
   INPUT_CHECK(file.info() && file.info()->end_token, file.path(),
@@ -40,7 +40,7 @@ void check_same_end_token(const Config& config, const TokenFile& first, const To
               ", those of ", first.path(), " with ", expected.value_or(-1), "; prepare both alike");
 }
 
-// Weights that come with a tokenizer are of use for its ids alone.
+// Weights that come with a tokenizer only work with its ids.
 void check_tokenizer_of_weights(const TokenFile& data, const std::string& weights) {
   const bool there = !weights.empty() && (path_exists(weights + "/tokenizer.json") ||
                                           path_exists(weights + "/weft_tokenizer.json"));
@@ -51,7 +51,7 @@ void check_tokenizer_of_weights(const TokenFile& data, const std::string& weight
               tokenizer.identity(), "; prepare the data with that one");
 }
 
-// The validation data, opened beside the training files.
+// Opens the validation data and checks it against the training files.
 std::optional<TokenSource> open_validation(const Config& config,
                                            const std::vector<WeightedFile>& train,
                                            int64_t vocab_size) {
@@ -105,7 +105,7 @@ int64_t data_vocabulary(const Config& config) {
   return data_vocabulary(open_training_files(config));
 }
 
-// Members that look at the training files come before the one that takes them.
+// Members that read the training files come before the one that takes them over.
 TrainingData::TrainingData(const Config& config, std::vector<WeightedFile> train,
                            int64_t vocab_size)
     : seed_(static_cast<uint64_t>(config.debug.seed)),

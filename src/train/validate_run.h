@@ -1,5 +1,5 @@
-// Checks of a config for what runs a training step, beyond those that a plan needs: a plan may be
-// for a machine that is not there, and leave out the update.
+// Additional checks for configs that run a training step. A plan alone may target a machine that
+// does not exist, and omit the update.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace weft {
 
-// validate(), and throws UserError(Config) when the backend computes nothing or the step would not
-// train.
+// Runs validate(), and throws UserError(Config) when the backend computes nothing or the step would
+// not train.
 void validate_run(const Config& config, int64_t ranks);
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// Trace against build: gradients of step 1, then all steps, then the final weights.
+// Compares this build with a trace: gradients of step 1, then all steps, then the final weights.
 #include "train/verify.h"
 
 #include <algorithm>
@@ -51,7 +51,7 @@ void note(Comparison& comparison, double error, const std::string& where) {
   comparison.where = where;
 }
 
-// Keys that leave what is trained as the trace has it, and beginnings of them.
+// Keys, and key prefixes, that do not change what the trace trains.
 const std::vector<std::string> kOpenKeys = {"device.",
                                             "compile.",
                                             "activation_checkpoint.",
@@ -95,7 +95,7 @@ void write_all(Session& session, const Tensors& weights) {
   for (size_t i = 0; i < weights.size(); ++i) session.write_param(i, weights[i]);
 }
 
-// The sequences of the trace's batch from one on, as many as a rank takes at once.
+// Fills a batch with consecutive sequences of the trace's batch, starting at `first_sample`.
 void fill(const TraceRun& run, int64_t first_sample, Batch& batch) {
   const int64_t length = run.trace.seq_len;
   const auto rows = [&](const std::vector<int32_t>& all) {
@@ -106,7 +106,7 @@ void fill(const TraceRun& run, int64_t first_sample, Batch& batch) {
   batch.targets = rows(run.trace.targets);
 }
 
-// The values that the ranks along the axis have, one rank's after the other's.
+// The values of the ranks along the axis, concatenated in rank order.
 std::vector<float> gather(std::span<const float> own, std::string_view axis, Communicator& comm) {
   std::vector<float> all(own.size() * static_cast<size_t>(comm.ranks())), joined;
   comm.exchange({reinterpret_cast<const char*>(own.data()), own.size_bytes()},
@@ -118,8 +118,8 @@ std::vector<float> gather(std::span<const float> own, std::string_view axis, Com
   return joined;
 }
 
-// A full gradient in f32, without the scale of the loss. Where the storage of parameters is
-// sharded, so are their gradients: flat, with padding behind the last element.
+// A full gradient in f32, without the loss scale. If parameters are sharded, so are their
+// gradients: flat, with padding after the last element.
 std::vector<float> read_gradient(Session& session, const ParamInfo& param, Communicator* comm) {
   const std::string name = "grad." + param.name;
   const Tensor tensor = session.executor().bound(name);
@@ -140,7 +140,7 @@ std::vector<float> read_gradient(Session& session, const ParamInfo& param, Commu
   return values;
 }
 
-// One step of the trace; what only made the loss scale shrink is done again.
+// One step of the trace; repeated while it only shrinks the loss scale.
 StepResult train_step(Session& session, const StepScalars& scalars, const TraceRun& run) {
   while (true) {
     const StepResult result =
@@ -150,12 +150,12 @@ StepResult train_step(Session& session, const StepScalars& scalars, const TraceR
   }
 }
 
-// The gradients of step 1, from a plan without the optimizer pass: it returns them as outputs.
+// The gradients of step 1, from a plan without the optimizer pass, which returns them as outputs.
 Comparison compare_gradients(const TraceRun& run, const Config& config, const Tensors& initial,
                              double tolerance, Communicator* comm) {
   Config without_update = config;
   without_update.compile.disable_passes.push_back("optimizer");
-  without_update.parallelism.zero_stage.reset();  // of an update, which there is none of
+  without_update.parallelism.zero_stage.reset();  // applies only to an update
   const int64_t ranks = comm == nullptr ? 1 : comm->ranks();
   Session session(without_update, compile(without_update, run.trace.spec, ranks), comm);
   const auto& params = session.compiled().params;

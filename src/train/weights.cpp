@@ -45,13 +45,13 @@ void to_f32(const TensorEntry& entry, std::span<const std::byte> bytes, std::spa
   }
 }
 
-// The tensors of a file against the parameters of a model.
+// Matches the tensors of a file with the parameters of a model.
 class Loader {
  public:
   Loader(const std::string& path, const ModelDef& def)
       : files_(SafetensorsModel::open(path)), def_(def) {}
 
-  // Checks that the parameter's tensors are there and remembers them as used.
+  // Checks that the parameter's tensors exist and marks them as used.
   void claim(const ParamInfo& param) {
     for (const NamedRows& rows : param.slices) {
       const TensorEntry* entry = claim(rows.name, slice_shape(param, rows));
@@ -61,7 +61,7 @@ class Loader {
     for (const NamedZeros& zeros : param.zeros) check_zeros(zeros);
   }
 
-  // Refuses tensors that nothing has claimed.
+  // Rejects unused tensors.
   void check_rest() const {
     for (const std::string& name : files_.names()) {
       INPUT_CHECK(used_.contains(name) || is_skipped(name), files_.path(), ": tensor \"", name,
@@ -79,7 +79,7 @@ class Loader {
   }
 
  private:
-  // The tensor under its name, or under its name without the model's prefix.
+  // The tensor under its name, with or without the model's prefix.
   const TensorEntry* find(const std::string& name) const {
     const TensorEntry* entry = files_.find(name);
     if (entry == nullptr && !def_.weight_prefix.empty() && name.starts_with(def_.weight_prefix)) {
@@ -135,7 +135,7 @@ class Loader {
   std::set<std::string> used_;
 };
 
-// Writes f32 values in the type of the file.
+// Writes f32 values in the file's type.
 void append(SafetensorsWriter& writer, std::span<const float> values, Precision dtype) {
   if (dtype == Precision::Float32) {
     writer.append(std::as_bytes(values));
@@ -175,7 +175,7 @@ void write_params(SafetensorsWriter& writer, std::span<const ParamInfo> params, 
   }
 }
 
-// What begins and ends a text is the tokenizer's to say where no config.json has said it.
+// The tokenizer determines the ids that begin and end a text, unless a config.json has set them.
 ModelSpec with_token_ids(ModelSpec spec, const std::optional<Tokenizer>& tokenizer) {
   if (!tokenizer) return spec;
   const auto begin = tokenizer->begin_token();
