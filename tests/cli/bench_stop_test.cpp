@@ -1,5 +1,5 @@
-// weft bench stops at once when it is told to: exit code 130 after INT, 75 after TERM and HUP, no
-// rank left behind and no half-written file.
+// weft bench stops at once on a signal: exit code 130 after INT, 75 after TERM and HUP, no rank
+// left behind and no half-written file.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -27,7 +27,7 @@ bool catches(pid_t process, int signal) {
 struct Bench {
   std::string name;
   std::vector<std::string> arguments;
-  size_t ranks = 0;       // that it starts and the signal waits for
+  size_t ranks = 0;       // that it starts; the signal waits for them
   std::string file = {};  // that the signal waits for
 };
 
@@ -59,7 +59,7 @@ TEST_P(BenchStop, EndsAtOnceAndLeavesNothing) {
     ranks = children_of(process);
     if (ranks.size() < bench.ranks) return;
     if (!at_work) at_work = Clock::now();
-    const bool waits = bench.file.empty();  // where nothing else tells that it is under way
+    const bool waits = bench.file.empty();  // nothing else shows that it is running
     if (waits && Clock::now() - *at_work < std::chrono::milliseconds(200)) return;
     sent = Clock::now();
     ::kill(process, signal);
@@ -108,7 +108,7 @@ TEST(BenchStop, ASignalToTheWholeGroupIsOneStop) {
   ASSERT_TRUE(sent) << result.output << result.errors;
   EXPECT_EQ(result.exit_code, 130);
   EXPECT_EQ(result.errors, "");
-  // What was measured by then has been printed, in complete lines.
+  // Everything measured by then has been printed, in complete lines.
   EXPECT_TRUE(result.output.ends_with('\n')) << result.output;
 }
 

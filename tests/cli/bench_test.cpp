@@ -1,4 +1,4 @@
-// weft bench: what it prints; the figures are for a quiet machine.
+// weft bench: what it prints; the numbers themselves need a quiet machine.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -50,7 +50,7 @@ TEST(Bench, RanksCountTheTokensOfWholeSteps) {
     if (at == std::string::npos) continue;
     double milliseconds = 0, rate = 0;
     ASSERT_EQ(std::sscanf(line.c_str() + at, "step %lf ms %lf tok/s", &milliseconds, &rate), 2);
-    EXPECT_NEAR(rate * milliseconds * 1e-3, 8 * 32, 2.56) << line;  // what printing rounds off
+    EXPECT_NEAR(rate * milliseconds * 1e-3, 8 * 32, 2.56) << line;  // rounding of printed numbers
     ++found;
   }
   EXPECT_EQ(found, 3) << result.output;
@@ -78,7 +78,7 @@ TEST(Bench, OpsComparesEachStepWithItsRoofline) {
   }
 }
 
-// A line of bench ops: what it says of its roofline.
+// A line of bench ops, up to its roofline.
 struct OpsLine {
   double percent = 0;
   char mark = ' ';
@@ -91,7 +91,7 @@ struct OpsOutput {
   bool has(const std::string& note) const { return text.find(note) != std::string::npos; }
 };
 
-// Times the tiny model on a machine that is as its spec says, but for one key.
+// Times the tiny model on a machine that matches its spec except for one key.
 OpsOutput bench_ops(const std::string& key, double value) {
   const Workspace work;
   work.folder().write("small.toml", "[model]\nflavor = \"tiny\"\n\n[training]\nseq_len = 32\n");
@@ -134,7 +134,7 @@ TEST(BenchOps, NothingIsAboveARooflineThatNoMachineReaches) {
   EXPECT_FALSE(output.has(kCacheNote) || output.has(kSpecNote)) << output.text;
 }
 
-// Slow memory: what the tiny model reads comes from the cache.
+// Slow memory: the tiny model reads from the cache.
 TEST(BenchOps, ACacheIsNamedWhereItIsTheReason) {
   if (host_cache_bytes() == 0) GTEST_SKIP() << "the system does not tell the size of its caches";
   const OpsOutput output = bench_ops("memory_bandwidth", 1e3);
@@ -146,7 +146,7 @@ TEST(BenchOps, ACacheIsNamedWhereItIsTheReason) {
   EXPECT_FALSE(output.has(kSpecNote)) << output.text;
 }
 
-// Slow matmuls: no cache explains that they are faster.
+// Slow matmuls: no cache explains why they are faster.
 TEST(BenchOps, ASpecThatIsTooSlowIsNamed) {
   const OpsOutput output = bench_ops("matmul_flops_f32", 1e6);
   int64_t matmuls = 0;

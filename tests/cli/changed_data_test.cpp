@@ -1,5 +1,5 @@
-// Token files that somebody changes under a run: one sentence names the file, and the weights of
-// the last step are saved.
+// Token files that change during a run: one sentence names the file, and the weights of the last
+// step are saved.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@ struct Change {
   std::string file;
   std::vector<std::string> flags;
   void (*apply)(const std::string& path);
-  std::string message;  // a regular expression, up to where the weights are
+  std::string message;  // a regular expression, up to the folder of the weights
 };
 
 void truncate_file(const std::string& path) {

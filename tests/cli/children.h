@@ -1,4 +1,4 @@
-// The processes below a process.
+// The child processes of a process.
 #pragma once
 
 #include <sys/types.h>

@@ -1,5 +1,5 @@
-// Standard streams that are closed: what is printed goes nowhere, above all not into an output or
-// the memory of a rank, which would otherwise be opened under their numbers.
+// Closed standard streams: printed text is lost, and in particular never goes into an output file
+// or the memory of a rank, which would otherwise be opened under their numbers.
 #include <gtest/gtest.h>
 
 #include "cli/workspace.h"

@@ -1,4 +1,4 @@
-// weft data: text to token files, and a look into files of every layout.
+// weft data: text to token files, and inspection of files in every layout.
 #include <gtest/gtest.h>
 
 #include "cli/workspace.h"
@@ -82,7 +82,7 @@ TEST(Data, TrainsOnFilesOfOthersAsTheyAre) {
   EXPECT_EQ(losses[0], losses[1]);
 }
 
-// Text, tokenizer, token files, weights and text again, with merges all the way.
+// Text, tokenizer, token files, weights and text again, with merges throughout.
 TEST(Data, MergesFromTrainingToText) {
   const Workspace work;
   const ProcessResult trained =
@@ -115,7 +115,7 @@ TEST(Data, MergesFromTrainingToText) {
                                     .output;
   EXPECT_EQ(generated.rfind(text.substr(0, 10), 0), 0U) << generated;
 
-  // Data of another tokenizer does not go with these weights.
+  // Data of another tokenizer does not match these weights.
   work.run_ok({"data", "prepare", kFixtureText, "--output", "data", "--tokenizer", "byte"});
   const ProcessResult mixed =
       work.train({"--checkpoint.initial_load_path=out/weights", "--model.vocab_size=300"});
@@ -136,7 +136,7 @@ TEST(Data, SaysThatItRemovedOldValidationData) {
   EXPECT_FALSE(std::filesystem::exists(work.folder() / "data/val.bin"));
 }
 
-// A special token does not take what follows it.
+// A special token does not absorb what follows it.
 TEST(Data, SpecialTokensComeOneByOne) {
   const Workspace work;
   work.folder().write("a.txt", "ab ab ab ab");
@@ -168,7 +168,7 @@ TEST(Data, TrainsOnAMixOfFiles) {
             "alike\n");
 }
 
-// A file without a JSON says nothing of its ids; those that do are compared all the same.
+// A file without JSON says nothing about its ids; those with JSON are still compared.
 TEST(Data, AFileOfUnknownIdsHidesNoMismatch) {
   const Workspace work;
   work.prepare_data();
@@ -197,7 +197,7 @@ TEST(Data, AFileOfUnknownIdsHidesNoMismatch) {
       << weights.errors;
 }
 
-// Documents without an end token between them cannot be told apart.
+// Documents without an end token between them cannot be separated.
 TEST(Data, KeepsDocumentsApart) {
   const Workspace work;
   const std::string mask = "--training.document_mask=true";

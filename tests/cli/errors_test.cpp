@@ -1,8 +1,8 @@
-// Drives tests/golden/errors/cli/*.txt. A case is a sentence, the files it needs, a command line,
-// and the exit code and message that the user must see; nothing may be left behind. Its parts:
+// Runs tests/golden/errors/cli/*.txt. A case is a sentence, the files it needs, a command line, and
+// the exit code and message that the user must see; nothing may be left behind. Its parts:
 //   --- file NAME         text
 //   --- bytes NAME        bytes in hexadecimal; "00*12" repeats one
-//   --- safetensors NAME  a line of JSON, whose length goes before it, then bytes as above
+//   --- safetensors NAME  a line of JSON, prefixed with its length, then bytes as above
 //   --- folder NAME
 //   --- command           arguments of weft, split at blanks; '...' keeps them together
 //   --- error CODE        what standard error shows

@@ -1,4 +1,4 @@
-// weft generate: a seed decides the text, and the sampler's options hold.
+// weft generate: the seed determines the text, and the sampler's options are respected.
 #include <gtest/gtest.h>
 
 #include "cli/workspace.h"
@@ -52,7 +52,7 @@ TEST_F(Generate, TheFolderOfARunHasItsWeights) {
   EXPECT_EQ(of_run, text({"--seed", "1"}));
 }
 
-// Without an end token a new text starts where a line has ended.
+// Without an end token, a new text starts after a newline.
 TEST_F(Generate, AnEmptyPromptStartsANewText) {
   const auto generate = [](std::vector<std::string> options) {
     options.insert(options.begin(), {"generate", "out/weights", "--tokens", "30"});

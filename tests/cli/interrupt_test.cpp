@@ -1,4 +1,4 @@
-// A run asked to end says so at once, finishes its step, validates no more and saves its weights; a
+// An interrupted run says so at once, finishes its step, skips validation and saves its weights; a
 // second Ctrl-C ends it at once. With one rank, with ranks as processes and with ranks as threads.
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -20,7 +20,7 @@ constexpr const char* kNotice = "stopping after this step";
 struct Way {
   const char* name;
   std::vector<std::string> flags;
-  bool to_group = false;  // the signal goes to the whole process group
+  bool to_group = false;  // the signal goes to the entire process group
 };
 
 const Way kWays[] = {{"alone", {}},
@@ -38,7 +38,7 @@ size_t count(const std::string& text, const std::string& part) {
   return found;
 }
 
-// Trains for ever; sends the signal once `seen` has been printed.
+// Trains forever; sends the signal once `seen` has been printed.
 ProcessResult interrupt(const Workspace& work, const Way& way, int signal, const std::string& seen,
                         std::vector<std::string> flags) {
   bool sent = false;
@@ -90,7 +90,7 @@ TEST_P(Interrupt, AbandonsAValidation) {
   EXPECT_EQ(result.output.find("validation loss"), std::string::npos) << result.output;
 }
 
-// After the last step only the validation is left out, and that is an interruption too.
+// After the last step only the validation is skipped, and that is an interruption too.
 TEST_P(Interrupt, SkipsTheLastValidation) {
   const Workspace work;
   work.prepare_data();
@@ -106,7 +106,7 @@ TEST_P(Interrupt, SkipsTheLastValidation) {
   expect_clean_end(work, work.train(flags, options), SIGTERM);
 }
 
-// One step would take minutes: the first signal is announced within it, the second ends it.
+// One step would take minutes: the first signal is announced during it, the second ends it.
 TEST_P(Interrupt, ASecondOneEndsAtOnce) {
   ASSERT_EQ(::prctl(PR_SET_CHILD_SUBREAPER, 1), 0);  // orphans become children of this process
   const Workspace work;
@@ -149,7 +149,7 @@ TEST_P(Interrupt, ASecondOneEndsAtOnce) {
 INSTANTIATE_TEST_SUITE_P(Cli, Interrupt, testing::ValuesIn(kWays),
                          [](const auto& way) { return std::string(way.param.name); });
 
-// Where HUP is ignored, as nohup does, it stays so.
+// Where HUP is ignored, as under nohup, it stays ignored.
 TEST(InterruptUnderNohup, AHangupIsIgnored) {
   const Workspace work;
   work.prepare_data();

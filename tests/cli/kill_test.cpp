@@ -1,6 +1,6 @@
 // kill -9 of each rank and of the launcher of a training job, while it compiles, trains or saves:
-// named within a second, all gone within five, nothing left. The test process adopts orphans, so it
-// sees every one of them.
+// reported within a second, all processes gone within five, nothing left. The test process adopts
+// orphans, so it sees every one of them.
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,7 +26,7 @@ double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-// Blocks of memory that have a name, which a killed process could not take along.
+// Named shared memory blocks, which a killed process would leave behind.
 int64_t named_blocks() {
   int64_t found = 0;
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
@@ -35,7 +35,7 @@ int64_t named_blocks() {
   return found;
 }
 
-// Waits for adopted processes to end: true when there is none left.
+// Waits for adopted processes to end; true when none is left.
 bool orphans_gone(double seconds) {
   for (const auto start = Clock::now(); seconds_between(start, Clock::now()) < seconds;) {
     if (::waitpid(-1, nullptr, WNOHANG) < 0) return errno == ECHILD;
@@ -44,7 +44,7 @@ bool orphans_gone(double seconds) {
   return false;
 }
 
-// A job, the process to be killed, and when that happened.
+// A job, the process to be killed, and when it was killed.
 class Round {
  public:
   Round(const Workspace& work, size_t victim, Moment moment, std::mt19937& random)
@@ -67,7 +67,7 @@ class Round {
     gone_ = Clock::now();
   }
 
-  // Whether the job had not ended before; then all that is promised must have happened.
+  // Whether the job was still running; only then must all guarantees hold.
   bool hit() const { return killed_ != 0 && result_.exit_code != 0; }
 
   void expect_promises() const {

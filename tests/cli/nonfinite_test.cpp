@@ -1,4 +1,4 @@
-// A learning rate beyond reason makes the second step overflow: what each policy does then.
+// An absurd learning rate makes the second step overflow: what each policy does then.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -71,8 +71,8 @@ TEST(NonFinite, SkippedStepsLeaveTheParametersAlone) {
   EXPECT_EQ(work.folder().read("out/weights/model.safetensors"), stopped);
 }
 
-// Overflows of float16 gradients are what the scaler is for: five in a row end no run, not even one
-// that is to stop at the first value that is not finite.
+// The scaler exists to handle overflows of float16 gradients: five in a row do not end a run, even
+// one that stops at the first non-finite value.
 TEST(NonFinite, StepsThatOnlyShrinkTheLossScaleDoNotCount) {
   const Workspace work;
   work.prepare_data();
@@ -95,7 +95,7 @@ TEST(NonFinite, StepsThatOnlyShrinkTheLossScaleDoNotCount) {
   }
 }
 
-// A loss that is not finite counts, whatever the scale, and so does a gradient once the scale is 1.
+// A non-finite loss counts at any scale, and so does a gradient once the scale is 1.
 TEST(NonFinite, ALossThatIsNotFiniteCountsInFloat16Too) {
   const Workspace work;
   work.prepare_data();

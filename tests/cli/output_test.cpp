@@ -1,5 +1,5 @@
-// Output that cannot be written: one sentence, exit code 73, nothing half-written. A limit on the
-// size of files stands in for a full disk; both show as a failed write.
+// Output that cannot be written: one sentence, exit code 73, nothing half-written. A file size
+// limit stands in for a full disk; both show up as a failed write.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -27,7 +27,7 @@ TEST(Output, NoRoomForTheConfig) {
   expect_no_partial_files(work);
 }
 
-// The run goes on without its figures and says so, at once and at its end.
+// The run continues without its metrics and says so, at once and at its end.
 TEST(Output, NoRoomForTheMetrics) {
   const Workspace work;
   work.prepare_data();
@@ -41,7 +41,7 @@ TEST(Output, NoRoomForTheMetrics) {
             "weft: out/metrics.jsonl: incomplete, the figures from step " +
                 step + " on are missing\n");
   EXPECT_NE(result.output.find("step 100/100"), std::string::npos) << result.output;
-  const auto lines = work.metrics("out/metrics.jsonl");  // whole lines only
+  const auto lines = work.metrics("out/metrics.jsonl");  // complete lines only
   EXPECT_GT(lines.size(), 5U);
   EXPECT_LT(lines.size(), 100U);
   expect_no_partial_files(work);
@@ -62,7 +62,7 @@ TEST(Output, WeightsAreSavedWithoutMetrics) {
   }
 }
 
-// What the run still has is written again, and only what is there is said to be written.
+// What the run still has is written again, and only existing files are listed as written.
 TEST(Output, ARunFolderThatIsRemovedIsMadeAgain) {
   const Workspace work;
   work.prepare_data();

@@ -1,4 +1,4 @@
-// weft plan: any preset at once, on a machine that could never hold it.
+// weft plan: any preset within seconds, on a machine that could never hold it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace weft {
 namespace {
 
-// What the command measured: starting a process is not its work.
+// The time that the command measured: starting a process is not its work.
 double compile_milliseconds(const ProcessResult& result) {
   const size_t at = result.output.find("compiled in");
   return at == std::string::npos ? 1e9 : std::stod(result.output.substr(at + 11));
@@ -46,7 +46,7 @@ TEST(Plan, EveryPresetIsPlannedAtOnceWithoutAllocatingIt) {
       // The weights of "124M" alone are 0.5 GB.
       EXPECT_LT(result.peak_bytes, int64_t{200} << 20) << preset.flavor;
       double milliseconds = compile_milliseconds(result);
-      // Other programs may take the core for a while.
+      // Other programs may occupy the core for a while.
       for (int again = 0; again < 4 && milliseconds >= 1000; ++again) {
         milliseconds = std::min(milliseconds, compile_milliseconds(plan()));
       }
@@ -115,7 +115,7 @@ std::string bytes(const json& count) {
   return human_bytes(count.get<double>());
 }
 
-// The lines of the text that tell of a program, from what JSON says of it.
+// The lines of the text about a program, rebuilt from the JSON.
 std::vector<std::string> lines_of_program(const json& program) {
   const json& time = program.at("time");
   std::string steps = cat("program ", program.at("name").get<std::string>());
@@ -173,7 +173,7 @@ std::vector<std::string> lines_of_program(const json& program) {
   return lines;
 }
 
-// What the text says of the memory that the plan needs.
+// The line of the text about the memory that the plan needs.
 std::vector<std::string> lines_of_memory(const json& report) {
   const auto text = [](const json& value) { return value.get<std::string>(); };
   std::vector<std::string> lines;
@@ -195,7 +195,7 @@ std::vector<std::string> lines_of_memory(const json& report) {
   return lines;
 }
 
-// The lines of the text but the last, from JSON.
+// The lines of the text except the last, rebuilt from the JSON.
 std::vector<std::string> lines_of(const json& report) {
   const json& plan = report.at("plan");
   const auto number = [](const json& object, const char* key) {
@@ -282,7 +282,7 @@ void collect_keys(const json& value, std::set<std::string>& keys) {
   }
 }
 
-// A batch that no GPU holds.
+// A batch that does not fit any GPU.
 const std::vector<std::string> kTooLarge = {"--model.flavor=124M", "--device.backend=cuda",
                                             "--training.local_batch_size=8192"};
 
@@ -293,7 +293,7 @@ struct JsonCase {
 
 class PlanJson : public testing::TestWithParam<JsonCase> {};
 
-// The text says nothing that JSON does not, in the same figures.
+// The text says nothing that the JSON does not, with the same numbers.
 TEST_P(PlanJson, HasTheFiguresOfTheText) {
   const Workspace work;
   work.folder().write("plan.toml", "[training]\nseq_len = 64\n");
@@ -345,11 +345,11 @@ TEST(Plan, JsonSearchesForWhatFitsUnlessToldNotTo) {
   EXPECT_TRUE(plan_too_large({"--no-fit"}).at("alternative").is_null());
 }
 
-// The page lists every key, and no other.
+// The page lists exactly the keys that exist.
 TEST(Plan, ThePageListsTheKeysOfTheJson) {
   std::set<std::string> keys, listed;
   collect_keys(plan_too_large({"--ranks=2", "--training.mixed_precision_param=bfloat16"}), keys);
-  // Ranks of a CPU share memory.
+  // Ranks on a CPU share memory.
   const Workspace work;
   work.folder().write("plan.toml", "");
   collect_keys(

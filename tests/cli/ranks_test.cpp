@@ -1,4 +1,4 @@
-// weft train --ranks: processes and threads give the same bytes, a killed rank is named, and
+// weft train --ranks: processes and threads give the same bytes, a killed rank is reported, and
 // nothing of a job stays behind.
 #include <gtest/gtest.h>
 #include <sys/inotify.h>
@@ -53,7 +53,7 @@ TEST(TrainRanks, ElasticRunsAreTheSameOnAnyNumberOfProcesses) {
   EXPECT_TRUE(run_elastic(work, {"--ranks=4", "--parallelism.zero_stage=1"}) == one);
 }
 
-// Memory is not what is short.
+// Memory is not the limit.
 TEST(TrainRanks, TooManyOpenFilesNamesTheLimit) {
   const Workspace work;
   work.prepare_data();
@@ -84,7 +84,7 @@ TEST(TrainRanks, ProcessesAndThreadsWriteTheSameWeights) {
             work.folder().read("threads/weights/model.safetensors"));
 }
 
-// How often a file got each of its names in a folder since the watch began.
+// How often a file was given each of its names in a folder since the watch began.
 class FolderWatch {
  public:
   explicit FolderWatch(const std::string& folder)
@@ -110,8 +110,8 @@ class FolderWatch {
   Descriptor events_;
 };
 
-// All ranks compile the same; their dumps would have the same names, and a second writer could go
-// unnoticed: it would only replace a file by one like it.
+// All ranks compile the same plan, so their dumps would have the same names, and a second writer
+// could go unnoticed: it would only replace a file with an identical one.
 TEST(TrainRanks, OneRankWritesTheDumps) {
   const Workspace work;
   work.prepare_data();
@@ -205,7 +205,7 @@ struct Combination {
   int64_t ranks;
 };
 
-// Every value of a column meets every value of the others, but that HSDP takes four ranks or more.
+// Every combination of the columns' values, except that HSDP needs four ranks or more.
 const Combination kPairwise[] = {
     {"ddp", "none", "false", "always", "memory_budget", 3},
     {"ddp", "none", "true", "never", "none", 2},

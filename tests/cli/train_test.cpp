@@ -1,4 +1,4 @@
-// weft train from text to weights: what it writes, and that a run can be had again.
+// weft train from text to weights: what it writes, and that a run is reproducible.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -137,7 +137,7 @@ TEST(Train, SavedWeightsContinueWhereTheyStopped) {
   work.prepare_data();
   ASSERT_EQ(work.train({}).exit_code, 0);
   const std::vector<double> saved = work.figures("out/metrics.jsonl", "validation_loss");
-  // With a learning rate of almost nothing, one step moves no f32 weight in a loss's digits.
+  // With a tiny learning rate, one step does not change the printed digits of the loss.
   const ProcessResult result =
       work.train({"--checkpoint.initial_load_path=out/weights", "--job.dump_folder=next",
                   "--training.steps=1", "--optimizer.lr=1e-30"});
@@ -147,7 +147,7 @@ TEST(Train, SavedWeightsContinueWhereTheyStopped) {
             work.folder().read("out/weights/model.safetensors"));
 }
 
-// A folder states the sizes that the config leaves out, and what the config says goes before.
+// A folder provides the sizes that the config leaves out; the config takes precedence.
 TEST(Train, AFolderGivesSizesAndWeights) {
   const Workspace work;
   work.prepare_data();
@@ -173,7 +173,7 @@ TEST(Train, AFolderGivesSizesAndWeights) {
   EXPECT_EQ(work.run(wider).exit_code, 65);  // the weights are narrower
 }
 
-// What a config.json says about the ends of a text stays true of weights that were trained on.
+// The begin and end tokens of a config.json are kept when its weights are trained further.
 TEST(Train, TokenIdsOfLoadedWeightsAreKept) {
   const Workspace work;
   work.prepare_data();
@@ -191,8 +191,8 @@ TEST(Train, TokenIdsOfLoadedWeightsAreKept) {
   EXPECT_EQ(next.at("eos_token_id"), (std::vector<int>{4, 5}));
 }
 
-// float16 rounds to 11 bits: 60 steps at a rate at which the loss falls steadily, and no step is
-// further off than a few times that rounding allows for a loss.
+// float16 rounds to 11 bits: 60 steps at a rate at which the loss falls steadily. No step may
+// differ by more than a few times that rounding.
 TEST(Train, Float16LearnsAsFloat32Does) {
   const Workspace work;
   work.prepare_data();

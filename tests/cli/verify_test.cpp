@@ -1,4 +1,4 @@
-// weft verify against the stored traces: what agrees passes, what was altered does not.
+// weft verify against the stored traces: matching results pass, altered ones do not.
 #include <gtest/gtest.h>
 
 #include "base/text.h"
@@ -113,7 +113,7 @@ INSTANTIATE_TEST_SUITE_P(Cli, VerifyRanks,
                                   std::get<1>(test.param).name;
                          });
 
-// Every rank has sequences of its own: one of the last rank's tokens shows in the loss.
+// Every rank has its own sequences: changing one token of the last rank changes the loss.
 TEST(Verify, AnAlteredTokenOfTheLastRankFails) {
   const Workspace work;
   copy_trace(work, kBatchOf8);
@@ -139,7 +139,7 @@ TEST(Verify, RanksHaveToDivideTheBatch) {
       "a divisor of 8\n");
 }
 
-// What all ranks find wrong is said once.
+// An error that all ranks find is reported once.
 TEST(Verify, AMissingFileIsNamedOnce) {
   const Workspace work;
   copy_trace(work, kBatchOf8);

@@ -61,7 +61,7 @@ class Workspace {
     return result;
   }
 
-  // Runs weft and expects it to end well, without a word on standard error.
+  // Runs weft and expects success without output on standard error.
   ProcessResult run_ok(const std::vector<std::string>& arguments,
                        ProcessOptions options = {}) const {
     ProcessResult result = run(arguments, std::move(options));
@@ -93,7 +93,7 @@ class Workspace {
     return lines;
   }
 
-  // One figure of every line that has it.
+  // One metric from every line that has it.
   std::vector<double> figures(const std::string& path, const char* key) const {
     std::vector<double> values;
     for (const auto& line : metrics(path)) {
@@ -102,7 +102,7 @@ class Workspace {
     return values;
   }
 
-  // Every file below the folder with its content, folders ending in "/".
+  // Every file below the folder with its content; folders end in "/".
   std::map<std::string, std::string> tree() const {
     std::map<std::string, std::string> found;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_.path())) {

@@ -1,5 +1,5 @@
-// Drives tests/golden/errors/config/*.txt: each file holds a sentence, the config and overrides
-// that are wrong, and the exit code and message the user must see.
+// Runs tests/golden/errors/config/*.txt: each file holds a sentence, the invalid config and
+// overrides, and the exit code and message that the user must see.
 #include <gtest/gtest.h>
 
 #include <algorithm>

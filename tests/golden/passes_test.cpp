@@ -1,5 +1,5 @@
-// Runs every golden of tests/golden/passes/<pass>. With --update the outcome in the files becomes
-// what the passes do now; the difference is then for a reviewer to read.
+// Runs every golden of tests/golden/passes/<pass>. With --update the files are rewritten with what
+// the passes do now; a reviewer then reads the diff.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // Compiles every config of tests/golden/plans and compares the plan's summary with the committed
-// one; a file NAME.ranks beside NAME.toml holds the number of ranks, else there is one. With
-// --update the summaries become what the compiler does now; the difference is then for a
-// reviewer to read.
+// one. A file NAME.ranks next to NAME.toml holds the number of ranks, else there is one. With
+// --update the summaries are rewritten with what the compiler does now; a reviewer then reads the
+// diff.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -72,9 +72,8 @@ TEST_P(PlanGolden, TheSameConfigGivesTheSamePlanBytes) {
   EXPECT_NO_THROW(check_plan(parsed));
 }
 
-// What passes minimise is what the plan reports: the same clocks, read off the graph and off the
-// steps that it is lowered to. They may add in another order, by which doubles differ in the last
-// places.
+// Passes minimise what the plan reports: the same time model, evaluated on the graph and on the
+// lowered steps. They may add in a different order, so doubles differ in the last digits.
 TEST_P(PlanGolden, TheGraphTakesAsLongAsItsPlan) {
   const Config config = load_config(GetParam(), {});
   const int64_t ranks = ranks_of(GetParam());

@@ -1,4 +1,4 @@
-// What is told of each kind of failure.
+// The message and exit code of each kind of failure.
 #include "base/error.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Files: what is read is what was written, and every failure names path and reason and leaves
+// Files: reads return what was written; every failure names the path and the reason, and leaves
 // nothing behind.
 #include "base/file.h"
 
@@ -19,7 +19,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// Lowers the largest file size of this process for one scope: a real short write, then EFBIG.
+// Lowers the file size limit of this process for one scope: a real short write, then EFBIG.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) {
@@ -38,7 +38,7 @@ class FileSizeLimit {
   sighandler_t before_handler_;
 };
 
-// The limits that stop a run without any lack of memory.
+// The limits that stop a run although memory is available.
 TEST(File, AReasonNamesTheLimit) {
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
@@ -91,7 +91,7 @@ TEST(MappedFile, UnreadableFile) {
   const TempFolder folder;
   const std::string path = folder.write("secret", "x");
   ASSERT_EQ(::chmod(path.c_str(), 0), 0);
-  // The superuser reads every file, so step down for the moment.
+  // The superuser can read every file, so drop privileges temporarily.
   const uid_t before = ::geteuid();
   if (before == 0) {
     ASSERT_EQ(::seteuid(65534), 0);
@@ -101,7 +101,7 @@ TEST(MappedFile, UnreadableFile) {
   ASSERT_EQ(::seteuid(before), 0);
 }
 
-// A sparse file larger than what the address space may still grow by.
+// A sparse file larger than the address space left.
 TEST(MappedFile, FileTooLargeToMap) {
   const TempFolder folder;
   const std::string path = folder.write("large", "x");
@@ -197,7 +197,7 @@ TEST(OutputFile, ReplacesWhatAKilledProcessLeft) {
   EXPECT_EQ(folder.names(), (Names{"out"}));
 }
 
-// Locked from beginning to end: a second writer would be mixed into the first one's file.
+// The lock is held until the rename: a second writer would mix its data into the first one's file.
 TEST(OutputFile, HasOneWriterAtATime) {
   const TempFolder folder;
   const auto expect_busy = [&] {

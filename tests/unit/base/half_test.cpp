@@ -22,7 +22,8 @@ TEST(Half, EveryF16PatternRoundTrips) {
   }
 }
 
-// Between neighbours a < b the midpoint goes to the even one and its neighbours to the near one.
+// The midpoint of neighbours a < b rounds to the even one; values next to it round to the nearer
+// one.
 TEST(Half, Bf16RoundsToNearestEven) {
   for (uint32_t upper = 0; upper < 0x7f80; ++upper) {
     const uint32_t tie = (upper << 16) | 0x8000;
@@ -64,8 +65,8 @@ TEST(Half, InfinitiesAndZerosAreExact) {
 }
 
 #ifdef __FLT16_MAX__
-// The compiler's own type: every f16 to f32, and f32 to f16 at each upper half with low parts that
-// lie at, beside and far from the ties.
+// Against the compiler's own type: every f16 to f32, and f32 to f16 for every upper half with low
+// parts at, next to and far from the ties.
 TEST(Half, F16AgreesWithTheCompiler) {
   for (uint32_t bits = 0; bits <= 0xffff; ++bits) {
     const auto half = static_cast<uint16_t>(bits);

@@ -1,4 +1,4 @@
-// JSON: values arrive unchanged, and each kind of bad text has its one sentence.
+// JSON: values are unchanged, and each kind of bad text has its own message.
 #include "base/json.h"
 
 #include <gtest/gtest.h>

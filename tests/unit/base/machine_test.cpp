@@ -8,10 +8,10 @@
 namespace weft {
 namespace {
 
-// Pages count once they are touched, private ones and shared ones alike.
+// Pages count once they are touched, whether private or shared.
 TEST(ResidentBytes, CountsWhatIsTouched) {
   constexpr int64_t kBytes = int64_t{64} << 20;
-  constexpr int64_t kSlack = int64_t{8} << 20;  // of the system's own counting, and of the test
+  constexpr int64_t kSlack = int64_t{8} << 20;  // of the system's accounting and of the test
   for (const int kind : {MAP_PRIVATE, MAP_SHARED}) {
     const int64_t before = resident_bytes();
     ASSERT_GT(before, 0);

@@ -1,4 +1,4 @@
-// Every index once, and errors that do not depend on the threads.
+// Every index runs once, and errors do not depend on the number of threads.
 #include "base/parallel.h"
 
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ TEST(Parallel, AThreadCountOutOfRangeIsRefused) {
 }
 
 TEST(Parallel, OnlyCoresThatMayBeUsedCount) {
-  std::thread([] {  // its own cores, not those of the other tests
+  std::thread([] {  // with its own affinity, not that of the other tests
     cpu_set_t allowed;
     ASSERT_EQ(::sched_getaffinity(0, sizeof allowed, &allowed), 0);
     EXPECT_EQ(usable_cores(), CPU_COUNT(&allowed));

@@ -1,4 +1,4 @@
-// What a process that ends at once removes: outputs that are being written, and nothing else.
+// A process that ends at once removes the outputs being written, and nothing else.
 #include "base/partial_files.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ TEST(PartialFiles, OutputsThatAreBeingWrittenAreRemoved) {
   EXPECT_EQ(folder.names(), (Names{"discarded.partial", "done"}));
 }
 
-// More than there is room for are left as after a kill, and room comes back.
+// Files beyond the capacity are left behind, as after a kill; freed slots are reused.
 TEST(PartialFiles, ThereIsRoomForThoseOfASave) {
   const TempFolder folder;
   {

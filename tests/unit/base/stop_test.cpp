@@ -1,4 +1,4 @@
-// Which signals stop a run and which end it; the handlers are tested through the command.
+// Which signals stop a run and which end it; the CLI tests cover the handlers.
 #include "base/stop.h"
 
 #include <gtest/gtest.h>

@@ -13,7 +13,7 @@ TEST(TreeSplit, IsTheLargestPowerOfTwoBelow) {
   for (int64_t n = 2; n <= 9; ++n) EXPECT_EQ(tree_split(n), expected[static_cast<size_t>(n - 2)]);
 }
 
-// Adds up micro-batches 0, 1, 2, ... through a chain of levels, as text.
+// Sums micro-batches 0, 1, 2, ... through a chain of levels, as text.
 std::string sum_of(int32_t micro_batches, const std::vector<int64_t>& levels) {
   std::vector<std::string> sums(levels.size());
   for (int32_t micro = 0; micro < micro_batches; ++micro) {

@@ -1,4 +1,4 @@
-// Models of one file and of several.
+// Models stored in one file and in several.
 #include "checkpoint/safetensors_model.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The reader: tensors come out as they lie in the file, and every broken rule has its sentence.
+// The reader: tensors are read as stored, and every violated rule has its own message.
 #include "checkpoint/safetensors.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ std::string length_bytes(uint64_t length) {
   return bytes;
 }
 
-// A file of this header text and this many bytes of data.
+// A file with this header text and this many bytes of data.
 std::string file_of(const std::string& header, size_t data_size) {
   std::string file = length_bytes(header.size()) + header;
   for (size_t i = 0; i < data_size; ++i) file += static_cast<char>('a' + i);

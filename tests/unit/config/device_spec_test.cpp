@@ -31,10 +31,10 @@ TEST(DeviceSpec, BuiltInNamesAreFoundAndReadBack) {
     const std::string text = device_spec_to_toml(spec);
     EXPECT_EQ(device_spec_to_toml(parse_device_spec(text, "machine.toml")), text);
     EXPECT_GT(spec.memory_bandwidth, 0);
-    // No kernel reaches the data sheet; which CPU it is, a file cannot know.
+    // No kernel reaches the data sheet; the cpu spec has no data sheet.
     EXPECT_TRUE(name == "cpu" || spec.peak_flops_f32 > spec.matmul_flops_f32) << name;
     EXPECT_TRUE(name == "cpu" || spec.peak_flops_bf16 > spec.matmul_flops_bf16) << name;
-    EXPECT_EQ(spec.memory_bytes > 0, name != "cpu");  // the cpu is the machine at hand
+    EXPECT_EQ(spec.memory_bytes > 0, name != "cpu");  // the cpu spec uses this machine's memory
   }
 }
 
@@ -59,7 +59,7 @@ TEST(DeviceSpec, KernelsAreReadBack) {
   EXPECT_EQ(parse_kernel_share(to_string(kernel)), kernel);
 }
 
-// The H100's measured rates, in the ratio of the data sheets.
+// The H100's measured rates, scaled by the ratio of the data sheets.
 TEST(DeviceSpec, GpusThatWereNotMeasuredAreScaledByTheirDataSheets) {
   const DeviceSpec h100 = spec_for("h100");
   const DeviceSpec a100 = spec_for("a100"), b200 = spec_for("b200"), gb200 = spec_for("gb200");
@@ -89,7 +89,7 @@ TEST(DeviceSpec, AnA100AddsInItsGpusNotInItsSwitch) {
   EXPECT_DOUBLE_EQ(host.sum_bandwidth, host.gather_bandwidth / 2);
   EXPECT_DOUBLE_EQ(host.sum_latency, 2 * host.gather_latency);
   EXPECT_EQ(to_string(link_of(spec_for("a100x8"), 8, 1)), to_string(host));
-  // Rings over two hosts: eight cards of 24 GB/s each, or one.
+  // Rings over two hosts: eight cards of 24 GB/s, or one.
   EXPECT_NEAR(link_of(spec, 16, 1).gather_bandwidth, 192e9 * 16 / 15, 1);
   EXPECT_NEAR(link_of(spec, 16, 1).gather_latency, 70.0e-6, 1e-12);
   EXPECT_NEAR(link_of(spec, 2, 8).gather_bandwidth, 48e9, 1);
@@ -113,12 +113,12 @@ TEST(DeviceSpec, AnNvl72DomainIsOneHost) {
   EXPECT_NEAR(domain.gather_bandwidth, 2 * 394e9 * 7 / 8 * 72 / 71, 1);
   EXPECT_DOUBLE_EQ(domain.sum_bandwidth, 2 * 267e9);
   EXPECT_EQ(domain.hosts, 1);
-  // Two domains: NVLink still carries a ring over all GPUs, one card a ring over a GPU of each.
+  // Two domains: NVLink still carries a ring over all GPUs, a card a ring with one GPU per domain.
   EXPECT_NEAR(link_of(spec, 144, 1).gather_bandwidth, 2 * 394e9 * 7 / 8 * 144 / 143, 1);
   EXPECT_NEAR(link_of(spec, 2, 72).gather_bandwidth, 96e9, 1);
 }
 
-// The rows between hosts agree with the ring that the others are made of.
+// The measured rows between hosts agree with the ring model used for the other devices.
 TEST(DeviceSpec, MeasuredRowsBetweenHostsAreRings) {
   for (const Link& row : spec_for("h100").links) {
     if (row.hosts == 1) continue;

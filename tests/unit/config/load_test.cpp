@@ -59,7 +59,7 @@ TEST(Load, OverridesWinInOrder) {
   EXPECT_TRUE(config.activation_checkpoint.save_ops.empty());
 }
 
-// As a config file has it, or with commas alone.
+// As in a config file, or with commas alone.
 TEST(Load, ListsOnTheCommandLineHaveTwoForms) {
   const auto buckets = [](const std::string& text) {
     return parse("", {"--compile.buckets=" + text}).compile.buckets;

@@ -86,7 +86,7 @@ TEST(LrSchedule, ARunInsideTheWarmUpNeverDecays) {
   EXPECT_EQ(learning_rate(config, 199), 1.0);
 }
 
-// Cosine from 1e-3 to 1e-4 between steps 100 and 2000, as nanoGPT's CPU config for Shakespeare.
+// Cosine from 1e-3 to 1e-4 between steps 100 and 2000, as in nanoGPT's CPU config for Shakespeare.
 TEST(LrSchedule, ExpressesCosineToATenthOfThePeak) {
   Config config = schedule(2000, 100, DecayType::Cosine);
   config.optimizer.lr = 1e-3;

@@ -1,4 +1,4 @@
-// What validate() accepts and what follows from it; refusals are golden files.
+// What validate() accepts, and derived values; rejected configs are golden files.
 #include "config/validate.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ TEST(Validate, AKeyAtItsDefaultNeedsNoCondition) {
   EXPECT_NO_THROW(validate(parse({"--parallelism.fsdp_reshard_after_forward=never"}), 2, {}));
 }
 
-// Whatever the message about a schedule names is accepted.
+// Every change that the schedule message suggests is accepted.
 TEST(Validate, EveryScheduleThatAMessageNamesFits) {
   const std::vector<std::string> key = {"lr_scheduler.decay_ratio", "lr_scheduler.warmup_steps",
                                         "training.steps"};
@@ -63,8 +63,8 @@ TEST(Validate, EveryScheduleThatAMessageNamesFits) {
   }
 }
 
-// What another folder adds to its list is all that there is to a new member: it is a value of the
-// key, its own keys are refused with the others and theirs with it.
+// Adding a member to another folder's list is enough: it becomes a value of the key, its own keys
+// are rejected with other members, and theirs with it.
 TEST(Validate, AMemberOfAnOpenSetBringsItsOwnKeys) {
   constexpr std::array<std::string_view, 1> kOwn = {"model.dropout"};
   constexpr std::array<std::string_view, 2> kOthers = {"model.bias", "model.rope_theta"};
@@ -118,7 +118,7 @@ TEST(Derived, AnElasticStepHasItsShardsOnAnyNumberOfRanks) {
   EXPECT_EQ(validation_slots(parse({"--training.global_batch_size=64"}), 2), 1);
 }
 
-// What a rank computes one after the other, on two ranks.
+// The micro-batches that each of two ranks computes, in order.
 std::vector<int64_t> micro_batches_of(const Config& config, int64_t rank) {
   std::vector<int64_t> numbers;
   for (int64_t slot = 0; slot < accumulation_steps(config, 2); ++slot) {

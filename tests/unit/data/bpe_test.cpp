@@ -1,4 +1,4 @@
-// Merging, and the encoder around it: added tokens, words, cutting, bad text.
+// Merging, and the encoder around it: added tokens, words, splitting, bad text.
 #include "data/bpe.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace {
 
 using Ids = std::vector<int32_t>;
 
-// The definition: merge the first pair of the lowest rank until none is left.
+// The definition: merge the first pair with the lowest rank until none is left.
 Ids merge_slowly(Ids ids, const std::vector<Merge>& merges) {
   for (;;) {
     size_t best_rank = merges.size(), best = 0;
@@ -58,7 +58,7 @@ TEST(Bpe, ALongRunOfOneLetterTakesLinearithmicTime) {
   Ids ids(1 << 20, 0);
   const auto start = std::chrono::steady_clock::now();
   merger.merge(ids);
-  // Quadratic time would be minutes.
+  // Quadratic time would take minutes.
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
   EXPECT_EQ(ids, Ids(1 << 15, 5));
 }
@@ -67,7 +67,7 @@ TEST(Bpe, EncodesWords) {
   EXPECT_EQ(encode_all(tiny_bpe_parts(), "abc ab bc"), (Ids{257, 259, ' ', 258}));
   EXPECT_EQ(encode_all(tiny_bpe_parts(), ""), Ids{});
   EXPECT_EQ(encode_all(tiny_bpe_parts(), "ababab"), (Ids{256, 256, 256}));
-  // A word beyond the cache's and the scan's length, twice.
+  // A word longer than the limits of the cache and the scan, twice.
   std::string text = std::string(100, 'x') + "ab";
   Ids expected(100, 'x');
   expected.push_back(256);
@@ -120,8 +120,7 @@ TEST(Bpe, NormalizesBetweenAddedTokens) {
   EXPECT_EQ(encode_all(parts, "e\xcc\x81!"), (Ids{300}));
 }
 
-// As Hugging Face does it: what is normalized is the token as well as the text, and a special token
-// is no exception.
+// As in Hugging Face, both the token and the text are normalized, also for special tokens.
 TEST(Bpe, NormalizedTokensAreFoundInNormalizedText) {
   const std::string composed = "\xc3\xa9!", apart = "e\xcc\x81!";
   BpeParts parts = tiny_bpe_parts();
@@ -139,7 +138,7 @@ TEST(Bpe, NormalizedTokensAreFoundInNormalizedText) {
   }
 }
 
-// Where a text is cut, the normal form of what stands there decides.
+// The normal form around a position decides whether the text may be split there.
 TEST(Bpe, DoesNotCutThroughNormalizedTokens) {
   BpeParts parts = tiny_bpe_parts();
   parts.nfc = true;
@@ -168,7 +167,7 @@ TEST(Bpe, SingleWordsEndAtOtherCharacters) {
   }
 }
 
-// The space comes before what begins a document and after added tokens, unless one is there.
+// The space goes before the start of a document and after added tokens, unless there is one.
 TEST(Bpe, PutsASpaceBeforeTheText) {
   BpeParts parts = tiny_bpe_parts();
   parts.added = {{.id = 300, .content = "[X]", .special = false}};
@@ -241,8 +240,8 @@ TEST(Bpe, TheHashTellsTokenizersApart) {
   EXPECT_NE(hash, BpeTokenizer(parts).hash());
 }
 
-// Files of one tokenizer differ in a flag that matters only where text is normalized or other
-// tokens are found before.
+// Files of one tokenizer differ in a flag that only matters with normalization or with other added
+// tokens.
 TEST(Bpe, TheHashLeavesOutWhatChangesNothing) {
   BpeParts parts = tiny_bpe_parts();
   const uint64_t hash = BpeTokenizer(parts).hash();

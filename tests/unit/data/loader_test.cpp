@@ -31,7 +31,7 @@ Batch validation_of(const TokenSource& source, const ValidationSpec& spec) {
   return batch;
 }
 
-// A file in which token i is i.
+// A file in which token i has id i.
 TokenFile counting_file(const TempFolder& folder, int count) {
   std::string bytes;
   for (int i = 0; i < count; ++i) {
@@ -78,7 +78,7 @@ TEST(Loader, SeedStepAndSampleAllMatter) {
         }
       }
     }
-    // Of 27 windows from 992 places two coincide now and then; the synthetic ones never.
+    // Of 27 windows at 992 positions two may coincide; synthetic ones never do.
     EXPECT_GE(seen.size(), 25u);
   }
 }
@@ -164,7 +164,7 @@ TEST(Mix, SamplesComeInProportionToTheWeights) {
   const Batch batch = batch_of(mix, {.seed = 5, .step = 2, .count = 4000, .seq_len = 4});
   int64_t first = 0;
   for (size_t i = 0; i < batch.tokens.size(); i += 4) first += batch.tokens[i] == 1 ? 1 : 0;
-  // 3000 of 4000 expected; the deviation is 27.
+  // 3000 of 4000 expected; the standard deviation is 27.
   EXPECT_NEAR(static_cast<double>(first), 3000, 120);
   EXPECT_EQ(batch, batch_of(mix_of(folder, 0.75, 0.25),
                             {.seed = 5, .step = 2, .count = 4000, .seq_len = 4}));

@@ -1,4 +1,4 @@
-// Form C: composition, reordering, Hangul, and what must stay apart.
+// Form C: composition, reordering, Hangul, and characters that must not compose.
 #include "data/normalize.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@ namespace {
 TEST(Normalize, Composes) {
   EXPECT_EQ(normalize_nfc("plain \xc3\xa9"), "plain \xc3\xa9");
   EXPECT_EQ(normalize_nfc("e\xcc\x81"), "\xc3\xa9");
-  // o, horn, dot below: the dot comes first, and both compose.
+  // o, horn, dot below: the dot sorts first, and both compose.
   EXPECT_EQ(normalize_nfc("o\xcc\x9b\xcc\xa3"), "\xe1\xbb\xa3");
   EXPECT_EQ(normalize_nfc("o\xcc\xa3\xcc\x9b"), "\xe1\xbb\xa3");
 }
@@ -20,7 +20,7 @@ TEST(Normalize, KeepsWhatDoesNotCompose) {
                           "e"),
             "\xcc\x81"
             "e");
-  // A mark of the same class in between blocks: a, ring above, acute composes the ring alone.
+  // A mark of the same class in between blocks: a, ring above, acute composes only the ring.
   EXPECT_EQ(normalize_nfc("e\xcc\x8a\xcc\x81"), "e\xcc\x8a\xcc\x81");
 }
 

@@ -1,4 +1,4 @@
-// Preparing with merges: exact ids, documents, threads, and going on after a kill.
+// Preparing with merges: exact ids, documents, threads, and resuming after a kill.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -48,7 +48,7 @@ class PrepareMerges : public testing::Test {
     return ids;
   }
 
-  // Text of about `size` bytes with words, digits, line ends and characters of several bytes.
+  // Text of about `size` bytes with words, digits, line ends and multi-byte characters.
   static std::string long_text(size_t size) {
     std::string text;
     for (uint32_t state = 7; text.size() < size;) {
@@ -125,7 +125,7 @@ TEST_F(PrepareMerges, LinesOfJsonAreDocuments) {
 }
 
 TEST_F(PrepareMerges, TheTextIsCutAtItsShareOfBytes) {
-  // 20 bytes, of which 17 train; the cut moves to the next character and the next line.
+  // 20 bytes, of which 17 train; the split moves to the next character and the next line.
   prepare(options({folder_.write("a.txt", "abc ab bc abc ab\xc3\xa9\xc3\xa9")}, 0.15));
   EXPECT_EQ(ids("train.bin"), (Ids{257, 259, ' ', 258, ' ', 257, 259, 0xc3, 0xa9}));
   EXPECT_EQ(ids("val.bin"), (Ids{0xc3, 0xa9}));
@@ -147,12 +147,13 @@ TEST_F(PrepareMerges, TheNumberOfThreadsChangesNothing) {
     outputs.push_back(folder_.read("out/train.bin") + folder_.read("out/val.bin"));
   }
   EXPECT_EQ(outputs[0], outputs[1]);
-  // Cutting into chunks changes nothing either: the whole text in one call gives the same ids.
+  // Splitting into chunks changes nothing: encoding the complete text in one call gives the same
+  // ids.
   const std::vector<int32_t> whole = encode_all(tiny_bpe_parts(), text + text.substr(0, 3 << 20));
   EXPECT_NEAR(static_cast<double>(outputs[0].size()) / 2, static_cast<double>(whole.size()), 8);
 }
 
-// A document of several chunks gets one space, each line of .jsonl one of its own.
+// A document of several chunks gets one space; each line of .jsonl gets its own.
 TEST_F(PrepareMerges, PutsASpaceBeforeDocuments) {
   std::string text;
   while (text.size() < (3U << 20)) text += "ab\n";
@@ -180,7 +181,7 @@ TEST_F(PrepareMerges, ManyIdsNeed32Bits) {
   EXPECT_EQ(TokenFile::open(folder_ / "out/train.bin").vocab_size(), 70001);
 }
 
-// The process is killed at its first progress line, when a wave is on disk.
+// The process is killed at its first progress line, when one wave is on disk.
 TEST_F(PrepareMerges, AKilledRunGoesOn) {
   const std::string text = long_text(40 << 20);
   const std::string input = folder_.write("a.txt", text);
@@ -213,8 +214,8 @@ TEST_F(PrepareMerges, AKilledRunGoesOn) {
   EXPECT_EQ(folder_.read("out/val.bin"), validation);
 }
 
-// Killed at any moment, a run is gone on with or begun anew; the result is that of a whole run and
-// nothing else is left.
+// A run killed at any moment is resumed or restarted; the result is that of an uninterrupted run,
+// with no leftovers.
 TEST_F(PrepareMerges, KilledAtRandomMoments) {
   const std::string text = long_text(36 << 20);
   std::filesystem::create_directories(folder_ / "in");
@@ -249,7 +250,7 @@ TEST_F(PrepareMerges, KilledAtRandomMoments) {
   }
 }
 
-// Whatever a killed run of another kind left goes as well.
+// Leftovers of a killed run of another kind are removed as well.
 TEST_F(PrepareMerges, LeftoversAreRemoved) {
   folder_.write("a.txt", "abc ab abc ab");
   std::filesystem::create_directories(folder_ / "out");
@@ -270,8 +271,8 @@ TEST_F(PrepareMerges, LeftoversAreRemoved) {
   EXPECT_EQ(output_names(), kAllOutputs);
 }
 
-// Small files are worked on together: there is nothing to show, or to wait for the disk, before all
-// of them are done.
+// Small files are processed together: there is no progress, and no wait for the disk, before all of
+// them are done.
 TEST_F(PrepareMerges, SmallFilesGoTogether) {
   std::filesystem::create_directories(folder_ / "in");
   Ids expected;

@@ -17,7 +17,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// Progress goes to a scratch file and can be read back.
+// Progress is written to a scratch file that can be read back.
 class PrepareTest : public testing::Test {
  protected:
   ~PrepareTest() override { std::fclose(progress_); }
@@ -72,7 +72,7 @@ TEST_F(PrepareTest, BytesTakeAnyInput) {
   EXPECT_EQ(train.vocab_size(), 256);
 }
 
-// Otherwise a run would validate on text that it has trained on.
+// Otherwise a run would validate on text that it was trained on.
 TEST_F(PrepareTest, ValidationDataOfAnEarlierRunIsRemoved) {
   PrepareOptions all = options({folder_.write("a.txt", "hello world, hello again")});
   prepare(all);
@@ -206,7 +206,7 @@ TEST_F(PrepareTest, AFullDiskKeepsTheOldFilesAndLeavesNoPartialOnes) {
   EXPECT_EQ(files, 4);
 }
 
-// The progress stream rewrites the input at its first line, which comes between the two walks.
+// The progress stream rewrites the input at its first line, between the two passes.
 TEST_F(PrepareTest, AnInputThatChangesIsNoticed) {
   struct Change {
     std::string path;
@@ -237,7 +237,7 @@ TEST_F(PrepareTest, UnreadableFolder) {
   std::filesystem::create_directories(locked);
   std::filesystem::permissions(folder_.path(), std::filesystem::perms::all);
   std::filesystem::permissions(locked, std::filesystem::perms::none);
-  // The superuser reads every folder, so step down for the moment.
+  // The superuser can read every folder, so drop privileges temporarily.
   const uid_t before = ::geteuid();
   if (before == 0) {
     ASSERT_EQ(::seteuid(65534), 0);

@@ -54,12 +54,12 @@ TEST(Pretokenize, DeepSeek3) {
   EXPECT_EQ(split("a1234b"), (Words{"a", "123", "4", "b"}));
   EXPECT_EQ(split("it's .foo-bar"), (Words{"it", "'s", " .", "foo", "-bar"}));
   EXPECT_EQ(split("e\xcc\x81!"), (Words{"e\xcc\x81", "!"}));
-  // Two Chinese characters stand alone; white space before a digit counts as at the end.
+  // Two Chinese characters are separate words; white space before a digit is treated as at the end.
   EXPECT_EQ(split("a\xe4\xb8\x80\xe4\xba\x8c"
                   "b"),
             (Words{"a", "\xe4\xb8\x80\xe4\xba\x8c", "b"}));
   EXPECT_EQ(split("a  1"), (Words{"a", "  ", "1"}));
-  // What matches nowhere stays together until something does.
+  // Text that matches nothing stays in one word until something matches.
   EXPECT_EQ(split("\x01\x02"
                   "a\x01"),
             (Words{"\x01",
@@ -76,12 +76,12 @@ TEST(Pretokenize, O200k) {
   EXPECT_EQ(split("'sun 12345a (x)/\n/ y"),
             (Words{"'sun", " ", "123", "45", "a", " (", "x", ")/\n/", " y"}));
   EXPECT_EQ(split("a \n \n  b\tC"), (Words{"a", " \n \n", " ", " b", "\tC"}));
-  // A letter without a case, here U+4E00, is as good as either; a word ends with the last one where
-  // no lower letter follows.
+  // A letter without a case, here U+4E00, counts as either case; if no lower-case letter follows, a
+  // word ends with the last such letter.
   EXPECT_EQ(split("A\xe4\xb8\x80"
                   "BC!"),
             (Words{"A\xe4\xb8\x80", "BC", "!"}));
-  // A mark goes before a word as punctuation does, or is a word of its own before a capital.
+  // A mark is a prefix of a word like punctuation, or a word by itself before a capital.
   EXPECT_EQ(split("\xcc\x81x"), (Words{"\xcc\x81x"}));
   EXPECT_EQ(split("\xcc\x81X"), (Words{"\xcc\x81", "X"}));
   EXPECT_EQ(split(" \xcc\x81!"), (Words{" \xcc\x81", "!"}));
@@ -93,7 +93,7 @@ TEST(Pretokenize, PatternsAreFoundByTheirExpressions) {
     EXPECT_EQ(find_split_pattern(split_regexes(pattern), "t.json"), pattern);
     EXPECT_EQ(split_pattern(name_of(pattern)), pattern);
   }
-  // DeepSeek's file has line ends where others write \r\n.
+  // DeepSeek's file contains literal line ends where others write \r\n.
   Words regexes = split_regexes(SplitPattern::DeepSeek3);
   for (size_t at; (at = regexes[2].find("\\r\\n")) != std::string::npos;) {
     regexes[2].replace(at, 4, "\r\n");
@@ -115,7 +115,8 @@ TEST(Pretokenize, PatternsAreFoundByTheirExpressions) {
       [] { split_pattern("gpt5"); });
 }
 
-// Words of the parts are the words of the whole, for every pattern and every certain place.
+// The words of the parts are the words of the complete text, for every pattern and every certain
+// end.
 TEST(Pretokenize, CertainEndsCutNoWord) {
   const std::string text =
       "It's 12 (foo),  bar.\n\nX 'S a\xe4\xb8\x80\xe3\x80\x82 \xe3\x82\xa2\xe3\x83\xbb z\xcc\x81 - "
@@ -134,7 +135,7 @@ TEST(Pretokenize, CertainEndsCutNoWord) {
   }
   EXPECT_GE(places, 8);
   EXPECT_FALSE(is_certain_word_end("a", 0));
-  EXPECT_FALSE(is_certain_word_end("a\xf0", 1));  // cut off in the middle of a character
+  EXPECT_FALSE(is_certain_word_end("a\xf0", 1));  // truncated in the middle of a character
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Waves of chunks: what is worked on at once, across files, without a byte lost or read twice.
+// Waves of chunks across files: no byte is lost or read twice.
 #include "data/text_source.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ TEST(TextSource, AWaveHoldsManySmallFiles) {
     waves.push_back(wave.size());
     for (const TextChunk& chunk : wave) read += chunk.piece.text();
   }
-  // Bounded, because each of them is a map.
+  // Limited, because each of them is a map.
   EXPECT_EQ(waves, (std::vector<size_t>{4096, 904}));
   EXPECT_EQ(read, text);
   EXPECT_TRUE(take_wave(spans, place, tokenizer).empty());
@@ -61,7 +61,7 @@ TEST(TextSource, AWaveOfLargeFilesFillsTheThreads) {
   EXPECT_EQ(wave.size(), 32U);
   EXPECT_EQ(wave.front().piece.begin, begin);
   EXPECT_EQ(place.span, 2U);
-  // Going on in the middle of a file.
+  // Continues in the middle of a file.
   TextPlace middle{.span = 1, .offset = wave[20].piece.begin};
   const std::vector<TextChunk> rest = take_wave(spans, middle, tokenizer);
   ASSERT_EQ(rest.size(), 12U);
@@ -81,12 +81,12 @@ TEST(TextSource, AFileThatChangesIsNoticed) {
                     [&] { take_wave(whole(files), place, BpeTokenizer(tiny_bpe_parts())); });
 }
 
-// Found before it is parsed: by whoever cuts the file into pieces, and by whoever reads a piece.
+// Detected before parsing, both when the file is split into slices and when a slice is read.
 TEST(TextSource, ALineThatIsTooLongIsRefused) {
   const TempFolder folder;
   const std::string path = folder.write("long.jsonl", "{}\n");
   const int64_t size = 3 + kMaxLineBytes + 1;
-  std::filesystem::resize_file(path, static_cast<uintmax_t>(size));  // with bytes that are zero
+  std::filesystem::resize_file(path, static_cast<uintmax_t>(size));  // filled with zero bytes
   const MappedFile file = MappedFile::open(path);
   const BpeTokenizer tokenizer(tiny_bpe_parts());
   expect_user_error(ExitCode::InputFile,

@@ -1,4 +1,4 @@
-// Token files in all three layouts, with and without the JSON beside them.
+// Token files in all three layouts, with and without their JSON files.
 #include "data/token_file.h"
 
 #include <gtest/gtest.h>
@@ -63,7 +63,7 @@ TEST(TokenFile, BadFiles) {
 
 TEST(TokenFile, TheJsonBesideItGivesTheTokenizer) {
   const TempFolder folder;
-  // These two tokens look like a magic number; the JSON says that there is no header.
+  // These two tokens look like a magic number; the JSON file means that there is no header.
   const std::string path = folder.write("t.bin", raw<int32_t>({20240520}));
   TokenFileInfo info{
       .tokens = 2, .tokenizer = refer_to(Tokenizer::bytes()), .source = {"a.txt", "b"}};

@@ -1,4 +1,4 @@
-// Files of tokenizers: what is read, what is refused and how, and that writing reads back.
+// Tokenizer files: what is read, what is rejected and how, and the round trip through writing.
 #include "data/tokenizer_files.h"
 
 #include <gtest/gtest.h>
@@ -152,7 +152,7 @@ TEST(Gpt2Files, AMissingMergeIsNoticed) {
       "whole?";
   EXPECT_EQ(parse_gpt2_files(vocab, "e.json", "a b\nab a\n", "v.bpe").added.size(), 1U);
   expect(cut, vocab, "a b\n");
-  // A half of a character, which is no text of its own.
+  // Half of a character, which is not valid text by itself.
   const std::string half =
       "v.bpe: no merge makes token \"a\xc3\x83\", which is no special one; is "
       "the file whole?";
@@ -164,7 +164,7 @@ TEST(Gpt2Files, AMissingMergeIsNoticed) {
       many + "}", "");
 }
 
-// Hugging Face keeps the ids of added tokens whose text is in the vocabulary as it is.
+// Hugging Face keeps the ids of added tokens whose text is already in the vocabulary.
 TEST(Gpt2Files, SpecialTokensAreWrittenAsTheyAre) {
   const std::string vocab = "{\"a\":0,\"<\xef\xbd\x9c>\":1,\"\xc3\xa9!\":2}";
   const BpeTokenizer tokenizer(parse_gpt2_files(vocab, "e.json", "", "v.bpe"));
@@ -185,8 +185,8 @@ TEST(Tiktoken, RanksMergeInOrder) {
   EXPECT_EQ(encode_all(parts, "abc<e>", Specials::AsTokens), (Ids{5, 9}));
 }
 
-// Hugging Face numbers added tokens from the size of the vocabulary on, unless they are in it: as
-// 256 and up here, among them one between the ranks.
+// Hugging Face numbers added tokens from the end of the vocabulary, unless they are in it: here
+// from 256, with one between the ranks.
 TEST(Tiktoken, SpecialTokensKeepTheirIdsInHuggingFace) {
   const BpeTokenizer tokenizer(parse_tiktoken(
       "YQ== 0\nYg== 3\n", "t",
@@ -203,7 +203,7 @@ TEST(Tiktoken, SpecialTokensKeepTheirIdsInHuggingFace) {
 TEST(Tiktoken, BadSpecialTokens) {
   const auto expect = [](const std::string& message, const std::string& content) {
     expect_user_error(ExitCode::Config, message, [&] {
-      // a, ab, and the byte that U+00E9 stands for.
+      // a, ab, and the byte that U+00E9 represents.
       parse_tiktoken("YQ== 0\nYWI= 1\n6Q== 2\n", "t", {.special = {{.id = 9, .content = content}}});
     });
   };

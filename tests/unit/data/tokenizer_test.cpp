@@ -77,7 +77,7 @@ TEST(Tokenizer, JsonRoundTrips) {
   }
 }
 
-// The file that Hugging Face opens is the one that is read back.
+// The file for Hugging Face is the one that Weft reads back.
 TEST(Tokenizer, FilesRoundTrip) {
   const Tokenizer merges =
       Tokenizer::bpe(bpe_from_json(tokenizer_json_text(tiny_bpe_parts()), "t"));

@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-// The tokens that merges make, as text.
+// The tokens that merges produce, as text.
 std::vector<std::string> made(const std::vector<WordCount>& words, int64_t most) {
   const std::string bytes = bytes_in_alphabet_order();
   std::vector<std::string> tokens;

@@ -1,4 +1,4 @@
-// UTF-8: every code point round-trips; every class of invalid bytes is refused.
+// UTF-8: every code point round-trips; every class of invalid bytes is rejected.
 #include "data/utf8.h"
 
 #include <gtest/gtest.h>

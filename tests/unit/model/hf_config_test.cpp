@@ -94,7 +94,7 @@ TEST(HfConfig, SaysWhatBeginsAndEndsAText) {
   }
 }
 
-// A small Llama with one more field.
+// A small Llama with one extra field.
 std::string llama_with(const std::string& field) {
   return cat(R"({"model_type": "llama", "vocab_size": 256, "hidden_size": 64,
                  "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 176,
@@ -121,7 +121,7 @@ TEST(HfConfig, TokenIdsOutsideTheVocabularyAreNone) {
   EXPECT_EQ(spec.eos_token_ids, (std::vector<int64_t>{2}));
 }
 
-// The model may be a preset that knows nothing of the folder its weights are from.
+// The model may be a preset that does not know the folder of its weights.
 TEST(HfConfig, TokenIdsOfAnotherConfigAreTakenOver) {
   const TempFolder folder;
   ModelSpec spec{.vocab_size = 100, .bos_token_ids = {5}, .eos_token_ids = {6}};

@@ -51,7 +51,7 @@ TEST(Model, EveryPresetBuildsWithItsPublishedSize) {
 TEST(Model, AFolderIsAFlavor) {
   const TempFolder folder;
   ModelSpec spec = find_model("llama").presets().front();
-  spec.head_dim = 48;  // not the width over the heads
+  spec.head_dim = 48;  // not dim / n_heads
   spec.ffn_dim = 500;
   folder.write("config.json", hf_config_text(spec, "float32"));
   ModelConfig config = flavor("llama", folder / "");

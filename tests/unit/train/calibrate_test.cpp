@@ -1,4 +1,4 @@
-// Measuring a device into a spec.
+// Measures a device into a spec.
 #include "train/calibrate.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ TEST(FitLink, FindsLatencyAndBandwidth) {
 }
 
 TEST(FitLink, CountsErrorsInProportion) {
-  // A large transfer that is 10 % late must not make the latency wrong by much.
+  // A large transfer that is 10 % too slow must barely change the latency.
   const LatencyBandwidth found = fit_link({{1e3, 2e-6}, {2e3, 3e-6}, {1e9, 1.1}});
   EXPECT_NEAR(found.latency, 1e-6, 0.2e-6);
   EXPECT_NEAR(found.bandwidth, 1e9, 0.11e9);
@@ -35,7 +35,7 @@ TEST(KernelTimer, TimesTheKernelThatAPlanWouldChoose) {
   const Backend& cpu = find_backend("cpu");
   const auto device = cpu.make_device({.threads = 1});
   KernelTimer timer(cpu.kernels(), cpu.name, *device);
-  // The best of three: other programs may take the core for a while.
+  // The best of three: other programs may occupy the core for a while.
   const auto seconds = [&](const OpDef& op, const std::string& operands) {
     const Call call = parse_samples(op, operands).front();
     return std::min({timer.seconds(call), timer.seconds(call), timer.seconds(call)});

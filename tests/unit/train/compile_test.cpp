@@ -42,7 +42,7 @@ TEST(Compile, OneReductionAStepIsReportedWhereMicroBatchesAreAddedUp) {
   EXPECT_TRUE(says_once(8));
 }
 
-// Evaluation alone would choose other buckets here: one for all parameters.
+// Evaluation alone would choose different buckets here: one for all parameters.
 TEST(Compile, EvaluationReadsTheStorageOfTheTraining) {
   const std::vector<std::string> sharded = {"--model.dim=32",
                                             "--model.vocab_size=34",
@@ -64,7 +64,7 @@ TEST(Compile, EvaluationReadsTheStorageOfTheTraining) {
   EXPECT_EQ(names(both), names(train));
 }
 
-// Hybrid sharding gathers inside, scatters inside and sums across, the latter two on one stream.
+// Hybrid sharding gathers and scatters inside and sums across, the latter two on one stream.
 TEST(Compile, GroupsOfCollectivesComeInTheOrderOfFirstUse) {
   const Compiled hybrid = compile(tiny({"--parallelism.data_parallel_replicate_degree=2"}),
                                   {.data_vocab = 0, .ranks = 4});
@@ -75,7 +75,7 @@ TEST(Compile, GroupsOfCollectivesComeInTheOrderOfFirstUse) {
 }
 
 TEST(Compile, CountsTiedWeightsOnce) {
-  // GPT-2 "tiny": 256 x 64 and 64 x 64 tables, two blocks of 12 d^2 + 13 d, a last norm of 2 d.
+  // GPT-2 "tiny": 256 x 64 and 64 x 64 tables, two blocks of 12 d^2 + 13 d, a final norm of 2 d.
   const double d = 64;
   EXPECT_EQ(num_params(compile(tiny()).params),
             256 * d + 64 * d + 2 * (12 * d * d + 13 * d) + 2 * d);
@@ -94,7 +94,7 @@ TEST(Compile, PredictsWhatCommunicationAddsToTheStep) {
 TEST(Compile, AStepIsAsLongAsItsMicroBatches) {
   const double one = compile(tiny()).estimate.seconds;
   const double four = compile(tiny({"--training.global_batch_size=8"})).estimate.seconds;
-  EXPECT_GT(four, 3 * one);  // the update comes once, accumulating three times
+  EXPECT_GT(four, 3 * one);  // one update, but three accumulations
   EXPECT_LT(four, 5 * one);
 }
 

@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-// GPT-2 "tiny" on a device with so much memory.
+// GPT-2 "tiny" on a device with this much memory.
 Config on_device(const TempFolder& folder, int64_t memory, std::vector<std::string> overrides) {
   Config config = parse_config("", "test", {});
   DeviceSpec device = load_device_spec(config, "cpu");
@@ -25,7 +25,7 @@ std::optional<Alternative> alternative(const Config& config) {
   return find_alternative(config, resolve_model(config.model, 0), 1);
 }
 
-// From what costs a step least to what changes the run.
+// From the cheapest change per step to those that change the run.
 TEST(Fit, NamesTheFirstThatFits) {
   const TempFolder folder;
   const std::string chunks = "--training.loss_chunks=8", full = "--activation_checkpoint.mode=full";
@@ -41,7 +41,7 @@ TEST(Fit, NamesTheFirstThatFits) {
   EXPECT_EQ(alternative(with_room({chunks, full}))->change, "--ranks 2");
 }
 
-// A large vocabulary: neither alone is small enough.
+// A large vocabulary: neither change alone is small enough.
 TEST(Fit, TakesTwoChangesWhereOneIsNotEnough) {
   const TempFolder folder;
   const std::string chunks = "--training.loss_chunks=8", full = "--activation_checkpoint.mode=full";
@@ -70,8 +70,8 @@ TEST(Fit, DropsTheCopiesOfWeightsFirst) {
   EXPECT_EQ(found->rank_bytes, rank_bytes(compile(on_device(folder, int64_t{1} << 40, bf16)).plan));
 }
 
-// A limit at which the states of every plan fit and no step does; a vocabulary with which no two
-// changes need the same.
+// A limit at which the states of every plan fit but no step does; with this vocabulary no two
+// changes need the same memory.
 TEST(Fit, NamesTheSmallestWhenNoneFits) {
   const TempFolder folder;
   const std::string chunks = "--training.loss_chunks=8", full = "--activation_checkpoint.mode=full";
@@ -80,7 +80,7 @@ TEST(Fit, NamesTheSmallestWhenNoneFits) {
     overrides.emplace_back("--model.vocab_size=4096");
     return on_device(folder, int64_t{1} << 40, overrides);
   };
-  std::map<int64_t, std::string> tried;  // by the bytes that a rank needs
+  std::map<int64_t, std::string> tried;  // by bytes per rank
   for (const std::vector<std::string>& change :
        std::vector<std::vector<std::string>>{{chunks}, {full}, {full, chunks}, {half}}) {
     tried[rank_bytes(compile(config(change)).plan)] = join(change, " ");
@@ -102,7 +102,7 @@ TEST(Fit, NamesTheSmallestWhenNoneFits) {
   EXPECT_EQ(found->rank_bytes, bytes);
 }
 
-// Where not even the states fit, only more ranks can help: no other change is the advice.
+// If not even the states fit, only more ranks can help: no other change is suggested.
 TEST(Fit, NamesTheMostRanksWhenNoStatesFit) {
   const TempFolder folder;
   const Config config = on_device(folder, 1, {});
@@ -122,7 +122,7 @@ TEST(Fit, SaysWhatToDo) {
   EXPECT_EQ(advice(std::nullopt), "use a smaller model or shorter sequences");
 }
 
-// The device spec allows what the memory that is free does not.
+// The device spec allows what the free memory does not.
 TEST(Fit, KeepsToTheLimitItIsGiven) {
   const TempFolder folder;
   const Config config = on_device(folder, int64_t{1} << 40, {});
@@ -148,7 +148,7 @@ TEST(Fit, RanksDivideADeviceThatTheyShare) {
   EXPECT_EQ((FreeMemory{.bytes = 500}.of_rank(two)), 0);
 }
 
-// Half the batch of each would do; more ranks would only be more of them in the same memory.
+// Half the batch per rank fits; more ranks would only add more of them to the same memory.
 TEST(Fit, MoreRanksOfOneDeviceAreNoHelp) {
   const TempFolder folder;
   const Config config = on_device(folder, int64_t{1} << 40, {"--activation_checkpoint.mode=full"});
@@ -165,7 +165,7 @@ TEST(Fit, MoreRanksOfOneDeviceAreNoHelp) {
 
 TEST(Fit, SkipsWhatTheConfigDoesNotAllow) {
   const TempFolder folder;
-  // Eight sequences a step are those of one rank, so there is nothing for a second one.
+  // Eight sequences per step are those of one rank, so there is no work for a second one.
   const Config config = on_device(folder, int64_t{1} << 40,
                                   {"--activation_checkpoint.mode=full", "--training.loss_chunks=8",
                                    "--training.global_batch_size=8"});

@@ -1,4 +1,4 @@
-// The lines before the first step, for configs that no test trains.
+// The lines before the first step, for configs that no other test trains.
 #include "train/headline.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ TEST(Headline, SaysTheGlobalBatchTheMeshAndTheSharedMemory) {
   EXPECT_NE(lines[4].find(" shared per host"), std::string::npos) << lines[4];
 }
 
-// Steps, and a validation after every tenth of them and after the last.
+// Steps, plus a validation after every tenth step and after the last.
 TEST(Headline, PredictsTheWholeRun) {
   const Config config = parse_config("", "run.toml",
                                      {"--training.steps=25", "--validation.enable=true",

@@ -93,7 +93,7 @@ TEST(MetricsLog, WritesALineForEachStepAndValidation) {
     log.step(sample());
     log.validation(10, 2.5);
     log.validation(11, kNan);
-    // Lines can be read while the run goes on.
+    // Lines can be read during the run.
     EXPECT_EQ(folder.read("m.jsonl"), to_json(sample()) +
                                           "\n{\"step\":10,\"validation_loss\":2.5}\n"
                                           "{\"step\":11,\"validation_loss\":null}\n");

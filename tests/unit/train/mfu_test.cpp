@@ -1,4 +1,4 @@
-// Figures by hand, from the formulas of docs/metrics.md.
+// Values computed by hand from the formulas of docs/metrics.md.
 #include "train/mfu.h"
 
 #include <gtest/gtest.h>
@@ -18,20 +18,20 @@ double flops_per_token(const std::vector<std::string>& overrides) {
 }
 
 // 124,439,808 parameters. The head is the token table, so that counts; the 1024 x 768 positions do
-// not. Attention: 12 layers, 768 wide, the causal half of 1024 x 1024.
+// not. Attention: 12 layers, width 768, the causal half of 1024 x 1024.
 TEST(Mfu, CountsATiedHeadAndNoPositions) {
   EXPECT_EQ(
       flops_per_token({"--model.name=gpt2", "--model.flavor=124M", "--training.seq_len=1024"}),
       6.0 * (124'439'808 - 1024 * 768) + 6.0 * 12 * 768 * 1024);
 }
 
-// 8,030,261,248 parameters, 128,256 x 4096 of them in the token table beside the head.
+// 8,030,261,248 parameters, 128,256 x 4096 of them in the token table, separate from the head.
 TEST(Mfu, LeavesOutATableOfItsOwn) {
   const double expected = 6.0 * (8'030'261'248 - 128'256.0 * 4096) + 6.0 * 32 * 4096 * 8192;
   EXPECT_EQ(flops_per_token({"--model.name=llama", "--model.flavor=8B", "--training.seq_len=8192"}),
             expected);
   EXPECT_EQ(expected, 51'471'998'976);
-  // What SimpleFSDP publishes for 8 x H100.
+  // The numbers published by SimpleFSDP for 8 x H100.
   EXPECT_NEAR(model_flops_utilization(expected, 7227, 989e12), 0.3761, 1e-4);
 }
 
@@ -41,14 +41,14 @@ TEST(Mfu, LeavesOutAttentionWithinDocuments) {
             6.0 * (124'439'808 - 1024 * 768));
 }
 
-// Neither recomputation, nor micro-batches, nor the optimizer, nor ranks are work of the model.
+// Recomputation, micro-batches, the optimizer and ranks are not model FLOPs.
 TEST(Mfu, DependsOnTheModelAlone) {
   const auto compiled = [](std::vector<std::string> overrides, int64_t ranks) {
     overrides.insert(overrides.begin(), {"--training.local_batch_size=2", "--training.seq_len=16"});
     return compile(parse_config("", "test", overrides), {.data_vocab = 0, .ranks = ranks});
   };
   const double plain = compiled({}, 1).flops_per_token;
-  // GPT-2 "tiny": 64 wide, 2 layers, 256 tokens.
+  // GPT-2 "tiny": width 64, 2 layers, 256 tokens.
   EXPECT_EQ(plain, 6.0 * (256 * 64 + 2 * (12 * 64 * 64 + 13 * 64) + 2 * 64) + 6.0 * 2 * 64 * 16);
   EXPECT_EQ(compiled({"--activation_checkpoint.mode=full"}, 1).flops_per_token, plain);
   EXPECT_EQ(compiled({"--training.global_batch_size=8"}, 1).flops_per_token, plain);
@@ -68,17 +68,17 @@ TEST(Mfu, DividesByTheDataSheetOfDeviceAndPrecision) {
     EXPECT_EQ(peak(spec, {}), 67e12) << spec;
     EXPECT_EQ(peak(spec, {"--device.tf32=true"}), 494.5e12) << spec;
   }
-  EXPECT_EQ(peak("cpu", {}), std::nullopt);  // which CPU it is only a run knows
+  EXPECT_EQ(peak("cpu", {}), std::nullopt);  // only a run knows which CPU it is
 }
 
-// A GPU by its own name, whatever the plan was made for.
+// A GPU is identified by its own name, whatever device the plan was made for.
 TEST(Mfu, FindsTheDataSheetOfADeviceThatIsThere) {
   EXPECT_EQ(find_data_sheet("NVIDIA H200")->name, "h200");
   EXPECT_EQ(find_data_sheet("NVIDIA H100 80GB HBM3")->name, "h100");
   EXPECT_EQ(find_data_sheet("cpu, 2 threads"), nullptr);
 }
 
-// A rank's peak is that of the cores that its threads use, and no more cores than there are.
+// A rank's peak is that of the cores its threads use, limited to the cores there are.
 TEST(Mfu, ACpuHasThePeakOfItsCores) {
   const Backend& cpu = find_backend("cpu");
   const Config f32 = parse_config("", "test", {});

@@ -1,4 +1,4 @@
-// What needs the lists of models and backends: their own keys, and what is made of all of them.
+// Checks that need the lists of models and backends: their own keys, and what is derived from them.
 #include "train/open_sets.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 namespace weft {
 namespace {
 
-// A name that is misspelt in a list would let every member have the key.
+// A misspelt key in a list would be accepted for every member.
 TEST(OpenSets, OwnKeysAreKeys) {
   for (const OpenSet& set : open_sets()) {
     ASSERT_NE(find_config_key(set.key), nullptr) << set.key;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// How often each token comes up in this many picks.
+// How often each token is chosen in this many samples.
 std::vector<int> counts(const std::vector<float>& logits, const SamplerOptions& options,
                         int picks) {
   std::vector<int> found(logits.size());
@@ -55,7 +55,7 @@ TEST(Sampler, TopKKeepsTheLikeliest) {
   EXPECT_EQ(found[0] + found[2] + found[4], 0);
   EXPECT_GT(found[1], 0);
   EXPECT_GT(found[3], 0);
-  // Of equals the smaller token stays; more than there are means all.
+  // Of equals the smaller token is kept; a k above the number of tokens means all.
   EXPECT_EQ(counts(logits, {.top_k = 1}, 100)[1], 100);
   EXPECT_EQ(counts(logits, {.top_k = 99}, 1000), counts(logits, {}, 1000));
 }

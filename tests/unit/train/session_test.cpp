@@ -70,7 +70,7 @@ TEST(Session, TheFirstLossIsThatOfTheEvaluation) {
   Batch batch;
   count_up(batch);
   const double evaluated = session.evaluate({&batch, 1});
-  // Untrained, every one of the 256 tokens is about as likely.
+  // Untrained, each of the 256 tokens is about equally likely.
   EXPECT_NEAR(evaluated, std::log(256.0), 0.1);
   EXPECT_EQ(step(session, 0, 1e-2).loss, evaluated);
   EXPECT_LT(session.evaluate({&batch, 1}), evaluated);
@@ -102,7 +102,7 @@ TEST(Session, NoLearningRateNoChange) {
   EXPECT_EQ(param(session, 0), before);
 }
 
-// What the device holds of the scaler and of Adam.
+// The scaler and Adam state on the device.
 struct Counters {
   double scale = 0;
   int32_t good = 0;
@@ -155,7 +155,7 @@ TEST(Session, TheScaleIsNotInTheNorm) {
     session.initialize(1);
     return step(session, 0, 1e-3).grad_norm;
   };
-  // Below some scale small gradients of activations fall under the smallest float16.
+  // Below some scale, small gradients of activations underflow float16.
   EXPECT_NEAR(norm("1024") / norm("4096"), 1, 1e-3);
 }
 

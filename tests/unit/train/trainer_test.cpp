@@ -15,7 +15,7 @@
 namespace weft {
 namespace {
 
-// A run of the smallest GPT-2 on made-up tokens into `folder`.
+// A run of the smallest GPT-2 on synthetic tokens into `folder`.
 Config small_run(const TempFolder& folder, std::vector<std::string> overrides = {}) {
   overrides.insert(overrides.begin(),
                    {"--job.dump_folder=" + folder / "run", "--model.dim=16", "--model.n_layers=1",
@@ -65,13 +65,13 @@ TEST(Train, ReportsTheMemoryThatTheProcessUses) {
   const std::vector<char> more(kMore, 1);
   train_quietly(small_run(folder));
   const int64_t beside = metrics_of(folder).back().at("memory_bytes");
-  // Freed memory may or may not have gone back to the system in between.
+  // Freed memory may or may not have been returned to the system in between.
   EXPECT_GT(beside - alone, static_cast<int64_t>(kMore / 2));
   EXPECT_GE(beside, static_cast<int64_t>(more.size()));
 }
 
 // A step runs at least the FLOPs that are counted, and none of its matmuls exceeds the peak, which
-// is that of the same instructions without loads to wait for; so no step does.
+// is measured with the same instructions and no loads; so no step exceeds it either.
 TEST(Train, UsesNoMoreThanThePeakOnAnyNumberOfThreads) {
   for (const char* threads : {"1", "2", "16"}) {
     for (const char* precision : {"float32", "bfloat16"}) {
@@ -149,7 +149,7 @@ TEST(Train, ARunThatEndsWithinTheLimitKeepsItsLastGoodWeights) {
   EXPECT_TRUE(folder.read(weights) == shorter.read(weights));
 }
 
-// What an action fails with.
+// The error that an action throws.
 template <class Action>
 Failure failure_of(Action action) {
   try {
@@ -160,8 +160,8 @@ Failure failure_of(Action action) {
   return {ExitCode::Done, "no error"};
 }
 
-// No machine has the GPU for which these algorithms were chosen, and many have none. Either is
-// found when the device is made: after the checks of the config, before anything is written.
+// No machine has the GPU for which these algorithms were chosen, and many have none. Both are
+// detected when the device is created: after the config checks, before anything is written.
 TEST(Train, ARunThatCannotStartLeavesTheLastOneAlone) {
   const TempFolder folder;
   train_quietly(small_run(folder));

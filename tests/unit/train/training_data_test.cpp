@@ -1,5 +1,5 @@
-// Micro-batches of a run's data: ahead of time or not, wrapped around, placed in documents. What is
-// refused stands in the tests of the command.
+// Micro-batches of a run's data: created ahead of time or not, wrapped around, positions within
+// documents. The CLI tests cover what is rejected.
 #include "train/training_data.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace {
 
 using Ids = std::vector<int32_t>;
 
-// Ten 16-bit tokens of a tokenizer of bytes; 3 ends a document.
+// Ten 16-bit tokens of a byte tokenizer; 3 ends a document.
 std::string write_tokens(const TempFolder& folder, const std::string& name) {
   std::string path = folder.write(name, raw<uint16_t>({0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
   folder.write(
@@ -64,8 +64,8 @@ TEST(TrainingData, BatchesAheadAreThoseMadeInTime) {
   EXPECT_NE(batch_of(data, 0, 0).tokens, batch_of(data, 1, 0).tokens);
 }
 
-// Whether none, some or all of what it made is taken. In a process of its own, which an alarm ends
-// if it waits for ever.
+// Whether none, some or all of its batches are taken. Runs in a separate process, which an alarm
+// ends if it hangs.
 TEST(TrainingDataDeathTest, BatchesAheadEndAtAnyTime) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto make_and_end = [](int taken) {
@@ -84,10 +84,10 @@ TEST(TrainingDataDeathTest, BatchesAheadEndAtAnyTime) {
   }
 }
 
-// The thread's error is the taker's, as often as it asks.
+// The thread's error is thrown to the taker, as often as it asks.
 TEST(TrainingData, AFailureWhileMakingABatchIsCarriedOver) {
   Config config = config_of({});
-  config.training.seq_len = int64_t{1} << 60;  // more tokens than a vector can have
+  config.training.seq_len = int64_t{1} << 60;  // more tokens than a vector can hold
   const TrainingData data = open_data(config);
   BatchesAhead ahead(data, {0});
   Batch batch;
@@ -135,7 +135,7 @@ TEST(TrainingData, TheVocabularyIsAskedForOnlyWhereTheModelTakesIt) {
   EXPECT_EQ(data_vocabulary(config), 256);
 }
 
-// A run asks the files that it trains on, and opens none a second time.
+// A run uses the files that it has open, and opens none a second time.
 TEST(TrainingData, OpenFilesKnowTheirVocabulary) {
   const TempFolder folder;
   const std::string path = write_tokens(folder, "t.bin");

@@ -91,7 +91,7 @@ std::string write_file(const TempFolder& folder, const std::vector<Tensor>& tens
   return path;
 }
 
-// Two parameters: one fused from two tensors, one that a head is tied to.
+// Two parameters: one fused from two tensors, one with a tied head.
 std::vector<ParamInfo> two_params() {
   return {
       {"ab", {3, 2}, Init::Normal, 1, {{"transformer.a", 0, 1}, {"transformer.b", 1, 2}}},
@@ -127,7 +127,7 @@ TEST(Weights, CopiesOfATiedWeightAndZeroBiases) {
   EXPECT_EQ(load_two(path).size(), 2u);
 }
 
-// Tensors of a file, and what is said about it after its path.
+// Tensors of a file, and the error message after its path.
 void expect_refused(const std::string& message, const std::vector<Tensor>& tensors) {
   const TempFolder folder;
   const std::string path = write_file(folder, tensors);
@@ -207,12 +207,12 @@ TEST(Weights, WithoutBiasesAndInHalfPrecision) {
       ASSERT_EQ(loaded[i][j], f32_from_bf16(bf16_from_f32(arrays[i][j])));
     }
   }
-  // Transformers knows no GPT-2 without biases: there the zeros are biases.
+  // Transformers always has biases in GPT-2: there the zeros are the biases.
   spec.bias = true;
   EXPECT_EQ(load(folder.path(), spec).size(), params_of(spec).size());
 }
 
-// What a config.json said goes before what the tokenizer says.
+// A config.json takes precedence over the tokenizer.
 TEST(Weights, SayWhatBeginsAndEndsAText) {
   ModelSpec spec = tiny("gpt2");
   const Arrays arrays = initial(spec);
