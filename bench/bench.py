@@ -109,7 +109,7 @@ log_freq = 1
         if self.work["ranks"] > 1:
             return None
         text = run([self.binary, "bench", "ops", self.config, "--repeats", "3", *self.work["options"]])
-        found = re.search(r"^floor ([0-9.]+) ms .* ([0-9.]+) GFLOP of products at ([0-9.]+) GFLOP/s", text, re.MULTILINE)
+        found = re.search(r"^floor ([0-9.]+) ms .* ([0-9.]+) GFLOP of matmuls at ([0-9.]+) GFLOP/s", text, re.MULTILINE)
         whole = re.search(r"^ *([0-9.]+) +100.0% +[0-9]+ +([0-9.]+) .* all$", text, re.MULTILINE)
         return dict(ms=float(found[1]), products_gflop=float(found[2]), gflops=float(found[3]),
                     step_gflop=float(whole[1]) * float(whole[2]) * 1e-3)

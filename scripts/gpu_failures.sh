@@ -50,5 +50,5 @@ refused too_large 71 "the plan needs" $large
 # A spec that promises more memory than there is: what the GPU has free decides.
 "$weft" plan configs/gpt2_tiny.toml --device.backend=cuda --spec "$folder/spec.toml" > /dev/null || exit 1
 sed -i 's/^memory_bytes = .*/memory_bytes = 1000000000000000000/' "$folder/spec.toml"
-refused not_free 71 "the plan needs .* are free; " $large --device.spec="$folder/spec.toml"
+refused not_free 71 "the plan needs .* is free; " $large --device.spec="$folder/spec.toml"
 exit "$failed"

@@ -121,7 +121,7 @@ void InputFile::read(int64_t offset, std::span<std::byte> bytes) const {
     if (got < 0 && errno == EINTR) continue;
     INPUT_CHECK(got >= 0, path_, ": cannot read the file: ", std::strerror(errno));
     INPUT_CHECK(got > 0, path_, ": file ends before byte ", offset, ", expected ", size_,
-                " bytes as when it was opened; put them back and start again");
+                " bytes as when it was opened; restore the file and start again");
     bytes = bytes.subspan(static_cast<size_t>(got));
     offset += got;
   }
@@ -167,7 +167,7 @@ OutputFile::OutputFile(std::string path, int64_t keep) : path_(std::move(path)) 
     discard();
     throw UserError(ExitCode::InputFile,
                     cat(path_, ".partial: file has ", status.st_size, " bytes, expected at least ",
-                        keep, " to go on with; remove it and start again"));
+                        keep, " to resume; remove it and start again"));
   }
   if (::ftruncate(descriptor_, keep) != 0) fail(errno);
   if (::lseek(descriptor_, keep, SEEK_SET) != keep) fail(errno);
@@ -188,7 +188,7 @@ void OutputFile::open_locked(const std::string& partial) {
     if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
       close_all();
       throw UserError(ExitCode::CannotWrite,
-                      cat(path_, ": another process is writing it; wait for it to end"));
+                      cat(path_, ": another process is writing it; wait for it to finish"));
     }
   } while (!names_file(partial, descriptor_));
   partial_ = partial;
@@ -287,7 +287,7 @@ void make_directories(const std::string& path) {
   std::filesystem::create_directories(path, error);
   if (error) {
     throw UserError(ExitCode::CannotWrite,
-                    cat(path, ": cannot make the folder: ", reason_of(error.value())));
+                    cat(path, ": cannot create the folder: ", reason_of(error.value())));
   }
 }
 

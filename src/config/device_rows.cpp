@@ -26,11 +26,11 @@ struct Fields {
       numbers.erase(at);
     } else if (const auto count = counts.find(name); count != counts.end()) {
       const std::optional<int64_t> found = parse_int(value);
-      USER_CHECK(found && *found >= 1, in_quotes(word), " is not a whole number from 1");
+      USER_CHECK(found && *found >= 1, in_quotes(word), " is not a whole number of at least 1");
       *count->second = *found;
       counts.erase(count);
     } else if (const auto text = words.find(name); text != words.end()) {
-      USER_CHECK(!value.empty(), in_quotes(word), " names nothing");
+      USER_CHECK(!value.empty(), in_quotes(word), " has no value");
       *text->second = value;
       words.erase(text);
     } else {
@@ -47,9 +47,9 @@ void read_row(std::string_view text, Fields fields, const std::string& example) 
     const std::string_view value =
         equals < word.size() ? std::string_view(word).substr(equals + 1) : std::string_view();
     USER_CHECK(fields.set(word, name, value), in_quotes(word),
-               " is unknown or there twice, expected a row such as \"", example, "\"");
+               " is unknown or repeated, expected a row such as \"", example, "\"");
   }
-  USER_CHECK(fields.empty(), "row ", in_quotes(text), " is not complete, expected \"", example,
+  USER_CHECK(fields.empty(), "row ", in_quotes(text), " is incomplete, expected \"", example,
              "\"");
 }
 

@@ -250,36 +250,35 @@ std::vector<Key<DeviceSpec>> spec_keys(const std::string& file_name) {
       make_key("matmul_flops_bf16", &S::matmul_flops_bf16,
                {.doc = "FLOP/s of a bfloat16 matmul.", .range = rate}),
       make_key("peak_flops_f32", &S::peak_flops_f32,
-               {.doc = "FLOP/s of dense float32 matmuls on the data sheet; 0: there is none.",
+               {.doc = "FLOP/s of dense float32 matmuls on the data sheet; 0: no data sheet.",
                 .range = {.at_least = 0}}),
       make_key("peak_flops_bf16", &S::peak_flops_bf16,
-               {.doc = "The same of bfloat16 and float16.", .range = {.at_least = 0}}),
+               {.doc = "The same for bfloat16 and float16.", .range = {.at_least = 0}}),
       make_key("vector_flops", &S::vector_flops,
-               {.doc = "FLOP/s of all other kernels; 0: bandwidth alone bounds them.",
+               {.doc = "FLOP/s of all other kernels; 0: only bandwidth limits them.",
                 .range = {.at_least = 0}}),
       make_key("memory_bandwidth", &S::memory_bandwidth,
                {.doc = "Bytes/s of a streaming kernel.", .range = rate}),
       make_key("launch_latency", &S::launch_latency,
-               {.doc = "Seconds that one kernel costs at least.", .range = {.at_least = 0}}),
+               {.doc = "Minimum seconds per kernel.", .range = {.at_least = 0}}),
       make_key("memory_bytes", &S::memory_bytes,
-               {.doc = "Bytes that a plan may use; 0: the memory of this machine.",
+               {.doc = "Bytes available to a plan; 0: the memory of this machine.",
                 .range = {.at_least = 0, .at_most = kLargestBytes}}),
       make_key("context_bytes", &S::context_bytes,
-               {.doc = "Bytes of device memory that driver, libraries and code take beside it.",
+               {.doc = "Bytes of device memory used by driver, libraries and code on top of it.",
                 .range = bytes}),
       make_key("collectives_bytes", &S::collectives_bytes,
-               {.doc = "Bytes of device memory that the library of collectives takes in a rank.",
+               {.doc = "Bytes of device memory used by the collectives library per rank.",
                 .range = bytes}),
       make_key("matmul_efficiency", &S::matmul_efficiency,
-               {.doc = "Share of the matmul rate reached.", .range = {.above = 0, .at_most = 1}}),
+               {.doc = "Fraction of the matmul rate reached.", .range = {.above = 0, .at_most = 1}}),
       make_key(
           "unaligned_share", &S::unaligned_share,
-          {.doc = "Share of it reached with half-type rows that do not begin at multiples of 16 "
-                  "bytes, as those of 50257 logits.",
+          {.doc = "Further factor for half-type rows that do not start at multiples of 16 bytes, such as rows of 50257 logits.",
            .range = {.above = 0, .at_most = 1}}),
       rows_key("kernels", &S::kernels, parse_kernel_share, file_name),
       make_key("ranks_per_host", &S::ranks_per_host,
-               {.doc = "Neighbouring ranks that share a host; 0: all of them.",
+               {.doc = "Consecutive ranks per host; 0: all ranks.",
                 .range = {.at_least = 0}}),
       make_key("common_memory", &S::common_memory,
                {.doc = "Whether the ranks of a host share one device and its memory."}),
@@ -448,7 +447,7 @@ DeviceSpec parse_device_spec(std::string_view toml, const std::string& file_name
     std::erase(missing, entry.key);
   }
   USER_CHECK(missing.empty(), file_name, ": no value for ", join(missing, ", "),
-             "; a device spec states every key");
+             "; a device spec sets every key");
   return spec;
 }
 

@@ -129,7 +129,7 @@ std::string type_of(const toml::node& node) {
     case toml::node_type::array:
       return "a list";
     case toml::node_type::string:
-      return "text";
+      return "a string";
     case toml::node_type::integer:
       return "a whole number";
     case toml::node_type::floating_point:

@@ -26,11 +26,11 @@ Key<Tuning> choices_key(const std::string& file_name) {
   key.set = [=](Tuning& tuning, const ConfigValue& value) {
     const auto& texts = std::get<std::vector<std::string>>(value);
     USER_CHECK(!texts.empty(), file_name,
-               ": choices: none, expected one at least; make the file with weft bench tune");
+               ": choices: none, expected at least one; create the file with weft bench tune");
     for (const std::string& text : texts) {
       const size_t at = text.find(kSeparator);
       USER_CHECK(at != std::string::npos && at > 0, file_name, ": choices: ", in_quotes(text),
-                 " is not \"call: algorithm\"; make the file with weft bench tune");
+                 " is not \"call: algorithm\"; create the file with weft bench tune");
       tuning.choices[text.substr(0, at)] = text.substr(at + kSeparator.size());
     }
   };
@@ -62,7 +62,7 @@ Tuning parse_tuning(std::string_view toml, const std::string& file_name) {
     std::erase(missing, entry.key);
   }
   USER_CHECK(missing.empty(), file_name, ": no value for ", join(missing, ", "),
-             "; make the file with weft bench tune");
+             "; create the file with weft bench tune");
   return tuning;
 }
 

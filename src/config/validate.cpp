@@ -66,7 +66,7 @@ void check_ranks(const Config& config, int64_t ranks) {
   USER_CHECK(shard == -1 || ranks % shard == 0, describe_key(config, shard_key),
              " does not divide ", rank_count(ranks), "; use ", divisors_text(ranks, {"-1"}));
   USER_CHECK(shard == -1 || replicate * shard == ranks, describe_key(config, shard_key), " and ",
-             replicate_key, " = ", replicate, " make ", replicate * shard, ", expected ",
+             replicate_key, " = ", replicate, " multiply to ", replicate * shard, ", expected ",
              rank_count(ranks), "; use ", shard_key, " = -1");
 }
 
@@ -97,8 +97,7 @@ void check_elastic(const Config& config, int64_t ranks) {
              global, " or -1");
   USER_CHECK(config.training.mixed_precision_reduce == Precision::Float32,
              describe_key(config, "training.mixed_precision_reduce"),
-             " rounds what ranks send and not what one rank adds up, expected \"float32\" with "
-             "debug.deterministic = \"elastic\"");
+             " rounds what ranks send but not what one rank sums, expected \"float32\" with debug.deterministic = \"elastic\"");
 }
 
 void check_batch(const Config& config, int64_t ranks) {
@@ -139,7 +138,7 @@ void check_optimizer(const Config& config) {
                                          " x optimizer.weight_decay = ", format_double(decay))
                                    : cat(describe_key(config, "optimizer.weight_decay"),
                                          " x optimizer.lr = ", format_double(lr));
-  USER_CHECK(lr * decay <= 1, found, " is above 1, so that weights would grow; use a ",
+  USER_CHECK(lr * decay <= 1, found, " is above 1, so weights would grow; use a ",
              lr > 1 ? cat("learning rate of at most ", format_double(1 / decay))
                     : cat("weight decay of at most ", format_double(std::floor(1 / lr))));
 }
@@ -187,14 +186,14 @@ void check_data(const Config& config) {
   const bool mix = !config.training.dataset_mix.empty();
   USER_CHECK(!file || mix || !config.training.dataset_path.empty(),
              describe_key(config, "training.dataset"),
-             " needs training.dataset_path; name a token file, which weft data prepare makes");
+             " needs training.dataset_path; set it to a token file made by weft data prepare");
   USER_CHECK(!file || !mix || config.training.dataset_path.empty(),
              describe_key(config, "training.dataset_mix"),
              " conflicts with training.dataset_path; use one of them");
   training_files(config);
   USER_CHECK(!config.validation.enable || !file || !config.validation.dataset_path.empty(),
              describe_key(config, "validation.enable"),
-             " needs validation.dataset_path; name a token file, which weft data prepare makes");
+             " needs validation.dataset_path; set it to a token file made by weft data prepare");
 }
 
 // These become paths; an empty one would write into the working directory.
@@ -209,8 +208,7 @@ void check_folders(const Config& config) {
 void check_compile(const Config& config) {
   USER_CHECK(config.compile.bucketing != BucketingMode::Manual || !config.compile.buckets.empty(),
              describe_key(config, "compile.bucketing"),
-             " needs compile.buckets; name module paths, such as [\"tok_embeddings\", "
-             "\"layers.*\", \"norm+output\"]");
+             " needs compile.buckets; list module paths, such as [\"tok_embeddings\", \"layers.*\", \"norm+output\"]");
   for (const std::string& entry : config.compile.overlap_with) {
     const size_t equals = entry.find('=');
     USER_CHECK(equals != std::string::npos && equals > 0 && equals + 1 < entry.size(),

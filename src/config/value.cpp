@@ -97,9 +97,9 @@ std::string_view type_phrase(ValueType type) {
     case ValueType::Float:
       return "a number";
     case ValueType::Text:
-      return "text";
+      return "a string";
     case ValueType::TextList:
-      return "a list of texts";
+      return "a list of strings";
   }
   return "";
 }
@@ -188,7 +188,7 @@ Entry command_line_entry(std::string_view argument, ValueType type) {
   Entry entry{.key = key,
               .shown = shortened(key),
               .value = text,
-              .found = "text",
+              .found = "a string",
               .where = "command line",
               .subject = cat("command line: --", shortened(key), "=", shortened(text))};
   if (type == ValueType::TextList) {

@@ -25,7 +25,7 @@ struct Entry {
   std::string key = {};      // "training.steps"
   std::string shown = {};    // the key as messages show it
   ConfigValue value = {};    // monostate for a table or a type that no option has
-  std::string found = {};    // "text", "a whole number", "a table" ...
+  std::string found = {};    // "a string", "a whole number", "a table" ...
   std::string where = {};    // "a.toml:3" or "command line"
   std::string subject = {};  // for messages: "a.toml:3: training.steps = \"many\""
 };
@@ -46,7 +46,7 @@ struct ValueRule {
   Range range = {};
 };
 
-// "true or false", "a whole number", "a number", "text", "a list of texts".
+// "true or false", "a whole number", "a number", "a string", "a list of strings".
 std::string_view type_phrase(ValueType type);
 
 // "at least 1", "at least 0 and below 1", "-1, or at least 1"; empty when unrestricted.

@@ -119,7 +119,7 @@ void check_special_texts(const std::vector<std::string>& texts,
   for (const std::string& text : texts) {
     USER_CHECK(!text.empty(), "a special token is empty, expected some text");
     USER_CHECK(std::count(texts.begin(), texts.end(), text) == 1, "special token ", in_quotes(text),
-               " is there twice; name it once");
+               " is given twice; give it once");
     USER_CHECK(find_invalid_utf8(text) == text.size(), "special token ", in_quotes(text),
                " is not UTF-8");
     USER_CHECK(!known.contains(text), "special token ", in_quotes(text),
@@ -220,7 +220,7 @@ void check_utf8(std::string_view text, const TextOrigin& origin) {
 
 void throw_long_word(const TextOrigin& origin) {
   throw UserError(ExitCode::InputFile, cat(origin.where, ": word of more than ", kMaxWordBytes,
-                                           " bytes at byte ", origin.offset, "; this is no text"));
+                                           " bytes at byte ", origin.offset, "; this is not text"));
 }
 
 AddedMatcher::AddedMatcher(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)) {

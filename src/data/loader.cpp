@@ -67,7 +67,7 @@ TokenSource TokenSource::mix(std::vector<WeightedFile> files, int64_t seq_len, i
 void TokenSource::copy_window(const TokenFile& file, int64_t begin, int64_t seq_len,
                               int32_t* tokens, int32_t* targets) const {
   constexpr std::string_view kAdvice =
-      "the file has changed since the run began, put it back and start again";
+      "the file has changed since the run began, restore it and start again";
   const std::span<int32_t> window(tokens, static_cast<size_t>(seq_len));
   file.read(begin, window);
   file.check_ids(begin, window, vocab_size_, kAdvice);

@@ -122,7 +122,7 @@ class Preparation {
     if (!options.end_token.empty()) end_ = merges_.find_added(options.end_token);
     USER_CHECK(options.end_token.empty() || end_, "command line: --end-token ",
                in_quotes(options.end_token),
-               " is no added token of the tokenizer; name another one or none");
+               " is not an added token of the tokenizer; give another one, or none");
     const int threads = std::min(thread_count(options.threads), kWaveThreads);
     for (int i = 0; i < threads; ++i) encoders_.emplace_back(merges_, Specials::AsText);
   }
@@ -308,7 +308,7 @@ bool retire_validation(const std::string& folder) {
   if (!error) fs::remove(path + ".json", error);  // without it val.bin would be misread
   if (error) {
     throw UserError(ExitCode::CannotWrite,
-                    cat(path, ": cannot remove what an earlier run left: ", error.message()));
+                    cat(path, ": cannot remove the output of an earlier run: ", error.message()));
   }
   return there;
 }

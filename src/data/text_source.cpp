@@ -56,7 +56,7 @@ std::string field_of(std::string_view line, const std::string& field, const Mapp
   try {
     const nlohmann::json object = parse_json(line, "");
     INPUT_CHECK(!object.is_object() || object.contains(field), ": \"", field,
-                "\" is missing; name another field with --field");
+                "\" is missing; choose another field with --field");
     return json_string(object, field, "");
   } catch (const UserError& error) {
     std::string what = error.what();
@@ -69,12 +69,12 @@ std::string field_of(std::string_view line, const std::string& field, const Mapp
 
 std::vector<std::string> list_text_files(const std::vector<std::string>& inputs,
                                          const std::string& output) {
-  USER_CHECK(!inputs.empty(), "no input named, expected text files or folders");
+  USER_CHECK(!inputs.empty(), "no input given, expected text files or folders");
   std::vector<std::string> files;
   for (const std::string& input : inputs) {
     std::error_code ignored;
     const bool same = fs::equivalent(input, output, ignored);
-    USER_CHECK(!same, input, ": is an input and the output folder; name another output folder");
+    USER_CHECK(!same, input, ": is an input and the output folder; choose another output folder");
     if (fs::is_directory(input, ignored)) {
       add_folder(input, output, files);
     } else {

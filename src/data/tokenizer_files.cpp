@@ -86,8 +86,7 @@ LoadedBpe load_pair(const std::string& encoder, const std::string& merges,
 
 LoadedBpe load_tiktoken(const std::string& path, const LoadBpeOptions& options) {
   USER_CHECK(!options.pattern.empty(), path,
-             ": a .tiktoken file does not say how text is split; name a split pattern, such as "
-             "llama3");
+             ": a .tiktoken file does not say how text is split; give a split pattern, such as llama3");
   TiktokenOptions tiktoken{.pattern = split_pattern(options.pattern), .special = {}};
   for (const std::string& text : options.special) tiktoken.special.push_back(parse_special(text));
   return from_parts(parse_tiktoken(read_text_file(path, kMaxTokenizerBytes), path, tiktoken));
@@ -118,12 +117,12 @@ std::vector<AddedToken> unmade_tokens(const TextVocabulary& vocabulary, const Bp
     if (!ordinary.contains(id)) added.push_back({.id = id, .content = text});
   }
   INPUT_CHECK(added.size() <= kMaxUnmade, merges_where, ": no merge makes ", added.size(),
-              " tokens, expected at most ", kMaxUnmade, " special ones; is the file whole?");
+              " tokens, expected at most ", kMaxUnmade, " special ones; is the file complete?");
   std::sort(added.begin(), added.end(),
             [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
   for (const AddedToken& token : added) {
     INPUT_CHECK(!is_made_of_two(token.content, vocabulary), merges_where, ": no merge makes token ",
-                in_quotes(token.content), ", which is no special one; is the file whole?");
+                in_quotes(token.content), ", which is not a special token; is the file complete?");
   }
   return added;
 }
@@ -137,7 +136,7 @@ void add_special(const std::vector<AddedToken>& special, BpeParts& parts) {
   check_special_texts(texts, parts.tokens);
   for (const AddedToken& token : special) {
     USER_CHECK(ids.insert(token.id).second, "special token ", in_quotes(token.content), " has id ",
-               token.id, ", which is another token's");
+               token.id, ", which belongs to another token");
     // A word that is itself a token is also found in plain text.
     USER_CHECK(next_word(parts.pattern, token.content, 0) < token.content.size(), "special token ",
                in_quotes(token.content), " is a word that text may hold; put brackets around it");
@@ -199,7 +198,7 @@ BpeParts parse_tiktoken(std::string_view text, std::string_view where,
                 ", expected 0 to ", kMaxTokenId - 1);
     const auto id = static_cast<int32_t>(*rank);
     INPUT_CHECK(ids.insert(id).second && ranks.emplace(*bytes, id).second, where, ":", number,
-                ": token or rank ", id, " is there twice");
+                ": token or rank ", id, " appears twice");
     parts.tokens.emplace_back(id, *bytes);
   });
   INPUT_CHECK(!parts.tokens.empty(), where, ": the file holds no tokens");

@@ -113,7 +113,7 @@ void check_model(const json& model, std::string_view where) {
   }
   const json* dropout = optional_member(model, "dropout");
   INPUT_CHECK(dropout == nullptr || *dropout == 0, where, ": \"dropout\" is ", dropout->dump(),
-              ", which takes merges at random; expected none");
+              ", which drops merges at random; expected none");
 }
 
 std::vector<Merge> parse_merges(const json& merges, const TextVocabulary& vocabulary,
@@ -136,7 +136,7 @@ std::vector<Merge> parse_merges(const json& merges, const TextVocabulary& vocabu
       const bool pair =
           merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string();
       INPUT_CHECK(pair, where, ": merge ", number, " is ", merge.type_name(),
-                  ", expected a text or a pair of texts");
+                  ", expected a string or a pair of strings");
       left = merge[0].get<std::string>();
       right = merge[1].get<std::string>();
     }
@@ -165,7 +165,7 @@ std::vector<AddedToken> parse_added(const json& list, const TextVocabulary& voca
     const auto owner = owners.find(token.id);
     const bool free = owner == owners.end() || owner->second == token.content;
     INPUT_CHECK(free && ids.insert(token.id).second, where, ": id ", token.id, " of added token ",
-                in_quotes(token.content), " is another token's");
+                in_quotes(token.content), " belongs to another token");
     token.special = flag(item, "special", false, where);
     token.normalized = flag(item, "normalized", !token.special, where);
     token.single_word = flag(item, "single_word", false, where);
@@ -320,13 +320,12 @@ std::optional<std::vector<char32_t>> parse_char_json(const json& root, std::stri
     size_t end = 0;
     const std::optional<char32_t> character = next_code_point(text, end);
     INPUT_CHECK(character && end == text.size(), where, ": token ", in_quotes(text),
-                " of a model \"WordLevel\" is more than a character, expected one");
+                " of a \"WordLevel\" model is more than one character, expected one");
     vocabulary.push_back(*character);
   }
   std::sort(vocabulary.begin(), vocabulary.end());
   INPUT_CHECK(char_json(vocabulary) == root, where,
-              ": model \"WordLevel\" with other ids or parts than a tokenizer of characters has, "
-              "expected one as Weft writes it");
+              ": model \"WordLevel\" has ids or parts that a character tokenizer does not have, expected one as Weft writes it");
   return vocabulary;
 }
 

@@ -75,7 +75,7 @@ bool HfReader::flag_or(const std::string& key, bool otherwise) const {
 std::string HfReader::text_or(const std::string& key, const std::string& otherwise) const {
   if (!has(key)) return otherwise;
   const json& value = object_[key];
-  if (!value.is_string()) refuse(cat("\"", key, "\" is ", shown(value), ", expected a text"));
+  if (!value.is_string()) refuse(cat("\"", key, "\" is ", shown(value), ", expected a string"));
   return value.get<std::string>();
 }
 
@@ -105,7 +105,7 @@ void HfReader::require_text(const std::string& key,
                             const std::vector<std::string>& supported) const {
   const std::string text = text_or(key, supported.front());
   if (std::find(supported.begin(), supported.end(), text) == supported.end()) {
-    refuse(cat("\"", key, "\" is ", shown(object_[key]), ", supported is ",
+    refuse(cat("\"", key, "\" is ", shown(object_[key]), ", expected ",
                choices_phrase(supported)));
   }
 }
@@ -200,7 +200,7 @@ ModelSpec parse_hf_config(std::string_view text, const std::string& where) {
     return spec;
   }
   throw UserError(ExitCode::InputFile, cat(where, ": \"model_type\" is ", shown(json(type)),
-                                           ", supported is ", choices_phrase(known)));
+                                           ", expected ", choices_phrase(known)));
 }
 
 ModelSpec read_hf_config(const std::string& path) {

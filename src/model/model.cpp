@@ -24,7 +24,7 @@ constexpr std::array<const ModelDef*, 2> kModels = {&kGpt2, &kLlama};
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& known) {
   const std::optional<std::string> near = nearest(name, known);
   if (near) return cat("; did you mean \"", *near, "\"?");
-  return cat("; there are ", join(known, ", "));
+  return cat("; choose from ", join(known, ", "));
 }
 
 // The sizes in the config.json of a Hugging Face folder.
@@ -62,7 +62,7 @@ RopeScaling resolve_scaling(const ModelConfig& config, const ModelSpec& preset) 
   if (!config.rope_scaling) return preset.rope_scaling;
   if (*config.rope_scaling == "none") return {};
   USER_CHECK(*config.rope_scaling == "llama3", "model.rope_scaling = \"", *config.rope_scaling,
-             "\" is not known; there are none, llama3");
+             "\" is unknown; choose from none, llama3");
   return preset.rope_scaling.factor > 0 ? preset.rope_scaling : RopeScaling{.factor = 8};
 }
 

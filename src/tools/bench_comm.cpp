@@ -83,7 +83,7 @@ void measure(Communicator& comm, int64_t bytes, int64_t repeats) {
     std::fflush(stdout);
   };
   report("all_gather", [&] { comm.all_gather({"dp", 0}, shard, {&full, 1}); });
-  report("all_gather in common", [&] { comm.all_gather({"dp", 0}, shard, {&together, 1}); });
+  report("all_gather shared", [&] { comm.all_gather({"dp", 0}, shard, {&together, 1}); });
   report("reduce_scatter", [&] { comm.reduce_scatter({"dp", 0}, {&full, 1}, shard); });
   comm.release(common, device);
   comm.release(memory, device);
@@ -113,15 +113,15 @@ ExitCode run_comm(const CommBench& bench) {
 void add_bench_comm(Command bench, const Finish& finish) {
   auto arguments = std::make_shared<CommBench>();
   Command comm = bench.add_command(
-      "comm", "collectives between processes against plain copies of the same bytes");
+      "comm", "compare collectives between processes with plain copies of the same bytes");
   comm.add_option("--ranks", arguments->ranks, "numbers of ranks")
       .comma_separated()
       .range(2, kMaxRanks);
-  comm.add_option("--mib", arguments->mebibytes, "sizes of the whole tensor in MiB")
+  comm.add_option("--mib", arguments->mebibytes, "sizes of the full tensor in MiB")
       .comma_separated()
       .range(1, 1 << 16);
   comm.add_option("--repeats", arguments->repeats,
-                  "runs of which the best counts, more of small ones")
+                  "runs, of which the best counts; more for small sizes")
       .range(1, 10000);
   comm.on_run([=] { finish(run_comm(*arguments)); });
 }

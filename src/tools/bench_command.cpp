@@ -21,7 +21,7 @@ void add_bench_command(Command app, const Finish& finish) {
       .range(0, kMaxThreads);
   command
       .add_option("--ranks", calibrate->ranks,
-                  "measure links between 2, 4 ... up to so many ranks; 0: 4, of GPUs none")
+                  "measure links between 2, 4 ... up to this many ranks; 0: 4, or none for GPUs")
       .needs(flag)
       .range(0, kMaxRanks);
   command.add_flag("--share-gpu", calibrate->share_gpu, "for tests: all ranks use GPU 0")
@@ -32,8 +32,7 @@ void add_bench_command(Command app, const Finish& finish) {
     if (command.names_command()) return;
     USER_CHECK(
         *wanted,
-        "command line: weft bench measures nothing by itself; name a benchmark, such as comm, "
-        "or use --calibrate");
+        "command line: weft bench needs a benchmark, such as comm, or --calibrate");
     check_backend_option(calibrate->backend);
     finish(run_calibrate(*calibrate));
   });

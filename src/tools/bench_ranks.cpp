@@ -134,7 +134,7 @@ void print(const Result& result, const Result& first) {
   const double tokens = static_cast<double>(global_batch_size(result.config, result.ranks) *
                                             result.config.training.seq_len);
   std::printf(
-      "%-26s step %9.3f ms  %8.0f tok/s  %5.2f of the first  processor %9.3f ms  %s a rank\n",
+      "%-26s step %9.3f ms  %8.0f tok/s  %5.2f of the first  processor %9.3f ms  %s per rank\n",
       result.name.c_str(), result.step_seconds * 1e3, tokens / result.step_seconds,
       first.step_seconds / result.step_seconds, result.processor_seconds * 1e3,
       human_bytes(static_cast<double>(result.rank_bytes)).c_str());
@@ -164,8 +164,7 @@ ExitCode run_ranks(const RanksBench& bench, const std::vector<std::string>& over
              "bench ranks: each rank gets a core, found device.backend = \"", config.device.backend,
              "\", expected \"cpu\"; make gpu-bench measures GPUs");
   USER_CHECK(config.device.threads == 0, describe_key(config, "device.threads"),
-             " has no effect: each rank gets one thread, the one process as many as there are "
-             "ranks; remove the key");
+             " has no effect: each rank gets one thread, the single process one per rank; remove the key");
   const SharedValue<Board> board;
   std::vector<Result> results = variants(bench, config);
   for (int64_t i = 0; i < bench.repeats; ++i) {
@@ -183,15 +182,15 @@ ExitCode run_ranks(const RanksBench& bench, const std::vector<std::string>& over
 void add_bench_ranks(Command bench, const Finish& finish) {
   auto arguments = std::make_shared<RanksBench>();
   Command command = bench.add_command(
-      "ranks", "a training step on ranks with a core each against one process with threads");
+      "ranks", "compare a training step on ranks, one core each, with one process with threads");
   command.add_option("CONFIG", arguments->config, "config file, as for train").required();
-  command.add_option("--ranks", arguments->ranks, "ranks, and threads of the one process")
+  command.add_option("--ranks", arguments->ranks, "ranks, and threads of the single process")
       .range(2, kMostRanks)
       .show_default();
-  command.add_option("--steps", arguments->steps, "steps of a run, after one to warm up")
+  command.add_option("--steps", arguments->steps, "steps per run, after one warmup step")
       .range(1, 10000)
       .show_default();
-  command.add_option("--repeats", arguments->repeats, "runs of each, taking turns")
+  command.add_option("--repeats", arguments->repeats, "runs of each variant, alternating")
       .range(1, 10000)
       .show_default();
   command.allow_overrides();

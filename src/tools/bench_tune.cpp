@@ -67,7 +67,7 @@ ExitCode run_tune(const TuneArguments& arguments, const std::vector<std::string>
     std::fflush(stdout);  // a signal would end the command without it
   }
   USER_CHECK(!tuning.empty(), "device.backend = \"", backend.name,
-             "\" has no choice of algorithms, expected one with libraries, such as cuda");
+             "\" has no algorithms to choose from, expected a backend with libraries, such as cuda");
   file.write(tuning_to_toml(tuning));
   file.commit();
   log_line(cat("wrote ", arguments.output, "; use it with --device.tuning=", arguments.output));
@@ -79,11 +79,11 @@ ExitCode run_tune(const TuneArguments& arguments, const std::vector<std::string>
 void add_bench_tune(Command bench, const Finish& finish) {
   auto arguments = std::make_shared<TuneArguments>();
   Command command = bench.add_command(
-      "tune", "the library algorithms that run a training step best; --section.key=value");
+      "tune", "find the library algorithms that run a training step fastest; --section.key=value");
   command.add_option("CONFIG", arguments->config, "config file, as for train").required();
   command.add_option("--output", arguments->output, "TOML file to write, for device.tuning")
       .show_default();
-  command.add_option("--ranks", arguments->ranks, "ranks of the run, of which one is measured")
+  command.add_option("--ranks", arguments->ranks, "ranks of the run; one of them is measured")
       .range(1, 1 << 20)
       .show_default();
   command.allow_overrides();

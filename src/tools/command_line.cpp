@@ -121,7 +121,7 @@ std::vector<std::string> Command::overrides() const {
   std::vector<std::string> overrides = app_->remaining();
   for (const auto& argument : overrides) {
     USER_CHECK(looks_like_override(argument), "command line: unexpected argument ",
-               in_quotes(argument), "; options of the run are written --section.key=value");
+               in_quotes(argument), "; config keys are set with --section.key=value");
   }
   return overrides;
 }
@@ -139,7 +139,7 @@ bool Command::has(const std::string& option) const {
 }
 
 void run_command_line(int argc, char** argv, const std::function<void(Command program)>& add) {
-  CLI::App app{"Weft compiles one whole training step of a transformer into a plan and runs it.",
+  CLI::App app{"Weft compiles a complete training step of a transformer into a plan and runs it.",
                "weft"};
   app.require_subcommand(1);
   app.set_version_flag("--version", WEFT_VERSION);

@@ -30,7 +30,7 @@ std::string choose_end_token(const PrepareArguments& arguments) {
   const BpeTokenizer& tokenizer = *arguments.options.merges->merges().tokenizer;
   const auto id = tokenizer.end_token();
   USER_CHECK(id, arguments.tokenizer,
-             ": no added token of a known name ends documents; name one with --end-token, or none");
+             ": no end token with a known name; give one with --end-token, or none");
   return std::string(tokenizer.decode(*id));
 }
 
@@ -61,13 +61,13 @@ void run_prepare(const Command& command, PrepareArguments arguments) {
   }
   check_field(command, options.inputs, options.output_folder);
   const PrepareResult result = prepare(options);
-  if (result.resumed) log_line("went on where an earlier run was ended");
+  if (result.resumed) log_line("resumed an interrupted run");
   log_line(cat("tokenizer ", result.tokenizer.identity()));
   log_line(
-      cat(result.train_tokens, " tokens to train, ", result.validation_tokens, " to validate"));
+      cat(result.train_tokens, " training tokens, ", result.validation_tokens, " validation tokens"));
   for (const auto& path : result.written) log_line(cat("wrote ", path));
   if (!result.removed.empty()) {
-    log_line(cat("removed ", result.removed, ", which an earlier run left"));
+    log_line(cat("removed ", result.removed, ", left by an earlier run"));
   }
 }
 
@@ -111,7 +111,7 @@ void log_counts(const TokenFile& file) {
     }
   });
   log_line(cat("largest id ", largest.token, " at ", largest.position, ", ", distinct,
-               " different ones"));
+               " distinct ids"));
   if (end >= 0) log_line(cat(ends + 1, " documents, id ", end, " between them"));
 }
 
@@ -126,7 +126,7 @@ void run_inspect(const InspectArguments& arguments) {
   if (tokenizer) {
     log_line(cat("tokenizer ", tokenizer->identity()));
   } else {
-    log_line(cat("no ", arguments.path, ".json beside it, so ids are shown"));
+    log_line(cat("no ", arguments.path, ".json next to it, so ids are shown"));
   }
   const int64_t samples = std::min(arguments.samples, file.size());
   for (int64_t sample = 0; sample < samples; ++sample) {
@@ -145,7 +145,7 @@ void add_prepare(Command data) {
   auto arguments = std::make_shared<PrepareArguments>();
   PrepareOptions& options = arguments->options;
   Command command =
-      data.add_command("prepare", "turn text into train.bin and val.bin, with a JSON beside each");
+      data.add_command("prepare", "turn text into train.bin and val.bin, each with a JSON file");
   command.add_option("INPUT", options.inputs, "text files, .jsonl files, and folders of them")
       .required();
   command.add_option("--output", options.output_folder, "folder to write").required();
@@ -155,20 +155,20 @@ void add_prepare(Command data) {
                   "folder")
       .show_default();
   command.add_option("--split", arguments->load.pattern,
-                     "of a .tiktoken file, or of vocab.json and merges.txt: " + split_names());
+                     "split pattern of a .tiktoken file, or of vocab.json and merges.txt: " + split_names());
   command
       .add_option("--special", arguments->load.special,
-                  "of a .tiktoken file: a special token as text=id; may be repeated")
+                  "special token of a .tiktoken file, as text=id; may be repeated")
       .one_value_each();
   command.add_option("--end-token", arguments->end_token,
-                     "added token between documents, or none; by default one of a known name");
+                     "added token between documents, or none; default: one with a known name");
   command.add_option("--field", options.field, "field of a .jsonl file's objects with the text")
       .show_default();
   command
       .add_option("--validation-fraction", options.validation_fraction,
-                  "share of the text, at the end, that goes to val.bin")
+                  "fraction of the text, at its end, that goes to val.bin")
       .show_default();
-  command.add_option("--threads", options.threads, "0 takes every core; for tokenizer files")
+  command.add_option("--threads", options.threads, "threads for tokenizer files; 0 uses every core")
       .range(0, kMaxThreads)
       .show_default();
   command.on_run([=] { run_prepare(command, *arguments); });
@@ -190,7 +190,7 @@ void add_train_tokenizer(Command data) {
   command.add_option("--split", arguments->pattern, split_names()).show_default();
   command
       .add_option("--special", options.special,
-                  "a special token; may be repeated; they get the last ids")
+                  "special token; may be repeated; gets the last ids")
       .one_value_each()
       .show_default();
   command.add_option("--field", options.field, "field of a .jsonl file's objects with the text")
@@ -203,13 +203,13 @@ void add_train_tokenizer(Command data) {
 
 void add_inspect(Command data) {
   auto arguments = std::make_shared<InspectArguments>();
-  Command command = data.add_command("inspect", "show what a token file holds");
+  Command command = data.add_command("inspect", "show the contents of a token file");
   command.add_option("FILE", arguments->path, "token file: Weft's, nanoGPT's or llm.c's")
       .required();
-  command.add_option("--tokens", arguments->tokens, "how many tokens a sample shows")
+  command.add_option("--tokens", arguments->tokens, "tokens per sample")
       .range(0, 1 << 30)
       .show_default();
-  command.add_option("--samples", arguments->samples, "how many samples, evenly over the file")
+  command.add_option("--samples", arguments->samples, "number of samples, evenly spread over the file")
       .range(1, 1 << 30)
       .show_default();
   command.on_run([=] { run_inspect(*arguments); });
@@ -218,7 +218,7 @@ void add_inspect(Command data) {
 }  // namespace
 
 void add_data_command(Command app, const Finish&) {
-  Command data = app.add_command("data", "make and look at token files");
+  Command data = app.add_command("data", "create and inspect token files");
   data.require_commands(1, 1);
   add_prepare(data);
   add_train_tokenizer(data);

@@ -30,7 +30,7 @@ std::string find_weights(const std::string& folder) {
   }
   INPUT_CHECK(path_exists(folder), folder,
               ": no such folder; give the folder of a run or of its weights");
-  throw UserError(ExitCode::InputFile, cat(folder, ": has no config.json, and neither has ", folder,
+  throw UserError(ExitCode::InputFile, cat(folder, ": no config.json here or in ", folder,
                                            "/weights; give the folder of a run or of its weights"));
 }
 
@@ -38,8 +38,7 @@ std::string find_weights(const std::string& folder) {
 std::vector<int32_t> start_of_text(const Tokenizer& tokenizer) {
   if (const std::optional<int32_t> end = tokenizer.end_token()) return {*end};
   USER_CHECK(tokenizer.kind() != TokenizerKind::Char || tokenizer.id_of(U'\n') >= 0,
-             "command line: --prompt is empty, and the vocabulary has neither an end token nor a "
-             "newline to start from; give a text");
+             "command line: --prompt is empty, and the vocabulary has neither an end token nor a newline to start from; give a prompt");
   return tokenizer.encode("\n", "newline");
 }
 
@@ -113,16 +112,16 @@ void add_generate_command(Command app, const Finish& finish) {
                   "folder of a run, or one with config.json, weights and tokenizer")
       .required();
   command.add_option("--prompt", arguments->prompt, "text to continue; empty starts a new one");
-  command.add_option("--tokens", arguments->tokens, "how many to add")
+  command.add_option("--tokens", arguments->tokens, "number of tokens to generate")
       .range(1, 1 << 30)
       .show_default();
   command
-      .add_option("--temperature", arguments->sampler.temperature, "0 takes the most likely token")
+      .add_option("--temperature", arguments->sampler.temperature, "0 always picks the most likely token")
       .show_default();
   command.add_option("--top-k", arguments->sampler.top_k, "only the k most likely; 0: all")
       .show_default();
   command
-      .add_option("--top-p", arguments->sampler.top_p, "only the most likely that reach this share")
+      .add_option("--top-p", arguments->sampler.top_p, "only the most likely tokens with this total probability")
       .show_default();
   command.add_option("--seed", arguments->sampler.seed, "same seed, same text").show_default();
   command.add_option("--backend", arguments->backend, "reference, cpu or cuda").show_default();

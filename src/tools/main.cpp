@@ -58,7 +58,7 @@ void check_output() {
   bool lost = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
   if (!lost || reader_left()) return;
   throw UserError(ExitCode::CannotWrite,
-                  "standard output: cannot write all of it; check the space where it goes");
+                  "standard output: cannot write all output; check the free space");
 }
 
 ExitCode run(int argc, char** argv) {

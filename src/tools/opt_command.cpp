@@ -68,7 +68,7 @@ ExitCode run_opt(const OptArguments& arguments, const std::vector<std::string>& 
   }
   if (arguments.list_keys || arguments.list_ops || arguments.list_passes) return ExitCode::Done;
   USER_CHECK(!arguments.input.empty(),
-             "command line: no graph; name a file or - for standard input");
+             "command line: no graph; give a file or - for standard input");
 
   Config config = arguments.config.empty() ? parse_config("", "command line", overrides)
                                            : load_config(arguments.config, overrides);
@@ -91,10 +91,10 @@ void add_opt_command(Command app, const Finish& finish) {
   auto arguments = std::make_shared<OptArguments>();
   Command command = app.add_command("opt", "run passes over a graph in text form");
   command.add_option("GRAPH", arguments->input, "graph text, or - for standard input");
-  command.add_option("--passes", arguments->passes, "passes in order; default: the whole pipeline")
+  command.add_option("--passes", arguments->passes, "passes in order; default: the full pipeline")
       .comma_separated();
   command.add_option("--config", arguments->config, "config that the passes read");
-  command.add_flag("--report", arguments->report, "say what each pass did, on standard error");
+  command.add_flag("--report", arguments->report, "report what each pass did on standard error");
   command.add_flag("--list-ops", arguments->list_ops, "list the ops");
   command.add_flag("--list-passes", arguments->list_passes, "list the passes");
   command.add_flag("--list-keys", arguments->list_keys, "list the config keys as Markdown");

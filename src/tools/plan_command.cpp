@@ -49,17 +49,17 @@ void add_plan_command(Command app, const Finish& finish) {
   Command command = app.add_command(
       "plan", "compile only: steps, FLOPs, peak memory, communication and time; allocates nothing");
   command.add_option("CONFIG", arguments->config, "config file, as for train").required();
-  command.add_option("--ranks", arguments->ranks, "plan for one of so many ranks")
+  command.add_option("--ranks", arguments->ranks, "number of ranks to plan for")
       .range(1, 1 << 20)
       .show_default();
   command.add_flag("--passes", arguments->passes, "also report what each pass did");
   command.add_flag("--json", arguments->json,
-                   "print all of it, passes included, as one JSON object; docs/plan_json.md");
+                   "print the full report, including passes, as one JSON object; see docs/plan_json.md");
   command.add_flag("!--no-fit", arguments->fit,
-                   "if it does not fit, do not look for a change that would make it");
+                   "do not search for a change that makes an oversized plan fit");
   command.add_option("--spec", arguments->spec_file,
-                     "write the device spec to this file, to change it and name it in device.spec");
-  command.add_option("--text", arguments->text_file, "write the whole plan to this file");
+                     "write the device spec to this file, to be edited and used as device.spec");
+  command.add_option("--text", arguments->text_file, "write the full plan to this file");
   command.allow_overrides();
   command.on_run([=] { finish(run_plan(*arguments, command.overrides())); });
 }

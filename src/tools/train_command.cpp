@@ -91,16 +91,15 @@ ExitCode run_train(const TrainArguments& arguments, const std::vector<std::strin
   share_cores(config, arguments.ranks);
   const int64_t cores = usable_cores();
   if (arguments.ranks > cores) {
-    log_line(cat(arguments.ranks, " ranks on ", cores, " cores: they take turns"));
+    log_line(cat(arguments.ranks, " ranks on ", cores, " cores: ranks share cores"));
   }
   USER_CHECK(arguments.transport == "shm" || find_backend(config.device.backend).join == nullptr,
              "command line: --transport=", arguments.transport, " with device.backend = \"",
-             config.device.backend, "\", expected shm: a GPU needs a process of its own");
+             config.device.backend, "\", expected shm: each GPU needs its own process");
   if (config.device.share_gpu) {
     log_line(
         cat("device.share_gpu: ", arguments.ranks,
-            " ranks share GPU 0 and exchange data through sockets, each with an NCCL_HOSTID of "
-            "its own; this is for tests"));
+            " ranks share GPU 0 and exchange data through sockets, each with its own NCCL_HOSTID; this is for tests"));
   }
   if (arguments.transport == "threads") {
     catch_stop_signals();
@@ -120,7 +119,7 @@ ExitCode run_train(const TrainArguments& arguments, const std::vector<std::strin
 void add_train_command(Command app, const Finish& finish) {
   auto arguments = std::make_shared<TrainArguments>();
   Command command = app.add_command(
-      "train", "train a model as a TOML file says; any key can be set: --section.key=value");
+      "train", "train a model from a TOML config; set any key with --section.key=value");
   command.add_option("CONFIG", arguments->config, "config file; docs/config.md lists every key")
       .required();
   command.add_option("--ranks", arguments->ranks, "ranks to start on this machine")

@@ -30,7 +30,7 @@ Config read_config(const std::optional<std::string>& backend,
   check_backend_option(*backend);
   const auto [given, is_new] =
       config.set_by_user.try_emplace("device.backend", cat("command line: --backend ", *backend));
-  USER_CHECK(is_new, given->second, " stands beside --backend ", *backend, "; use one of them");
+  USER_CHECK(is_new, given->second, " conflicts with --backend ", *backend, "; use one of them");
   config.device.backend = *backend;
   return config;
 }
@@ -71,8 +71,7 @@ void add_verify_command(Command app, const Finish& finish) {
   auto arguments = std::make_shared<VerifyArguments>();
   Command command = app.add_command(
       "verify",
-      "train a reference trace and compare losses, gradients and weights; keys that a trace "
-      "leaves open can be set: --section.key=value");
+      "train a reference trace and compare losses, gradients and weights; set keys that the trace does not fix with --section.key=value");
   command
       .add_option("DIR", arguments->folder, "folder with config.json, trace.json and safetensors")
       .required();
@@ -84,11 +83,11 @@ void add_verify_command(Command app, const Finish& finish) {
       .show_default();
   command
       .add_option("--gradient-tolerance", arguments->tolerances.gradient,
-                  "share of each gradient's norm")
+                  "relative to each gradient's norm")
       .show_default();
   command
       .add_option("--weight-tolerance", arguments->tolerances.weight,
-                  "share of how far each weight moved")
+                  "relative to how far each weight moved")
       .show_default();
   command.allow_overrides();
   command.on_run([=] { finish(run_verify(*arguments, command.overrides())); });

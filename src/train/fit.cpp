@@ -93,7 +93,7 @@ std::optional<Alternative> find_alternative(const Config& config, const ModelSpe
 
 std::string advice(const std::optional<Alternative>& found) {
   if (!found) return "use a smaller model or shorter sequences";
-  return cat(found->fits ? "" : "nothing that was tried fits, at best ", found->change, " needs ",
+  return cat(found->fits ? "" : "no alternative fits; closest: ", found->change, " needs ",
              human_bytes(static_cast<double>(found->rank_bytes)),
              found->change.starts_with("--ranks") ? " per rank" : "");
 }

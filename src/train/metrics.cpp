@@ -93,11 +93,11 @@ void MetricsLog::note(const std::string& text) {
 
 std::string MetricsLog::missing() const {
   if (failed_at_ > 0) {
-    return cat(path_, ": incomplete, the figures from step ", failed_at_, " on are missing");
+    return cat(path_, ": incomplete, the metrics from step ", failed_at_, " on are missing");
   }
   struct stat status {};
   const bool removed = file_ >= 0 && ::fstat(file_, &status) == 0 && status.st_nlink == 0;
-  return removed ? cat(path_, ": removed during the run, its figures are lost") : "";
+  return removed ? cat(path_, ": removed during the run, its metrics are lost") : "";
 }
 
 // Training continues even if its metrics cannot be written.
@@ -114,7 +114,7 @@ void MetricsLog::write(int64_t step, const std::string& line) {
       failed_at_ = step;
       if (line_open_) std::fputc('\n', stdout);
       line_open_ = false;
-      std::fprintf(stderr, "weft: %s: cannot write: %s; training goes on without it\n",
+      std::fprintf(stderr, "weft: %s: cannot write: %s; training continues without it\n",
                    path_.c_str(), reason_of(error).c_str());
       return;
     }

@@ -287,7 +287,7 @@ void finish_output(const Run& run, TrainResult& result) {
   const Config& config = run.config;
   const std::string& folder = config.job.dump_folder;
   const bool removed = run.log != nullptr && !path_exists(folder);
-  if (removed) run.log->note(cat(folder, ": the folder was removed during the run; made again"));
+  if (removed) run.log->note(cat(folder, ": the folder was removed during the run; created again"));
   const bool worth_saving = run.nonfinite.empty() || result.skipped < result.steps;
   if (config.checkpoint.enable && worth_saving) result.weights_folder = save(run);
   if (removed) {
@@ -319,7 +319,7 @@ void finish_output(const Run& run, TrainResult& result) {
           : cat("; the weights of the last good step are in ", result.weights_folder);
   throw UserError(
       ExitCode::NonFinite,
-      cat(run.nonfinite, saved, "; lower optimizer.lr or look at the data of this step"));
+      cat(run.nonfinite, saved, "; lower optimizer.lr or check the data of this step"));
 }
 
 }  // namespace

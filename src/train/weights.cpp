@@ -65,7 +65,7 @@ class Loader {
   void check_rest() const {
     for (const std::string& name : files_.names()) {
       INPUT_CHECK(used_.contains(name) || is_skipped(name), files_.path(), ": tensor \"", name,
-                  "\" is no weight of this ", def_.name,
+                  "\" is not a weight of this ", def_.name,
                   " model; check that its sizes and options ", "are those of the file");
     }
   }

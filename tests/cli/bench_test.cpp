@@ -22,7 +22,7 @@ TEST(Bench, CommComparesEachCollectiveWithCopies) {
   const ProcessResult result =
       work.run_ok({"bench", "comm", "--ranks", "2", "--mib", "1,2", "--repeats", "1"});
   EXPECT_EQ(lines(result.output), 6) << result.output;
-  for (const char* name : {"all_gather  ", "all_gather in common", "reduce_scatter"}) {
+  for (const char* name : {"all_gather  ", "all_gather shared", "reduce_scatter"}) {
     EXPECT_NE(result.output.find(name), std::string::npos) << result.output;
   }
 }

@@ -132,7 +132,7 @@ TEST(Data, SaysThatItRemovedOldValidationData) {
   const std::string said = work.run_ok({"data", "prepare", kFixtureText, "--output", "data",
                                         "--validation-fraction", "0"})
                                .output;
-  EXPECT_TRUE(contains(said, "removed data/val.bin, which an earlier run left\n")) << said;
+  EXPECT_TRUE(contains(said, "removed data/val.bin, left by an earlier run\n")) << said;
   EXPECT_FALSE(std::filesystem::exists(work.folder() / "data/val.bin"));
 }
 
@@ -164,8 +164,7 @@ TEST(Data, TrainsOnAMixOfFiles) {
       {"--training.dataset_path=", "--training.dataset_mix=data/train.bin=3,other/train.bin=1"});
   EXPECT_EQ(refused.exit_code, 65);
   EXPECT_EQ(refused.errors,
-            "weft: other/train.bin: made with another tokenizer than data/train.bin; prepare both "
-            "alike\n");
+            "weft: other/train.bin: made with a different tokenizer than data/train.bin; prepare both the same way\n");
 }
 
 // A file without JSON says nothing about its ids; those with JSON are still compared.
@@ -177,7 +176,7 @@ TEST(Data, AFileOfUnknownIdsHidesNoMismatch) {
   work.run_ok({"data", "prepare", "bytes.txt", "--output", "other", "--tokenizer", "byte"});
   const std::string mix = "--training.dataset_mix=nano.bin=1,data/train.bin=1";
   const std::string alike =
-      ": made with another tokenizer than data/train.bin; prepare both alike\n";
+      ": made with a different tokenizer than data/train.bin; prepare both the same way\n";
   const ProcessResult good =
       work.train({"--training.dataset_path=", mix, "--training.steps=1", "--model.vocab_size=256"});
   ASSERT_EQ(good.exit_code, 0) << good.errors;
@@ -220,9 +219,7 @@ TEST(Data, KeepsDocumentsApart) {
   const ProcessResult refused = work.train({mask});
   EXPECT_EQ(refused.exit_code, 65);
   EXPECT_EQ(refused.errors,
-            "weft: data/train.bin: no end token is recorded beside it, expected one for "
-            "training.document_mask = true; prepare the text with a tokenizer that has one, or "
-            "name it by --end-token\n");
+            "weft: data/train.bin: no end token is recorded for it, expected one for training.document_mask = true; prepare the text with a tokenizer that has one, or set it with --end-token\n");
 }
 
 }  // namespace

@@ -37,8 +37,8 @@ TEST(Output, NoRoomForTheMetrics) {
   EXPECT_EQ(result.exit_code, 73);
   const std::string step = std::to_string(work.metrics("out/metrics.jsonl").size() + 1);
   EXPECT_EQ(result.errors,
-            "weft: out/metrics.jsonl: cannot write: File too large; training goes on without it\n"
-            "weft: out/metrics.jsonl: incomplete, the figures from step " +
+            "weft: out/metrics.jsonl: cannot write: File too large; training continues without it\n"
+"weft: out/metrics.jsonl: incomplete, the metrics from step " +
                 step + " on are missing\n");
   EXPECT_NE(result.output.find("step 100/100"), std::string::npos) << result.output;
   const auto lines = work.metrics("out/metrics.jsonl");  // complete lines only
@@ -56,8 +56,8 @@ TEST(Output, WeightsAreSavedWithoutMetrics) {
     EXPECT_EQ(result.exit_code, 73);
     EXPECT_EQ(
         result.errors,
-        "weft: /dev/full: cannot write: No space left on device; training goes on without it\n"
-        "weft: /dev/full: incomplete, the figures from step 1 on are missing\n");
+        "weft: /dev/full: cannot write: No space left on device; training continues without it\n"
+"weft: /dev/full: incomplete, the metrics from step 1 on are missing\n");
     EXPECT_TRUE(std::filesystem::exists(work.folder() / "out/weights/model.safetensors"));
   }
 }
@@ -79,8 +79,8 @@ TEST(Output, ARunFolderThatIsRemovedIsMadeAgain) {
   const ProcessResult result = work.train(flags, options);
   EXPECT_EQ(result.exit_code, 75);
   EXPECT_EQ(result.errors,
-            "weft: out/metrics.jsonl: removed during the run, its figures are lost\n");
-  for (const char* line : {"\nout: the folder was removed during the run; made again\n",
+            "weft: out/metrics.jsonl: removed during the run, its metrics are lost\n");
+  for (const char* line : {"\nout: the folder was removed during the run; created again\n",
                            "\nwrote out/config.toml, out/plan.txt, out/weights/\n"}) {
     EXPECT_NE(result.output.find(line), std::string::npos) << result.output;
   }
@@ -122,7 +122,7 @@ TEST(Output, NoRoomOnStandardOutput) {
   const ProcessResult result = Workspace().run({"opt", "--list-ops"}, {.output_file = "/dev/full"});
   EXPECT_EQ(result.exit_code, 73);
   EXPECT_EQ(result.errors,
-            "weft: standard output: cannot write all of it; check the space where it goes\n");
+            "weft: standard output: cannot write all output; check the free space\n");
 }
 
 TEST(Output, AReaderThatLeavesIsNoFailure) {

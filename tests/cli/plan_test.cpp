@@ -188,7 +188,7 @@ std::vector<std::string> lines_of_memory(const json& report) {
   }
   if (const json& change = report.at("alternative"); !change.is_null()) {
     lines.push_back(cat("to fit        ",
-                        change.at("fits") ? "" : "nothing that was tried fits, at best ",
+                        change.at("fits") ? "" : "no alternative fits; closest: ",
                         text(change.at("change")), " needs ", bytes(change.at("plan_bytes")),
                         text(change.at("change")).starts_with("--ranks") ? " per rank" : ""));
   }

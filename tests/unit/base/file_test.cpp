@@ -135,8 +135,7 @@ TEST(InputFile, AFileThatBecomesShorterIsAnError) {
   std::string text(5, ' ');
   expect_user_error(ExitCode::InputFile,
                     path +
-                        ": file ends before byte 8, expected 11 bytes as when it was opened; put "
-                        "them back and start again",
+                        ": file ends before byte 8, expected 11 bytes as when it was opened; restore the file and start again",
                     [&] { file.read(6, std::as_writable_bytes(std::span(text))); });
 }
 
@@ -202,7 +201,7 @@ TEST(OutputFile, HasOneWriterAtATime) {
   const TempFolder folder;
   const auto expect_busy = [&] {
     expect_user_error(ExitCode::CannotWrite,
-                      cat(folder / "out", ": another process is writing it; wait for it to end"),
+                      cat(folder / "out", ": another process is writing it; wait for it to finish"),
                       [&] { OutputFile(folder / "out"); });
   };
   OutputFile file(folder / "out");
@@ -266,7 +265,7 @@ TEST(OutputFile, ResumesWhatIsGood) {
     OutputFile file = OutputFile::resume(folder / "a", 4);
     EXPECT_EQ(file.size(), 4);
     expect_user_error(ExitCode::CannotWrite,
-                      cat(folder / "a", ": another process is writing it; wait for it to end"),
+                      cat(folder / "a", ": another process is writing it; wait for it to finish"),
                       [&] { OutputFile::resume(folder / "a", 0); });
     file.write(" work");
     file.sync();
@@ -277,8 +276,7 @@ TEST(OutputFile, ResumesWhatIsGood) {
   EXPECT_EQ(folder.names(), (std::vector<std::string>{"a"}));
   expect_user_error(ExitCode::InputFile,
                     cat(folder / "b",
-                        ".partial: file has 0 bytes, expected at least 4 to go on "
-                        "with; remove it and start again"),
+                        ".partial: file has 0 bytes, expected at least 4 to resume; remove it and start again"),
                     [&] { OutputFile::resume(folder / "b", 4); });
 }
 
@@ -295,7 +293,7 @@ TEST(MakeDirectories, MakesThoseAboveAndAcceptsExistingOnes) {
   EXPECT_TRUE(std::filesystem::is_directory(folder / "a/b/c"));
   folder.write("file", "x");
   expect_user_error(ExitCode::CannotWrite,
-                    cat(folder / "file/b", ": cannot make the folder: Not a directory"),
+                    cat(folder / "file/b", ": cannot create the folder: Not a directory"),
                     [&] { make_directories(folder / "file/b"); });
 }
 

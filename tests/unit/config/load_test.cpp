@@ -85,7 +85,7 @@ TEST(Load, MessagesShortenWhatTheUserWrote) {
                     [&] { parse("", {"--training." + letters + "=1"}); });
   expect_user_error(
       ExitCode::Config,
-      cat("command line: --training.steps=", most, " is text, expected a whole number"),
+      cat("command line: --training.steps=", most, " is a string, expected a whole number"),
       [&] { parse("", {"--training.steps=" + letters}); });
   expect_user_error(
       ExitCode::Config,

@@ -26,7 +26,7 @@ TEST(TomlFile, FlattensTablesInFileOrder) {
   EXPECT_EQ(entries[0].key, "b.y");
   EXPECT_EQ(entries[0].subject, "a.toml:2: b.y = 1");
   EXPECT_EQ(entries[1].key, "a.x.z");
-  EXPECT_EQ(entries[1].found, "text");
+  EXPECT_EQ(entries[1].found, "a string");
 }
 
 TEST(TomlFile, ListsThatAreNotTextsHaveNoValue) {

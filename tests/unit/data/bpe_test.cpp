@@ -210,7 +210,7 @@ TEST(Bpe, BadText) {
   BpeParts parts = tiny_bpe_parts();
   parts.tokens.erase(parts.tokens.begin() + 'x');
   expect("text: the tokenizer has no token for byte 120", parts, "axb");
-  expect("text: word of more than 16777216 bytes at byte 0; this is no text", tiny_bpe_parts(),
+  expect("text: word of more than 16777216 bytes at byte 0; this is not text", tiny_bpe_parts(),
          std::string(kMaxWordBytes + 1, 'a'));
 }
 

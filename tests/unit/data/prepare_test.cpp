@@ -159,7 +159,7 @@ TEST_F(PrepareTest, BadInputLeavesNothingBehind) {
 
 TEST_F(PrepareTest, BadOptions) {
   const std::string good = folder_.write("good.txt", "0123456789");
-  expect_error(ExitCode::Config, "no input named, expected text files or folders", options({}));
+  expect_error(ExitCode::Config, "no input given, expected text files or folders", options({}));
   PrepareOptions half = options({good});
   half.validation_fraction = 1.0;
   expect_error(
@@ -169,7 +169,7 @@ TEST_F(PrepareTest, BadOptions) {
   std::filesystem::create_directories(folder_ / "out");
   expect_error(
       ExitCode::Config,
-      cat(folder_ / "out", ": is an input and the output folder; name another output folder"),
+      cat(folder_ / "out", ": is an input and the output folder; choose another output folder"),
       options({folder_ / "out"}));
 }
 
@@ -253,7 +253,7 @@ TEST_F(PrepareTest, UnwritableFolder) {
   const std::string good = folder_.write("good.txt", "0123456789");
   folder_.write("out", "a file in the way");
   expect_error(ExitCode::CannotWrite,
-               cat(folder_ / "out", ": cannot make the folder: Not a directory"), options({good}));
+               cat(folder_ / "out", ": cannot create the folder: Not a directory"), options({good}));
 }
 
 }  // namespace

@@ -69,9 +69,9 @@ TEST(TokenizerJson, RefusesWhatWouldChangeIds) {
                     R"({"model":{"byte_fallback":true}})");
   expect_json_error("t.json: \"end_of_word_suffix\" is set, expected none in a byte-level model",
                     R"({"model":{"end_of_word_suffix":"</w>"}})");
-  expect_json_error("t.json: \"dropout\" is 0.1, which takes merges at random; expected none",
+  expect_json_error("t.json: \"dropout\" is 0.1, which drops merges at random; expected none",
                     R"({"model":{"dropout":0.1}})");
-  expect_json_error("t.json: \"dropout\" is true, which takes merges at random; expected none",
+  expect_json_error("t.json: \"dropout\" is true, which drops merges at random; expected none",
                     R"({"model":{"dropout":true}})");
   expect_json_error("t.json: normalizer \"Lowercase\" is unknown, expected NFC or none",
                     with(R"(,"normalizer":{"type":"Lowercase"})"));
@@ -112,7 +112,7 @@ TEST(TokenizerJson, RefusesBadTables) {
                     small_json(kByteLevel, R"(["a c"])"));
   expect_json_error("t.json: merge 1 is \"ab\", expected two tokens with a space between",
                     small_json(kByteLevel, R"(["ab"])"));
-  expect_json_error("t.json: merge 1 is number, expected a text or a pair of texts",
+  expect_json_error("t.json: merge 1 is number, expected a string or a pair of strings",
                     small_json(kByteLevel, "[1]"));
   const auto added = [](const std::string& text) {
     return small_json(kByteLevel, "[]", R"({"a":0})", ",\"added_tokens\":" + text);
@@ -121,9 +121,9 @@ TEST(TokenizerJson, RefusesBadTables) {
   expect_json_error("t.json: an added token is empty", added(R"([{"id":5,"content":""}])"));
   expect_json_error("t.json: added token \"a\" has id 5, in the vocabulary it has 0",
                     added(R"([{"id":5,"content":"a"}])"));
-  expect_json_error("t.json: id 0 of added token \"x\" is another token's",
+  expect_json_error("t.json: id 0 of added token \"x\" belongs to another token",
                     added(R"([{"id":0,"content":"x"}])"));
-  expect_json_error("t.json: id 5 of added token \"y\" is another token's",
+  expect_json_error("t.json: id 5 of added token \"y\" belongs to another token",
                     added(R"([{"id":5,"content":"x"},{"id":5,"content":"y"}])"));
   expect_json_error("t.json:1: JSON is nested deeper than 64 levels", std::string(100, '['));
   expect_json_error("t.json:1: malformed JSON at byte 1", "");
@@ -148,19 +148,17 @@ TEST(Gpt2Files, AMissingMergeIsNoticed) {
   };
   const std::string vocab = R"({"a":0,"b":1,"ab":2,"aba":3,"<|endoftext|>":4})";
   const std::string cut =
-      "v.bpe: no merge makes token \"aba\", which is no special one; is the file "
-      "whole?";
+      "v.bpe: no merge makes token \"aba\", which is not a special token; is the file complete?";
   EXPECT_EQ(parse_gpt2_files(vocab, "e.json", "a b\nab a\n", "v.bpe").added.size(), 1U);
   expect(cut, vocab, "a b\n");
   // Half of a character, which is not valid text by itself.
   const std::string half =
-      "v.bpe: no merge makes token \"a\xc3\x83\", which is no special one; is "
-      "the file whole?";
+      "v.bpe: no merge makes token \"a\xc3\x83\", which is not a special token; is the file complete?";
   expect(half, "{\"a\":0,\"\xc3\x83\":1,\"a\xc3\x83\":2}", "");
   std::string many = R"({"a":0)";
   for (int i = 1; i <= 1025; ++i) many += cat(",\"<", i, ">\":", i);
   expect(
-      "v.bpe: no merge makes 1025 tokens, expected at most 1024 special ones; is the file whole?",
+      "v.bpe: no merge makes 1025 tokens, expected at most 1024 special ones; is the file complete?",
       many + "}", "");
 }
 
@@ -228,12 +226,12 @@ TEST(Tiktoken, BadLines) {
   expect("t:2: line is \"Y$== 1\", expected a base64 token and its rank", "YQ== 0\nY$== 1\n");
   expect("t:1: line is \"YQ== x\", expected a base64 token and its rank", "YQ== x\n");
   expect("t:1: rank is 4194304, expected 0 to 4194303", "YQ== 4194304\n");
-  expect("t:2: token or rank 0 is there twice", "YQ== 0\nYg== 0\n");
-  expect("t:2: token or rank 1 is there twice", "YQ== 0\nYQ== 1\n");
+  expect("t:2: token or rank 0 appears twice", "YQ== 0\nYg== 0\n");
+  expect("t:2: token or rank 1 appears twice", "YQ== 0\nYQ== 1\n");
   expect("t: the file holds no tokens", "\n");
   expect("t:1: token has 258 bytes, expected at most 256", std::string(344, 'A') + " 0");
   expect_user_error(
-      ExitCode::Config, "special token \"<e>\" has id 0, which is another token's",
+      ExitCode::Config, "special token \"<e>\" has id 0, which belongs to another token",
       [] { parse_tiktoken("YQ== 0", "t", {.special = {{.id = 0, .content = "<e>"}}}); });
 }
 
@@ -267,8 +265,7 @@ TEST(LoadBpe, SaysWhatIsMissing) {
   const std::string ranks = folder.write("x.tiktoken", "YQ== 0\n");
   expect_user_error(ExitCode::Config,
                     cat(ranks,
-                        ": a .tiktoken file does not say how text is split; name a split pattern, "
-                        "such as llama3"),
+                        ": a .tiktoken file does not say how text is split; give a split pattern, such as llama3"),
                     [&] { load_bpe(ranks); });
   expect_user_error(ExitCode::Config,
                     "special token \"<e>\" is not of the form text=id with an id below 4194304",

@@ -72,7 +72,7 @@ TEST(TrainBpe, WritesATokenizerThatEncodes) {
     expect_user_error(ExitCode::Config, message, [&] { train_bpe(options); });
   };
   options.special = {"<e>", "<e>"};
-  expect_special_error("special token \"<e>\" is there twice; name it once");
+  expect_special_error("special token \"<e>\" is given twice; give it once");
   options.special = {"<\xff>"};
   expect_special_error("special token \"<\xff>\" is not UTF-8");
   for (const char* token : {"e", "low"}) {
@@ -97,7 +97,7 @@ TEST(TrainBpe, AWordThatIsNoTextIsRefused) {
       .progress = {.stream = progress, .live = false}};
   expect_user_error(
       ExitCode::InputFile,
-      cat(folder / "a.jsonl", ": word of more than 16777216 bytes at byte 1; this is no text"),
+      cat(folder / "a.jsonl", ": word of more than 16777216 bytes at byte 1; this is not text"),
       [&] { train_bpe(options); });
   std::fclose(progress);
 }

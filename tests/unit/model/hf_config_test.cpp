@@ -150,16 +150,16 @@ void expect_refused(const std::string& message, const std::string& text) {
 }
 
 TEST(HfConfig, RefusesWhatIsNotSupported) {
-  expect_refused(R"(c.json: "model_type" is "mamba", supported is "gpt2" or "llama")",
+  expect_refused(R"(c.json: "model_type" is "mamba", expected "gpt2" or "llama")",
                  R"({"model_type": "mamba"})");
-  expect_refused(R"(c.json: "hidden_act" is "gelu", supported is "silu")",
+  expect_refused(R"(c.json: "hidden_act" is "gelu", expected "silu")",
                  llama_with(R"("hidden_act": "gelu")"));
   expect_refused(R"(c.json: "eos_token_id" is "</s>", expected a token id or a list of them)",
                  llama_with(R"("eos_token_id": "</s>")"));
   expect_refused(R"(c.json: "attention_bias" is true, which is not supported)",
                  llama_with(R"("attention_bias": true)"));
   expect_refused(
-      R"(c.json: "rope_scaling": "type" is "linear", supported is "default" or "llama3")",
+      R"(c.json: "rope_scaling": "type" is "linear", expected "default" or "llama3")",
       llama_with(R"("rope_scaling": {"type": "linear", "factor": 2.0})"));
   expect_refused(R"(c.json: attn_pdrop = 0.2 differs from resid_pdrop = 0.1; )"
                  "one dropout rate is supported",

@@ -131,7 +131,7 @@ TEST(Model, RopeScalingByName) {
   EXPECT_EQ(resolve_model(config, 0).rope_scaling.factor, 8);
   config.rope_scaling = "yarn";
   expect_user_error(ExitCode::Config,
-                    "model.rope_scaling = \"yarn\" is not known; there are none, llama3",
+                    "model.rope_scaling = \"yarn\" is unknown; choose from none, llama3",
                     [&] { resolve_model(config, 0); });
 }
 

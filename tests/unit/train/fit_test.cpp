@@ -118,7 +118,7 @@ TEST(Fit, SaysWhatToDo) {
   EXPECT_EQ(advice(found), "--ranks 4 needs 3 GiB per rank");
   found = {.change = "--activation_checkpoint.mode=full", .rank_bytes = 1024, .fits = false};
   EXPECT_EQ(advice(found),
-            "nothing that was tried fits, at best --activation_checkpoint.mode=full needs 1 KiB");
+            "no alternative fits; closest: --activation_checkpoint.mode=full needs 1 KiB");
   EXPECT_EQ(advice(std::nullopt), "use a smaller model or shorter sequences");
 }
 

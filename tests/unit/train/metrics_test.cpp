@@ -124,8 +124,8 @@ TEST(MetricsLog, AFailedWriteIsToldOnceAndAtTheEnd) {
   testing::internal::GetCapturedStdout();
   EXPECT_EQ(
       testing::internal::GetCapturedStderr(),
-      "weft: /dev/full: cannot write: No space left on device; training goes on without it\n");
-  EXPECT_EQ(full.missing(), "/dev/full: incomplete, the figures from step 7 on are missing");
+      "weft: /dev/full: cannot write: No space left on device; training continues without it\n");
+  EXPECT_EQ(full.missing(), "/dev/full: incomplete, the metrics from step 7 on are missing");
 }
 
 TEST(MetricsLog, KnowsThatItsFileIsGone) {
@@ -133,7 +133,7 @@ TEST(MetricsLog, KnowsThatItsFileIsGone) {
   const MetricsLog log(folder / "m.jsonl", 1);
   EXPECT_EQ(log.missing(), "");
   std::filesystem::remove(folder / "m.jsonl");
-  EXPECT_EQ(log.missing(), folder / "m.jsonl" + ": removed during the run, its figures are lost");
+  EXPECT_EQ(log.missing(), folder / "m.jsonl" + ": removed during the run, its metrics are lost");
 }
 
 TEST(MetricsLog, PrintsEveryLogFreqthStepAndSkippedOnes) {
