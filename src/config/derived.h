@@ -28,8 +28,7 @@ struct RankSlot {
 struct SelectiveOption {
   enum class Kind { EveryKth, FromBlock, ByOp };
   Kind kind = Kind::EveryKth;
-  int64_t block =
-      2;  // EveryKth: k (recomputes blocks 0, k, 2k ...); FromBlock: the first block
+  int64_t block = 2;  // EveryKth: k (recomputes blocks 0, k, 2k ...); FromBlock: the first block
 };
 
 // Replicate and shard degrees; -1 is replaced by the number of ranks left.

@@ -49,8 +49,7 @@ void read_row(std::string_view text, Fields fields, const std::string& example) 
     USER_CHECK(fields.set(word, name, value), in_quotes(word),
                " is unknown or repeated, expected a row such as \"", example, "\"");
   }
-  USER_CHECK(fields.empty(), "row ", in_quotes(text), " is incomplete, expected \"", example,
-             "\"");
+  USER_CHECK(fields.empty(), "row ", in_quotes(text), " is incomplete, expected \"", example, "\"");
 }
 
 }  // namespace

@@ -270,16 +270,16 @@ std::vector<Key<DeviceSpec>> spec_keys(const std::string& file_name) {
       make_key("collectives_bytes", &S::collectives_bytes,
                {.doc = "Bytes of device memory used by the collectives library per rank.",
                 .range = bytes}),
-      make_key("matmul_efficiency", &S::matmul_efficiency,
-               {.doc = "Fraction of the matmul rate reached.", .range = {.above = 0, .at_most = 1}}),
       make_key(
-          "unaligned_share", &S::unaligned_share,
-          {.doc = "Further factor for half-type rows that do not start at multiples of 16 bytes, such as rows of 50257 logits.",
-           .range = {.above = 0, .at_most = 1}}),
+          "matmul_efficiency", &S::matmul_efficiency,
+          {.doc = "Fraction of the matmul rate reached.", .range = {.above = 0, .at_most = 1}}),
+      make_key("unaligned_share", &S::unaligned_share,
+               {.doc = "Further factor for half-type rows that do not start at multiples of 16 "
+                       "bytes, such as rows of 50257 logits.",
+                .range = {.above = 0, .at_most = 1}}),
       rows_key("kernels", &S::kernels, parse_kernel_share, file_name),
       make_key("ranks_per_host", &S::ranks_per_host,
-               {.doc = "Consecutive ranks per host; 0: all ranks.",
-                .range = {.at_least = 0}}),
+               {.doc = "Consecutive ranks per host; 0: all ranks.", .range = {.at_least = 0}}),
       make_key("common_memory", &S::common_memory,
                {.doc = "Whether the ranks of a host share one device and its memory."}),
       rows_key("links", &S::links, parse_link, file_name),
@@ -345,8 +345,7 @@ int64_t hosts_of(const DeviceSpec& spec, const RankGroup& group) {
   if (host == 0) return 1;
   if (group.stride >= host) return group.size;
   const int64_t block = group.size * group.stride;  // ranks spanned by `stride` interleaved groups
-  int64_t latest =
-      0;  // position of a group's first rank on its host; repeats after `host` blocks
+  int64_t latest = 0;  // position of a group's first rank on its host; repeats after `host` blocks
   for (int64_t k = 0; k < std::min(group.ranks / block, host); ++k) {
     for (int64_t first = 0; first < group.stride; ++first) {
       latest = std::max(latest, (k * block + first) % host);

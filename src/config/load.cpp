@@ -22,7 +22,8 @@ ConfigValue bracketed_list(const Entry& entry, const std::string& text) {
     // The advice below also fits malformed text.
   }
   USER_CHECK(std::holds_alternative<std::vector<std::string>>(value), entry.subject,
-             " is not a TOML list of strings; put each string in double quotes and the argument in single quotes, or write --",
+             " is not a TOML list of strings; put each string in double quotes and the argument in "
+             "single quotes, or write --",
              entry.shown, "=a,b");
   return value;
 }

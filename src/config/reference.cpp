@@ -49,7 +49,8 @@ std::string config_reference_markdown(const OpenSets& sets) {
       "# Config reference\n\n"
       "A run is one TOML file; any key can be overridden on the command line as\n"
       "`--section.key=value` (a list as `a,b`). This page is generated from the schema.\n\n"
-      "A key that is unknown or has the wrong type is an error. So is a key that is changed from its\n"
+      "A key that is unknown or has the wrong type is an error. So is a key that is changed from "
+      "its\n"
       "default in a run where it has no effect. Whole numbers are at most 2147483647 unless their\n"
       "row says otherwise.\n";
   for (const Section& section : config_sections()) {

@@ -104,7 +104,8 @@ void add_job(Keys& keys) {
   SectionKeys s(keys, "job", &Config::job);
   s.add("description", &C::description, {.doc = "A free-form description of the run."});
   s.add("dump_folder", &C::dump_folder,
-        {.doc = "Output folder of the run: its config, its plan, and checkpoint.folder and metrics.file unless these are absolute paths."});
+        {.doc = "Output folder of the run: its config, its plan, and checkpoint.folder and "
+                "metrics.file unless these are absolute paths."});
 }
 
 void add_model(Keys& keys) {
@@ -113,7 +114,8 @@ void add_model(Keys& keys) {
   const std::string preset = "the preset's";
   s.add("name", &C::name, {.doc = "Model family."});
   s.add("flavor", &C::flavor,
-        {.doc = "Provides every size not set here: a preset of the family, or a Hugging Face folder with a config.json (written with a slash, such as ./gpt2)."});
+        {.doc = "Provides every size not set here: a preset of the family, or a Hugging Face "
+                "folder with a config.json (written with a slash, such as ./gpt2)."});
   s.add("vocab_size", &C::vocab_size,
         {.doc = "Number of token ids; -1 uses the vocabulary of the training data's tokenizer.",
          .range = {.at_least = 1, .also = kVocabularyOfData},
@@ -131,9 +133,7 @@ void add_model(Keys& keys) {
   s.add("ffn_dim", &C::ffn_dim,
         {.doc = "Width of the feed-forward layer.", .range = kPositive, .unset = preset});
   s.add("max_seq_len", &C::max_seq_len,
-        {.doc = "Longest sequence that the model supports.",
-         .range = kPositive,
-         .unset = preset});
+        {.doc = "Longest sequence that the model supports.", .range = kPositive, .unset = preset});
   s.add("norm_eps", &C::norm_eps,
         {.doc = "Added to the variance inside a norm.", .range = {.above = 0}, .unset = preset});
   s.add("dropout", &C::dropout,
@@ -162,42 +162,58 @@ void add_training(Keys& keys) {
   s.add("dataset_path", &C::dataset_path,
         {.doc = "Token file to train on.", .effective_when = &kReadsFile});
   s.add("dataset_mix", &C::dataset_mix,
-        {.doc = "Several token files instead of one, as \"path=weight\": samples are drawn from them in proportion to the weights.",
+        {.doc = "Several token files instead of one, as \"path=weight\": samples are drawn from "
+                "them in proportion to the weights.",
          .effective_when = &kReadsFile});
   s.add("document_mask", &C::document_mask,
-        {.doc = "Whether attention and positions are limited to single documents, as if documents were not packed into sequences. Documents end with the token file's end token.",
+        {.doc = "Whether attention and positions are limited to single documents, as if documents "
+                "were not packed into sequences. Documents end with the token file's end token.",
          .effective_when = &kReadsFile});
   s.add("local_batch_size", &C::local_batch_size,
         {.doc = "Sequences per micro-batch and rank.", .range = kPositive});
   s.add("global_batch_size", &C::global_batch_size,
-        {.doc = "Sequences per optimizer step over all ranks, a multiple of local_batch_size x ranks; the quotient is the number of accumulated micro-batches. -1 uses one micro-batch per rank, or debug.elastic_shards micro-batches in an elastic run.",
+        {.doc = "Sequences per optimizer step over all ranks, a multiple of local_batch_size x "
+                "ranks; the quotient is the number of accumulated micro-batches. -1 uses one "
+                "micro-batch per rank, or debug.elastic_shards micro-batches in an elastic run.",
          .range = {.at_least = 1, .also = -1}});
   s.add("seq_len", &C::seq_len, {.doc = "Tokens per sequence.", .range = kPositive});
   s.add("max_norm", &C::max_norm,
-        {.doc = "Maximum global gradient norm; larger gradients are scaled down to it. 0 disables clipping.",
+        {.doc = "Maximum global gradient norm; larger gradients are scaled down to it. 0 disables "
+                "clipping.",
          .range = kNotNegative});
   s.add("steps", &C::steps, {.doc = "Number of optimizer steps.", .range = kPositive});
-  s.add("mixed_precision_param", &C::mixed_precision_param,
-        {.doc = "Type that parameters are cast to for the forward and backward; master weights and optimizer state stay float32. float16 scales the loss as configured in [grad_scaler].",
-         .choices = {"float32", "bfloat16", "float16"}});
+  s.add(
+      "mixed_precision_param", &C::mixed_precision_param,
+      {.doc =
+           "Type that parameters are cast to for the forward and backward; master weights and "
+           "optimizer state stay float32. float16 scales the loss as configured in [grad_scaler].",
+       .choices = {"float32", "bfloat16", "float16"}});
   s.add("mixed_precision_reduce", &C::mixed_precision_reduce,
-        {.doc = "Type in which parameter gradients are stored and sent. Sums over ranks and micro-batches are float32 either way. float16 is not offered: it has too little range for sums and saves no bytes over bfloat16.",
+        {.doc = "Type in which parameter gradients are stored and sent. Sums over ranks and "
+                "micro-batches are float32 either way. float16 is not offered: it has too little "
+                "range for sums and saves no bytes over bfloat16.",
          .choices = {"float32", "bfloat16"}});
   s.add("keep_low_precision", &C::keep_low_precision,
-        {.doc = "Whether a copy of the parameters in the type of mixed_precision_param is kept between steps and written by the update, instead of casting the master weights at every use: less computation, more memory. The bits are the same.",
+        {.doc = "Whether a copy of the parameters in the type of mixed_precision_param is kept "
+                "between steps and written by the update, instead of casting the master weights at "
+                "every use: less computation, more memory. The bits are the same.",
          .effective_when = &kRoundsParams});
   s.add("loss_chunks", &C::loss_chunks,
-        {.doc = "Number of chunks along the sequence in which the head and the loss are computed: only the logits of one chunk exist at a time. Changes the order of sums.",
+        {.doc = "Number of chunks along the sequence in which the head and the loss are computed: "
+                "only the logits of one chunk exist at a time. Changes the order of sums.",
          .range = kPositive});
   s.add("reduce_every_micro_batch", &C::reduce_every_micro_batch,
-        {.doc = "Whether gradients are reduced over the ranks after every micro-batch. If false, full gradients are accumulated on each rank and reduced once per step: less traffic, more memory.",
+        {.doc = "Whether gradients are reduced over the ranks after every micro-batch. If false, "
+                "full gradients are accumulated on each rank and reduced once per step: less "
+                "traffic, more memory.",
          .effective_when = &kReducesOften});
-  s.add(
-      "nonfinite", &C::nonfinite,
-      {.doc = "On a loss or gradient that is not finite: skip the update and continue, or stop. Parameters are unchanged either way.",
-       .choices = {"skip", "stop"}});
+  s.add("nonfinite", &C::nonfinite,
+        {.doc = "On a loss or gradient that is not finite: skip the update and continue, or stop. "
+                "Parameters are unchanged either way.",
+         .choices = {"skip", "stop"}});
   s.add("nonfinite_limit", &C::nonfinite_limit,
-        {.doc = "Consecutive steps that may be skipped before the run stops. Steps that only reduced the loss scale of float16 do not count.",
+        {.doc = "Consecutive steps that may be skipped before the run stops. Steps that only "
+                "reduced the loss scale of float16 do not count.",
          .range = kPositive,
          .effective_when = &kSkips});
 }
@@ -214,7 +230,8 @@ void add_grad_scaler(Keys& keys) {
          .range = {.above = 1},
          .effective_when = &kScales});
   s.add("backoff_factor", &C::backoff_factor,
-        {.doc = "Factor by which the scale shrinks, down to 1, when a gradient is not finite; a power of two.",
+        {.doc = "Factor by which the scale shrinks, down to 1, when a gradient is not finite; a "
+                "power of two.",
          .range = {.above = 0, .below = 1},
          .effective_when = &kScales});
   s.add("growth_interval", &C::growth_interval,
@@ -236,7 +253,8 @@ void add_optimizer(Keys& keys) {
          // Below, float32 rounds it to 0; above, it hides any gradient.
          .range = {.at_least = 1e-30, .at_most = 1}});
   s.add("weight_decay", &C::weight_decay,
-        {.doc = "Decoupled decay of parameters with two or more dimensions; each step subtracts lr x weight_decay (at most 1) of a parameter.",
+        {.doc = "Decoupled decay of parameters with two or more dimensions; each step subtracts lr "
+                "x weight_decay (at most 1) of a parameter.",
          .range = kNotNegative});
 }
 
@@ -244,14 +262,16 @@ void add_lr_scheduler(Keys& keys) {
   using C = LrSchedulerConfig;
   SectionKeys s(keys, "lr_scheduler", &Config::lr_scheduler);
   s.add("warmup_steps", &C::warmup_steps,
-        {.doc = "Steps over which the learning rate rises linearly to its peak.", .range = kNotNegative});
+        {.doc = "Steps over which the learning rate rises linearly to its peak.",
+         .range = kNotNegative});
   s.add("total_steps", &C::total_steps,
         {.doc = "Step at which the decay ends.",
          .range = kPositive,
          .unset = "training.steps",
          .effective_when = &kDecays});
   s.add("decay_ratio", &C::decay_ratio,
-        {.doc = "Final fraction of total_steps in which the learning rate decays; between warmup and decay it is constant.",
+        {.doc = "Final fraction of total_steps in which the learning rate decays; between warmup "
+                "and decay it is constant.",
          .range = kShare,
          .unset = "all steps after warmup decay",
          .effective_when = &kDecays});
@@ -267,12 +287,15 @@ void add_parallelism(Keys& keys) {
   using C = ParallelismConfig;
   SectionKeys s(keys, "parallelism", &Config::parallelism);
   s.add("data_parallel_replicate_degree", &C::data_parallel_replicate_degree,
-        {.doc = "Number of rank groups that each hold a copy of the parameters.", .range = kPositive});
+        {.doc = "Number of rank groups that each hold a copy of the parameters.",
+         .range = kPositive});
   s.add("data_parallel_shard_degree", &C::data_parallel_shard_degree,
-        {.doc = "Number of ranks over which one copy of the parameters is sharded; -1 uses all remaining ranks.",
+        {.doc = "Number of ranks over which one copy of the parameters is sharded; -1 uses all "
+                "remaining ranks.",
          .range = {.at_least = 1, .also = -1}});
   s.add("fsdp_reshard_after_forward", &C::fsdp_reshard_after_forward,
-        {.doc = "Whether gathered parameters are freed after the forward and gathered again in the backward.",
+        {.doc = "Whether gathered parameters are freed after the forward and gathered again in the "
+                "backward.",
          .choices = {"default", "always", "never"},
          .effective_when = &kManyRanks});
   s.add("zero_stage", &C::zero_stage,
@@ -286,17 +309,21 @@ void add_activation_checkpoint(Keys& keys) {
   using C = ActivationCheckpointConfig;
   SectionKeys s(keys, "activation_checkpoint", &Config::activation_checkpoint);
   s.add("mode", &C::mode,
-        {.doc = "Which forward values the backward recomputes instead of keeping: none, all within each block, some blocks or ops, or as many as the budget requires.",
+        {.doc = "Which forward values the backward recomputes instead of keeping: none, all within "
+                "each block, some blocks or ops, or as many as the budget requires.",
          .choices = {"none", "full", "selective", "memory_budget"}});
   s.add("selective_ac_option", &C::selective_ac_option,
-        {.doc = "\"2\" recomputes every 2nd block (any number from 1), \"from:K\" all blocks from block K on, \"op\" everything except the results of save_ops.",
+        {.doc = "\"2\" recomputes every 2nd block (any number from 1), \"from:K\" all blocks from "
+                "block K on, \"op\" everything except the results of save_ops.",
          .effective_when = &kSelective});
   s.add("save_ops", &C::save_ops,
         {.doc = "Ops whose results are kept.", .effective_when = &kSelectiveByOp});
-  s.add("memory_budget", &C::memory_budget,
-        {.doc = "Fraction of the activation memory to keep, from full recomputation (0) to none (1); values that save the most bytes per second of recomputation are recomputed first.",
-         .range = kShare,
-         .effective_when = &kBudget});
+  s.add(
+      "memory_budget", &C::memory_budget,
+      {.doc = "Fraction of the activation memory to keep, from full recomputation (0) to none (1); "
+              "values that save the most bytes per second of recomputation are recomputed first.",
+       .range = kShare,
+       .effective_when = &kBudget});
 }
 
 void add_compile(Keys& keys) {
@@ -309,27 +336,35 @@ void add_compile(Keys& keys) {
   s.add("dump_passes", &C::dump_passes,
         {.doc = "Passes to dump, or \"all\".", .effective_when = &kDumps});
   s.add("bucketing", &C::bucketing,
-        {.doc = "Which parameters are gathered and reduced together: each one separately, those of a transformer block, at least bucket_min_parameters, as listed in `buckets`, or whatever the cost model finds fastest.",
+        {.doc = "Which parameters are gathered and reduced together: each one separately, those of "
+                "a transformer block, at least bucket_min_parameters, as listed in `buckets`, or "
+                "whatever the cost model finds fastest.",
          .choices = {"none", "transformer_block", "size", "manual", "auto"},
          .effective_when = &kManyRanks});
   s.add("bucket_min_parameters", &C::bucket_min_parameters,
-        {.doc = "Minimum number of parameters per bucket; \"auto\" compares such buckets with others.",
+        {.doc =
+             "Minimum number of parameters per bucket; \"auto\" compares such buckets with others.",
          .range = kPositive,
          .effective_when = &kBucketsBySize});
   s.add("buckets", &C::buckets,
-        {.doc = "Module paths such as \"layers.[0-5].attention\", \"layers.*\" or \"norm+output\": one bucket per match, + combines paths into one bucket, the first matching entry wins. Every parameter must match an entry.",
+        {.doc = "Module paths such as \"layers.[0-5].attention\", \"layers.*\" or \"norm+output\": "
+                "one bucket per match, + combines paths into one bucket, the first matching entry "
+                "wins. Every parameter must match an entry.",
          .effective_when = &kBucketsByHand});
   s.add("overlap", &C::overlap,
         {.doc = "Whether collectives overlap with computation.", .effective_when = &kManyRanks});
   s.add("prefetch", &C::prefetch,
-        {.doc = "Buckets gathered ahead of the one in use, fewer if memory is short; -1 uses the number that the cost model finds fastest.",
+        {.doc = "Buckets gathered ahead of the one in use, fewer if memory is short; -1 uses the "
+                "number that the cost model finds fastest.",
          .range = {.at_least = 0, .at_most = 1000, .also = -1},
          .effective_when = &kOverlaps});
   s.add("overlap_with", &C::overlap_with,
-        {.doc = "Entries \"bucket=module\": collectives of buckets with parameters of the first path overlap with the computation of the second.",
+        {.doc = "Entries \"bucket=module\": collectives of buckets with parameters of the first "
+                "path overlap with the computation of the second.",
          .effective_when = &kOverlaps});
   s.add("common_gather", &C::common_gather,
-        {.doc = "Whether the ranks of a host gather weights into one shared buffer instead of one copy per rank.",
+        {.doc = "Whether the ranks of a host gather weights into one shared buffer instead of one "
+                "copy per rank.",
          .effective_when = &kManyRanks});
 }
 
@@ -337,16 +372,19 @@ void add_comm(Keys& keys) {
   using C = CommConfig;
   SectionKeys s(keys, "comm", &Config::comm);
   s.add("timeout_seconds", &C::timeout_seconds,
-        {.doc = "Seconds without a heartbeat after which a rank that others wait for counts as hung and the job ends. A rank that is computing still sends heartbeats.",
+        {.doc = "Seconds without a heartbeat after which a rank that others wait for counts as "
+                "hung and the job ends. A rank that is computing still sends heartbeats.",
          .range = {.above = 0},
          .effective_when = &kManyRanks});
   s.add("reduction", &C::reduction,
-        {.doc =
-             "Order of sums over GPU ranks: \"library\" leaves it to NCCL; \"ordered\" uses the same tree over ranks as the CPU, so that all bucketings and modes give the same bits, and needs memory for the data of the other ranks.",
+        {.doc = "Order of sums over GPU ranks: \"library\" leaves it to NCCL; \"ordered\" uses the "
+                "same tree over ranks as the CPU, so that all bucketings and modes give the same "
+                "bits, and needs memory for the data of the other ranks.",
          .choices = {"library", "ordered"},
          .effective_when = &kManyRanks});
   s.add("link_bandwidth", &C::link_bandwidth,
-        {.doc = "Bytes per second of an artificially slow link between ranks, to see what overlap hides; 0 means no limit. Results do not depend on it.",
+        {.doc = "Bytes per second of an artificially slow link between ranks, to see what overlap "
+                "hides; 0 means no limit. Results do not depend on it.",
          .range = {.at_least = 1000, .also = 0},
          .effective_when = &kManyRanks});
   s.add("link_latency", &C::link_latency,
@@ -386,10 +424,12 @@ void add_reporting(Keys& keys) {
                  {.doc = "Steps between validations; the last step is always validated.",
                   .range = kPositive,
                   .effective_when = &kValidates});
-  validation.add("steps", &ValidationConfig::steps,
-                 {.doc = "Micro-batches per validation and rank; with debug.deterministic = \"elastic\", each stands for debug.elastic_shards micro-batches over all ranks.",
-                  .range = kPositive,
-                  .effective_when = &kValidates});
+  validation.add(
+      "steps", &ValidationConfig::steps,
+      {.doc = "Micro-batches per validation and rank; with debug.deterministic = \"elastic\", each "
+              "stands for debug.elastic_shards micro-batches over all ranks.",
+       .range = kPositive,
+       .effective_when = &kValidates});
 }
 
 void add_machine(Keys& keys) {
@@ -398,34 +438,46 @@ void add_machine(Keys& keys) {
             {.doc = "Seed for initial weights, data order and dropout.",
              .range = {.at_least = 0, .at_most = 9007199254740992.0}});
   debug.add("deterministic", &DebugConfig::deterministic,
-            {.doc = "Which runs give the same losses and parameters, bit for bit: runs on the same number of ranks, or all runs, on any number of ranks and with any accumulation. \"elastic\" costs memory for gradients and some time.",
+            {.doc = "Which runs give the same losses and parameters, bit for bit: runs on the same "
+                    "number of ranks, or all runs, on any number of ranks and with any "
+                    "accumulation. \"elastic\" costs memory for gradients and some time.",
              .choices = {"same_ranks", "elastic"}});
   debug.add("elastic_shards", &DebugConfig::elastic_shards,
-            {.doc = "Micro-batches per step over all ranks, a power of two and a multiple of the ranks. A run matches, bit for bit, a run on that many ranks.",
+            {.doc = "Micro-batches per step over all ranks, a power of two and a multiple of the "
+                    "ranks. A run matches, bit for bit, a run on that many ranks.",
              .range = {.at_least = 1, .at_most = 65536},
              .effective_when = &kElastic});
   SectionKeys device(keys, "device", &Config::device);
   device.add("backend", &DeviceConfig::backend,
              {.doc = "What runs the plan; null computes nothing and works only with weft plan."});
-  device.add(
-      "threads", &DeviceConfig::threads,
-      {.doc = "Compute threads; 0 uses every core. Results do not depend on it.",
-       .range = {.at_least = 0, .at_most = kMaxThreads}});
+  device.add("threads", &DeviceConfig::threads,
+             {.doc = "Compute threads; 0 uses every core. Results do not depend on it.",
+              .range = {.at_least = 0, .at_most = kMaxThreads}});
   device.add("cuda_graph", &DeviceConfig::cuda_graph,
-             {.doc = "Whether to replay each program of the plan as one CUDA graph from its second run on. Results do not depend on it.",
+             {.doc = "Whether to replay each program of the plan as one CUDA graph from its second "
+                     "run on. Results do not depend on it.",
               .effective_when = &kOverlapsSteps});
-  device.add("step_by_step", &DeviceConfig::step_by_step,
-             {.doc = "Whether to wait for each step of the plan before starting the next one, so that a device error names its step. Slow: nothing overlaps. Results do not depend on it."});
+  device.add(
+      "step_by_step", &DeviceConfig::step_by_step,
+      {.doc = "Whether to wait for each step of the plan before starting the next one, so that a "
+              "device error names its step. Slow: nothing overlaps. Results do not depend on it."});
   device.add("share_gpu", &DeviceConfig::share_gpu,
-             {.doc = "For tests: all ranks use GPU 0 and communicate through sockets, instead of one GPU per rank.",
+             {.doc = "For tests: all ranks use GPU 0 and communicate through sockets, instead of "
+                     "one GPU per rank.",
               .effective_when = &kManyRanks});
   device.add("tf32", &DeviceConfig::tf32,
-             {.doc = "Whether to round the operands of f32 matmuls to tf32, with 10 mantissa bits: several times faster, less accurate.",
+             {.doc = "Whether to round the operands of f32 matmuls to tf32, with 10 mantissa bits: "
+                     "several times faster, less accurate.",
               .effective_when = &kMultipliesF32});
-  device.add("spec", &DeviceConfig::spec,
-             {.doc = "Machine that the plan is made for: \"auto\" depends on the backend; otherwise a built-in name (a100, a100x8, b200, cpu, gb200, h100, h100x8, h200, h200x1) or the path of a TOML file. a100, b200 and gb200 are scaled from the h100 by their data sheets."});
+  device.add(
+      "spec", &DeviceConfig::spec,
+      {.doc =
+           "Machine that the plan is made for: \"auto\" depends on the backend; otherwise a "
+           "built-in name (a100, a100x8, b200, cpu, gb200, h100, h100x8, h200, h200x1) or the path "
+           "of a TOML file. a100, b200 and gb200 are scaled from the h100 by their data sheets."});
   device.add("tuning", &DeviceConfig::tuning,
-             {.doc = "TOML file of library algorithms measured by weft bench tune; empty uses the library's default. Results depend on it, within rounding."});
+             {.doc = "TOML file of library algorithms measured by weft bench tune; empty uses the "
+                     "library's default. Results depend on it, within rounding."});
 }
 
 // The members of a set that list this key; empty: the key is not specific to some members.

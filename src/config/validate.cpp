@@ -97,7 +97,8 @@ void check_elastic(const Config& config, int64_t ranks) {
              global, " or -1");
   USER_CHECK(config.training.mixed_precision_reduce == Precision::Float32,
              describe_key(config, "training.mixed_precision_reduce"),
-             " rounds what ranks send but not what one rank sums, expected \"float32\" with debug.deterministic = \"elastic\"");
+             " rounds what ranks send but not what one rank sums, expected \"float32\" with "
+             "debug.deterministic = \"elastic\"");
 }
 
 void check_batch(const Config& config, int64_t ranks) {
@@ -208,7 +209,8 @@ void check_folders(const Config& config) {
 void check_compile(const Config& config) {
   USER_CHECK(config.compile.bucketing != BucketingMode::Manual || !config.compile.buckets.empty(),
              describe_key(config, "compile.bucketing"),
-             " needs compile.buckets; list module paths, such as [\"tok_embeddings\", \"layers.*\", \"norm+output\"]");
+             " needs compile.buckets; list module paths, such as [\"tok_embeddings\", "
+             "\"layers.*\", \"norm+output\"]");
   for (const std::string& entry : config.compile.overlap_with) {
     const size_t equals = entry.find('=');
     USER_CHECK(equals != std::string::npos && equals > 0 && equals + 1 < entry.size(),

@@ -85,8 +85,9 @@ LoadedBpe load_pair(const std::string& encoder, const std::string& merges,
 }
 
 LoadedBpe load_tiktoken(const std::string& path, const LoadBpeOptions& options) {
-  USER_CHECK(!options.pattern.empty(), path,
-             ": a .tiktoken file does not say how text is split; give a split pattern, such as llama3");
+  USER_CHECK(
+      !options.pattern.empty(), path,
+      ": a .tiktoken file does not say how text is split; give a split pattern, such as llama3");
   TiktokenOptions tiktoken{.pattern = split_pattern(options.pattern), .special = {}};
   for (const std::string& text : options.special) tiktoken.special.push_back(parse_special(text));
   return from_parts(parse_tiktoken(read_text_file(path, kMaxTokenizerBytes), path, tiktoken));

@@ -34,7 +34,7 @@ struct LoadedBpe {
 };
 
 struct LoadBpeOptions {
-  std::string pattern;  // of split_pattern, if the file has none; empty: GPT-2's
+  std::string pattern;               // of split_pattern, if the file has none; empty: GPT-2's
   std::vector<std::string> special;  // of a .tiktoken file: "text=id"
 };
 

@@ -325,7 +325,8 @@ std::optional<std::vector<char32_t>> parse_char_json(const json& root, std::stri
   }
   std::sort(vocabulary.begin(), vocabulary.end());
   INPUT_CHECK(char_json(vocabulary) == root, where,
-              ": model \"WordLevel\" has ids or parts that a character tokenizer does not have, expected one as Weft writes it");
+              ": model \"WordLevel\" has ids or parts that a character tokenizer does not have, "
+              "expected one as Weft writes it");
   return vocabulary;
 }
 

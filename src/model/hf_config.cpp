@@ -105,8 +105,7 @@ void HfReader::require_text(const std::string& key,
                             const std::vector<std::string>& supported) const {
   const std::string text = text_or(key, supported.front());
   if (std::find(supported.begin(), supported.end(), text) == supported.end()) {
-    refuse(cat("\"", key, "\" is ", shown(object_[key]), ", expected ",
-               choices_phrase(supported)));
+    refuse(cat("\"", key, "\" is ", shown(object_[key]), ", expected ", choices_phrase(supported)));
   }
 }
 

@@ -66,8 +66,8 @@ struct ParamInfo {
   std::string name;  // "layers.0.attention.wqkv.weight"
   Shape shape;
   Init init = Init::Normal;
-  double std = 0.02;              // of Init::Normal
-  std::vector<NamedRows> slices;  // cover all rows in order; one entry if not fused
+  double std = 0.02;                      // of Init::Normal
+  std::vector<NamedRows> slices;          // cover all rows in order; one entry if not fused
   std::vector<std::string> aliases = {};  // other names in a file, such as a tied head
   std::vector<NamedZeros> zeros = {};     // the biases of a model without biases
 };

@@ -30,9 +30,7 @@ void add_bench_command(Command app, const Finish& finish) {
       .needs(flag);
   command.on_run([=] {
     if (command.names_command()) return;
-    USER_CHECK(
-        *wanted,
-        "command line: weft bench needs a benchmark, such as comm, or --calibrate");
+    USER_CHECK(*wanted, "command line: weft bench needs a benchmark, such as comm, or --calibrate");
     check_backend_option(calibrate->backend);
     finish(run_calibrate(*calibrate));
   });

@@ -129,7 +129,8 @@ void print_floor(const Plan& plan, const std::vector<double>& times, const Rates
   }
   const double floor = flops / std::max(rate, 1.0) + (bandwidth > 0 ? bytes / bandwidth : 0.0);
   std::printf(
-      "floor %.3f ms (%.0f%% of the time): %.1f GFLOP of matmuls at %.1f GFLOP/s, the rest at %.1f GB/s\n",
+      "floor %.3f ms (%.0f%% of the time): %.1f GFLOP of matmuls at %.1f GFLOP/s, the rest at %.1f "
+      "GB/s\n",
       floor * 1e3, floor / whole * 100, flops * 1e-9, rate * 1e-9, bandwidth * 1e-9);
 }
 
@@ -211,7 +212,8 @@ ExitCode run_ops(const OpsArguments& arguments, const std::vector<std::string>& 
 void add_bench_ops(Command bench, const Finish& finish) {
   auto arguments = std::make_shared<OpsArguments>();
   Command command = bench.add_command(
-      "ops", "compare the time of every op of a training step with its roofline; --section.key=value");
+      "ops",
+      "compare the time of every op of a training step with its roofline; --section.key=value");
   command.add_option("CONFIG", arguments->config, "config file, as for train").required();
   command.add_option("--repeats", arguments->repeats, "runs, of which the best counts")
       .range(1, 10000);

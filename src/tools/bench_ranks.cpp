@@ -163,8 +163,9 @@ ExitCode run_ranks(const RanksBench& bench, const std::vector<std::string>& over
   USER_CHECK(find_backend(config.device.backend).join == nullptr,
              "bench ranks: each rank gets a core, found device.backend = \"", config.device.backend,
              "\", expected \"cpu\"; make gpu-bench measures GPUs");
-  USER_CHECK(config.device.threads == 0, describe_key(config, "device.threads"),
-             " has no effect: each rank gets one thread, the single process one per rank; remove the key");
+  USER_CHECK(
+      config.device.threads == 0, describe_key(config, "device.threads"),
+      " has no effect: each rank gets one thread, the single process one per rank; remove the key");
   const SharedValue<Board> board;
   std::vector<Result> results = variants(bench, config);
   for (int64_t i = 0; i < bench.repeats; ++i) {

@@ -66,8 +66,9 @@ ExitCode run_tune(const TuneArguments& arguments, const std::vector<std::string>
                 tuned->call.c_str());
     std::fflush(stdout);  // a signal would end the command without it
   }
-  USER_CHECK(!tuning.empty(), "device.backend = \"", backend.name,
-             "\" has no algorithms to choose from, expected a backend with libraries, such as cuda");
+  USER_CHECK(
+      !tuning.empty(), "device.backend = \"", backend.name,
+      "\" has no algorithms to choose from, expected a backend with libraries, such as cuda");
   file.write(tuning_to_toml(tuning));
   file.commit();
   log_line(cat("wrote ", arguments.output, "; use it with --device.tuning=", arguments.output));

@@ -63,8 +63,8 @@ void run_prepare(const Command& command, PrepareArguments arguments) {
   const PrepareResult result = prepare(options);
   if (result.resumed) log_line("resumed an interrupted run");
   log_line(cat("tokenizer ", result.tokenizer.identity()));
-  log_line(
-      cat(result.train_tokens, " training tokens, ", result.validation_tokens, " validation tokens"));
+  log_line(cat(result.train_tokens, " training tokens, ", result.validation_tokens,
+               " validation tokens"));
   for (const auto& path : result.written) log_line(cat("wrote ", path));
   if (!result.removed.empty()) {
     log_line(cat("removed ", result.removed, ", left by an earlier run"));
@@ -110,8 +110,8 @@ void log_counts(const TokenFile& file) {
       if (int64_t{id} == end) ++ends;
     }
   });
-  log_line(cat("largest id ", largest.token, " at ", largest.position, ", ", distinct,
-               " distinct ids"));
+  log_line(
+      cat("largest id ", largest.token, " at ", largest.position, ", ", distinct, " distinct ids"));
   if (end >= 0) log_line(cat(ends + 1, " documents, id ", end, " between them"));
 }
 
@@ -154,8 +154,9 @@ void add_prepare(Command data) {
                   "char, byte, or a path: tokenizer.json, encoder.json, a .tiktoken file, or a "
                   "folder")
       .show_default();
-  command.add_option("--split", arguments->load.pattern,
-                     "split pattern of a .tiktoken file, or of vocab.json and merges.txt: " + split_names());
+  command.add_option(
+      "--split", arguments->load.pattern,
+      "split pattern of a .tiktoken file, or of vocab.json and merges.txt: " + split_names());
   command
       .add_option("--special", arguments->load.special,
                   "special token of a .tiktoken file, as text=id; may be repeated")
@@ -189,8 +190,7 @@ void add_train_tokenizer(Command data) {
       .required();
   command.add_option("--split", arguments->pattern, split_names()).show_default();
   command
-      .add_option("--special", options.special,
-                  "special token; may be repeated; gets the last ids")
+      .add_option("--special", options.special, "special token; may be repeated; gets the last ids")
       .one_value_each()
       .show_default();
   command.add_option("--field", options.field, "field of a .jsonl file's objects with the text")
@@ -209,7 +209,8 @@ void add_inspect(Command data) {
   command.add_option("--tokens", arguments->tokens, "tokens per sample")
       .range(0, 1 << 30)
       .show_default();
-  command.add_option("--samples", arguments->samples, "number of samples, evenly spread over the file")
+  command
+      .add_option("--samples", arguments->samples, "number of samples, evenly spread over the file")
       .range(1, 1 << 30)
       .show_default();
   command.on_run([=] { run_inspect(*arguments); });

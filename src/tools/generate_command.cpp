@@ -38,7 +38,8 @@ std::string find_weights(const std::string& folder) {
 std::vector<int32_t> start_of_text(const Tokenizer& tokenizer) {
   if (const std::optional<int32_t> end = tokenizer.end_token()) return {*end};
   USER_CHECK(tokenizer.kind() != TokenizerKind::Char || tokenizer.id_of(U'\n') >= 0,
-             "command line: --prompt is empty, and the vocabulary has neither an end token nor a newline to start from; give a prompt");
+             "command line: --prompt is empty, and the vocabulary has neither an end token nor a "
+             "newline to start from; give a prompt");
   return tokenizer.encode("\n", "newline");
 }
 
@@ -116,12 +117,14 @@ void add_generate_command(Command app, const Finish& finish) {
       .range(1, 1 << 30)
       .show_default();
   command
-      .add_option("--temperature", arguments->sampler.temperature, "0 always picks the most likely token")
+      .add_option("--temperature", arguments->sampler.temperature,
+                  "0 always picks the most likely token")
       .show_default();
   command.add_option("--top-k", arguments->sampler.top_k, "only the k most likely; 0: all")
       .show_default();
   command
-      .add_option("--top-p", arguments->sampler.top_p, "only the most likely tokens with this total probability")
+      .add_option("--top-p", arguments->sampler.top_p,
+                  "only the most likely tokens with this total probability")
       .show_default();
   command.add_option("--seed", arguments->sampler.seed, "same seed, same text").show_default();
   command.add_option("--backend", arguments->backend, "reference, cpu or cuda").show_default();

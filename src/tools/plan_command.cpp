@@ -53,8 +53,9 @@ void add_plan_command(Command app, const Finish& finish) {
       .range(1, 1 << 20)
       .show_default();
   command.add_flag("--passes", arguments->passes, "also report what each pass did");
-  command.add_flag("--json", arguments->json,
-                   "print the full report, including passes, as one JSON object; see docs/plan_json.md");
+  command.add_flag(
+      "--json", arguments->json,
+      "print the full report, including passes, as one JSON object; see docs/plan_json.md");
   command.add_flag("!--no-fit", arguments->fit,
                    "do not search for a change that makes an oversized plan fit");
   command.add_option("--spec", arguments->spec_file,

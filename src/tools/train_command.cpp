@@ -97,9 +97,9 @@ ExitCode run_train(const TrainArguments& arguments, const std::vector<std::strin
              "command line: --transport=", arguments.transport, " with device.backend = \"",
              config.device.backend, "\", expected shm: each GPU needs its own process");
   if (config.device.share_gpu) {
-    log_line(
-        cat("device.share_gpu: ", arguments.ranks,
-            " ranks share GPU 0 and exchange data through sockets, each with its own NCCL_HOSTID; this is for tests"));
+    log_line(cat("device.share_gpu: ", arguments.ranks,
+                 " ranks share GPU 0 and exchange data through sockets, each with its own "
+                 "NCCL_HOSTID; this is for tests"));
   }
   if (arguments.transport == "threads") {
     catch_stop_signals();

@@ -69,9 +69,10 @@ ExitCode run_verify(const VerifyArguments& arguments, const std::vector<std::str
 
 void add_verify_command(Command app, const Finish& finish) {
   auto arguments = std::make_shared<VerifyArguments>();
-  Command command = app.add_command(
-      "verify",
-      "train a reference trace and compare losses, gradients and weights; set keys that the trace does not fix with --section.key=value");
+  Command command =
+      app.add_command("verify",
+                      "train a reference trace and compare losses, gradients and weights; set keys "
+                      "that the trace does not fix with --section.key=value");
   command
       .add_option("DIR", arguments->folder, "folder with config.json, trace.json and safetensors")
       .required();

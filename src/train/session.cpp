@@ -72,8 +72,9 @@ void Session::check_free_memory() const {
   if (needed <= memory.of_rank(compiled_)) return;
   const auto bytes = [](int64_t count) { return human_bytes(static_cast<double>(count)); };
   throw DeviceError(
-      cat(device_->description(), ": the plan needs ", bytes(needed), ranks() > 1 ? " per rank" : "",
-          ", ", bytes(memory.of_rank(compiled_)), " is free", shared ? " per rank" : "", "; ",
+      cat(device_->description(), ": the plan needs ", bytes(needed),
+          ranks() > 1 ? " per rank" : "", ", ", bytes(memory.of_rank(compiled_)), " is free",
+          shared ? " per rank" : "", "; ",
           advice(find_alternative(config_, compiled_.spec, ranks(),
                                   [&](const Compiled& other) { return memory.of_rank(other); }))),
       ExitCode::OutOfMemory);

@@ -317,9 +317,8 @@ void finish_output(const Run& run, TrainResult& result) {
       result.weights_folder.empty()
           ? ""
           : cat("; the weights of the last good step are in ", result.weights_folder);
-  throw UserError(
-      ExitCode::NonFinite,
-      cat(run.nonfinite, saved, "; lower optimizer.lr or check the data of this step"));
+  throw UserError(ExitCode::NonFinite,
+                  cat(run.nonfinite, saved, "; lower optimizer.lr or check the data of this step"));
 }
 
 }  // namespace

@@ -13,7 +13,8 @@ namespace {
 void check_same_tokenizer(const TokenFile& first, const TokenFile& other) {
   if (!other.info()) return;
   INPUT_CHECK(first.info()->tokenizer.hash == other.info()->tokenizer.hash, other.path(),
-              ": made with a different tokenizer than ", first.path(), "; prepare both the same way");
+              ": made with a different tokenizer than ", first.path(),
+              "; prepare both the same way");
 }
 
 // The first file that records its tokenizer, or null.
@@ -28,7 +29,8 @@ const TokenFile* first_with_info(const std::vector<WeightedFile>& files) {
 std::optional<int32_t> end_token(const Config& config, const TokenFile& file) {
   if (!config.training.document_mask) return std::nullopt;
   INPUT_CHECK(file.info() && file.info()->end_token, file.path(),
-              ": no end token is recorded for it, expected one for training.document_mask = true; prepare the text with a tokenizer that has one, or set it with --end-token");
+              ": no end token is recorded for it, expected one for training.document_mask = true; "
+              "prepare the text with a tokenizer that has one, or set it with --end-token");
   return static_cast<int32_t>(*file.info()->end_token);
 }
 
@@ -36,7 +38,8 @@ void check_same_end_token(const Config& config, const TokenFile& first, const To
   const std::optional<int32_t> expected = end_token(config, first);
   const std::optional<int32_t> found = end_token(config, other);
   INPUT_CHECK(found == expected, other.path(), ": documents end with token ", found.value_or(-1),
-              ", those of ", first.path(), " with ", expected.value_or(-1), "; prepare both the same way");
+              ", those of ", first.path(), " with ", expected.value_or(-1),
+              "; prepare both the same way");
 }
 
 // Weights that come with a tokenizer only work with its ids.

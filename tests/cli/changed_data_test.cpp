@@ -31,9 +31,11 @@ void overwrite(const std::string& path) {
 }
 
 const std::string kTruncated =
-    ": file ends before byte [0-9]+, expected [0-9]+ bytes as when it was opened; restore the file and start again";
+    ": file ends before byte [0-9]+, expected [0-9]+ bytes as when it was opened; restore the file "
+    "and start again";
 const std::string kOverwritten =
-    ": token [0-9]+ has id 65535, the model's vocabulary has [0-9]+; the file has changed since the run began, restore it and start again";
+    ": token [0-9]+ has id 65535, the model's vocabulary has [0-9]+; the file has changed since "
+    "the run began, restore it and start again";
 
 class ChangedData : public testing::TestWithParam<Change> {};
 

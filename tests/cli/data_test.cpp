@@ -164,7 +164,8 @@ TEST(Data, TrainsOnAMixOfFiles) {
       {"--training.dataset_path=", "--training.dataset_mix=data/train.bin=3,other/train.bin=1"});
   EXPECT_EQ(refused.exit_code, 65);
   EXPECT_EQ(refused.errors,
-            "weft: other/train.bin: made with a different tokenizer than data/train.bin; prepare both the same way\n");
+            "weft: other/train.bin: made with a different tokenizer than data/train.bin; prepare "
+            "both the same way\n");
 }
 
 // A file without JSON says nothing about its ids; those with JSON are still compared.
@@ -219,7 +220,9 @@ TEST(Data, KeepsDocumentsApart) {
   const ProcessResult refused = work.train({mask});
   EXPECT_EQ(refused.exit_code, 65);
   EXPECT_EQ(refused.errors,
-            "weft: data/train.bin: no end token is recorded for it, expected one for training.document_mask = true; prepare the text with a tokenizer that has one, or set it with --end-token\n");
+            "weft: data/train.bin: no end token is recorded for it, expected one for "
+            "training.document_mask = true; prepare the text with a tokenizer that has one, or set "
+            "it with --end-token\n");
 }
 
 }  // namespace

@@ -46,7 +46,9 @@ TEST(NonFinite, SkipGoesOnUpToTheLimit) {
   const ProcessResult result = work.train(with({"--training.nonfinite_limit=2"}));
   EXPECT_EQ(result.exit_code, 78);
   EXPECT_EQ(result.errors,
-            "weft: step 4: loss nan and gradient norm nan are not both finite, 3 steps in a row without an update; the weights of the last good step are in out/weights; lower optimizer.lr or check the data of this step\n");
+            "weft: step 4: loss nan and gradient norm nan are not both finite, 3 steps in a row "
+            "without an update; the weights of the last good step are in out/weights; lower "
+            "optimizer.lr or check the data of this step\n");
   EXPECT_EQ(skipped_steps(work), (std::vector<bool>{false, true, true, true}));
   expect_finite_weights(work);
 }

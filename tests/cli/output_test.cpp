@@ -38,7 +38,7 @@ TEST(Output, NoRoomForTheMetrics) {
   const std::string step = std::to_string(work.metrics("out/metrics.jsonl").size() + 1);
   EXPECT_EQ(result.errors,
             "weft: out/metrics.jsonl: cannot write: File too large; training continues without it\n"
-"weft: out/metrics.jsonl: incomplete, the metrics from step " +
+            "weft: out/metrics.jsonl: incomplete, the metrics from step " +
                 step + " on are missing\n");
   EXPECT_NE(result.output.find("step 100/100"), std::string::npos) << result.output;
   const auto lines = work.metrics("out/metrics.jsonl");  // complete lines only
@@ -57,7 +57,7 @@ TEST(Output, WeightsAreSavedWithoutMetrics) {
     EXPECT_EQ(
         result.errors,
         "weft: /dev/full: cannot write: No space left on device; training continues without it\n"
-"weft: /dev/full: incomplete, the metrics from step 1 on are missing\n");
+        "weft: /dev/full: incomplete, the metrics from step 1 on are missing\n");
     EXPECT_TRUE(std::filesystem::exists(work.folder() / "out/weights/model.safetensors"));
   }
 }

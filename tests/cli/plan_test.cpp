@@ -187,8 +187,7 @@ std::vector<std::string> lines_of_memory(const json& report) {
                         " of driver and libraries (", all, " bytes)"));
   }
   if (const json& change = report.at("alternative"); !change.is_null()) {
-    lines.push_back(cat("to fit        ",
-                        change.at("fits") ? "" : "no alternative fits; closest: ",
+    lines.push_back(cat("to fit        ", change.at("fits") ? "" : "no alternative fits; closest: ",
                         text(change.at("change")), " needs ", bytes(change.at("plan_bytes")),
                         text(change.at("change")).starts_with("--ranks") ? " per rank" : ""));
   }

@@ -135,7 +135,8 @@ TEST(InputFile, AFileThatBecomesShorterIsAnError) {
   std::string text(5, ' ');
   expect_user_error(ExitCode::InputFile,
                     path +
-                        ": file ends before byte 8, expected 11 bytes as when it was opened; restore the file and start again",
+                        ": file ends before byte 8, expected 11 bytes as when it was opened; "
+                        "restore the file and start again",
                     [&] { file.read(6, std::as_writable_bytes(std::span(text))); });
 }
 
@@ -274,10 +275,11 @@ TEST(OutputFile, ResumesWhatIsGood) {
   }
   EXPECT_EQ(folder.read("a"), "good work");
   EXPECT_EQ(folder.names(), (std::vector<std::string>{"a"}));
-  expect_user_error(ExitCode::InputFile,
-                    cat(folder / "b",
-                        ".partial: file has 0 bytes, expected at least 4 to resume; remove it and start again"),
-                    [&] { OutputFile::resume(folder / "b", 4); });
+  expect_user_error(
+      ExitCode::InputFile,
+      cat(folder / "b",
+          ".partial: file has 0 bytes, expected at least 4 to resume; remove it and start again"),
+      [&] { OutputFile::resume(folder / "b", 4); });
 }
 
 TEST(WriteTextFile, Writes) {

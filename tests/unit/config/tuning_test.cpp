@@ -39,7 +39,8 @@ TEST(Tuning, SaysWhatIsWrongWithAFile) {
   EXPECT_EQ(error_of("device = \"a\"\n"),
             "t.toml: no value for library, choices; create the file with weft bench tune");
   EXPECT_EQ(error_of("device = \"a\"\nlibrary = \"b\"\nchoices = [\"matmul\"]\n"),
-            "t.toml: choices: \"matmul\" is not \"call: algorithm\"; create the file with weft bench tune");
+            "t.toml: choices: \"matmul\" is not \"call: algorithm\"; create the file with weft "
+            "bench tune");
   EXPECT_EQ(error_of("device = \"a\"\nlibrary = \"b\"\nchoices = []\n"),
             "t.toml: choices: none, expected at least one; create the file with weft bench tune");
 }

@@ -113,9 +113,10 @@ TEST_F(PrepareMerges, LinesOfJsonAreDocuments) {
   EXPECT_EQ(ids("train.bin"), (Ids{257, 260, 0xc3, 0xa9, '\n', 256}));
   lines.field = "text";
   std::filesystem::remove_all(folder_ / "out");
-  expect_error(ExitCode::InputFile,
-               cat(folder_ / "a.jsonl", ":1: \"text\" is missing; choose another field with --field"),
-               lines);
+  expect_error(
+      ExitCode::InputFile,
+      cat(folder_ / "a.jsonl", ":1: \"text\" is missing; choose another field with --field"),
+      lines);
   folder_.write("a.jsonl", "{\"text\": \"a\"}\n\n{\"text\": \"\n");
   expect_error(ExitCode::InputFile, cat(folder_ / "a.jsonl", ":3: malformed JSON at byte 10"),
                lines);
@@ -314,14 +315,15 @@ TEST_F(PrepareMerges, BadInputsLeaveNothing) {
   expect_error(ExitCode::InputFile,
                "the inputs hold 1 tokens, too few to split into training and validation",
                options({folder_.write("one.txt", "abc")}, 0.9));
-  expect_error(
-      ExitCode::InputFile,
-      cat(folder_ / "w.txt", ": word of more than 16777216 bytes at byte 1048576; this is not text"),
-      options({folder_.write("w.txt", std::string(18 << 20, 'a'))}));
+  expect_error(ExitCode::InputFile,
+               cat(folder_ / "w.txt",
+                   ": word of more than 16777216 bytes at byte 1048576; this is not text"),
+               options({folder_.write("w.txt", std::string(18 << 20, 'a'))}));
   PrepareOptions other = options({folder_.write("b.txt", "abc")});
   other.end_token = "<eos>";
   expect_error(ExitCode::Config,
-               "command line: --end-token \"<eos>\" is not an added token of the tokenizer; give another one, or none",
+               "command line: --end-token \"<eos>\" is not an added token of the tokenizer; give "
+               "another one, or none",
                other);
 }
 

@@ -253,7 +253,8 @@ TEST_F(PrepareTest, UnwritableFolder) {
   const std::string good = folder_.write("good.txt", "0123456789");
   folder_.write("out", "a file in the way");
   expect_error(ExitCode::CannotWrite,
-               cat(folder_ / "out", ": cannot create the folder: Not a directory"), options({good}));
+               cat(folder_ / "out", ": cannot create the folder: Not a directory"),
+               options({good}));
 }
 
 }  // namespace

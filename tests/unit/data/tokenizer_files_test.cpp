@@ -153,12 +153,14 @@ TEST(Gpt2Files, AMissingMergeIsNoticed) {
   expect(cut, vocab, "a b\n");
   // Half of a character, which is not valid text by itself.
   const std::string half =
-      "v.bpe: no merge makes token \"a\xc3\x83\", which is not a special token; is the file complete?";
+      "v.bpe: no merge makes token \"a\xc3\x83\", which is not a special token; is the file "
+      "complete?";
   expect(half, "{\"a\":0,\"\xc3\x83\":1,\"a\xc3\x83\":2}", "");
   std::string many = R"({"a":0)";
   for (int i = 1; i <= 1025; ++i) many += cat(",\"<", i, ">\":", i);
   expect(
-      "v.bpe: no merge makes 1025 tokens, expected at most 1024 special ones; is the file complete?",
+      "v.bpe: no merge makes 1025 tokens, expected at most 1024 special ones; is the file "
+      "complete?",
       many + "}", "");
 }
 
@@ -265,7 +267,8 @@ TEST(LoadBpe, SaysWhatIsMissing) {
   const std::string ranks = folder.write("x.tiktoken", "YQ== 0\n");
   expect_user_error(ExitCode::Config,
                     cat(ranks,
-                        ": a .tiktoken file does not say how text is split; give a split pattern, such as llama3"),
+                        ": a .tiktoken file does not say how text is split; give a split pattern, "
+                        "such as llama3"),
                     [&] { load_bpe(ranks); });
   expect_user_error(ExitCode::Config,
                     "special token \"<e>\" is not of the form text=id with an id below 4194304",

@@ -105,10 +105,11 @@ TEST(Tokenizer, OtherModelsOfWordsAreRefused) {
   const nlohmann::json file = nlohmann::json::parse(abc().file_text());
   nlohmann::json words = file;
   words["model"]["vocab"]["ab"] = 5;
-  expect_refused("t: token \"ab\" of a \"WordLevel\" model is more than one character, expected one",
-                 words);
+  expect_refused(
+      "t: token \"ab\" of a \"WordLevel\" model is more than one character, expected one", words);
   const std::string other =
-      "t: model \"WordLevel\" has ids or parts that a character tokenizer does not have, expected one as Weft writes it";
+      "t: model \"WordLevel\" has ids or parts that a character tokenizer does not have, expected "
+      "one as Weft writes it";
   nlohmann::json swapped = file;
   swapped["model"]["vocab"]["a"] = 2;
   swapped["model"]["vocab"]["b"] = 1;

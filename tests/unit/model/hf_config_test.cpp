@@ -158,9 +158,8 @@ TEST(HfConfig, RefusesWhatIsNotSupported) {
                  llama_with(R"("eos_token_id": "</s>")"));
   expect_refused(R"(c.json: "attention_bias" is true, which is not supported)",
                  llama_with(R"("attention_bias": true)"));
-  expect_refused(
-      R"(c.json: "rope_scaling": "type" is "linear", expected "default" or "llama3")",
-      llama_with(R"("rope_scaling": {"type": "linear", "factor": 2.0})"));
+  expect_refused(R"(c.json: "rope_scaling": "type" is "linear", expected "default" or "llama3")",
+                 llama_with(R"("rope_scaling": {"type": "linear", "factor": 2.0})"));
   expect_refused(R"(c.json: attn_pdrop = 0.2 differs from resid_pdrop = 0.1; )"
                  "one dropout rate is supported",
                  R"({"model_type": "gpt2", "vocab_size": 256, "n_embd": 64, "n_layer": 2,

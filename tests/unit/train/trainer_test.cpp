@@ -128,7 +128,8 @@ TEST(Train, SkipsUpToTheLimit) {
       small_run(folder, {"--optimizer.lr=1e30", "--optimizer.weight_decay=0",
                          "--training.nonfinite_limit=1", "--checkpoint.enable=false"});
   expect_user_error(ExitCode::NonFinite,
-                    "step 3: loss nan and gradient norm nan are not both finite, 2 steps in a row without an update; lower optimizer.lr or check the data of this step",
+                    "step 3: loss nan and gradient norm nan are not both finite, 2 steps in a row "
+                    "without an update; lower optimizer.lr or check the data of this step",
                     [&] { train_quietly(config); });
 }
 

@@ -149,7 +149,8 @@ TEST(Weights, RefusesWhatDoesNotFit) {
   expect_refused("tensor \"transformer.t\" is I32, expected F32, BF16 or F16",
                  {a, b, {"transformer.t", "I32", {2}}});
   expect_refused(
-      "tensor \"extra\" is not a weight of this gpt2 model; check that its sizes and options are those of the file",
+      "tensor \"extra\" is not a weight of this gpt2 model; check that its sizes and options are "
+      "those of the file",
       {a, b, t, {"extra", "F32", {1}}});
   expect_refused(
       "tensor \"head\" differs from \"transformer.t\", to which the model ties it; set "
