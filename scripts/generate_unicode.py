@@ -102,7 +102,7 @@ def write_words():
             runs[-1][1] = point
         else:
             runs.append([point, point])
-    text = header("Word characters beside letters, marks and numbers, and numbers that are none",
+    text = header("Word characters other than letters, marks, numbers; numbers that are not",
                   "unicode.h")
     text += "namespace {\n\nconstexpr WordRange kRanges[] = {\n"
     text += rows(f"{{{first:#x}, {last:#x}}}" for first, last in runs)

@@ -89,7 +89,7 @@ class Workspace {
       lines.push_back(nlohmann::json::parse(line));
       line.clear();
     }
-    EXPECT_EQ(line, "") << "the last line is not whole";
+    EXPECT_EQ(line, "") << "the last line is incomplete";
     return lines;
   }
 
