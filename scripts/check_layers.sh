@@ -15,8 +15,9 @@ plan: base config graph
 runtime: base plan graph/type.h graph/op.h graph/fused_body.h
 data: base graph/type.h
 checkpoint: base graph/type.h
-train: base config graph model passes plan runtime data checkpoint
-tools: base config graph model passes plan runtime data checkpoint train
+compile: base config graph model passes plan runtime
+train: base config graph model passes plan runtime data checkpoint compile
+tools: base config graph model passes plan runtime data checkpoint compile train
 '
 
 git ls-files 'src/*.h' 'src/*.cpp' 'src/*.cu' | xargs grep -n '^ *#include "' /dev/null | awk -v rules="$rules" '

@@ -9,7 +9,7 @@
 #include "runtime/comm/nccl/join.h"
 #include "runtime/cpu/device.h"
 #include "runtime/cpu/kernels.h"
-#include "runtime/cuda/backend.h"
+#include "runtime/cuda/device/backend.h"
 #include "runtime/device.h"
 #include "runtime/null/device.h"
 #include "runtime/reference/kernels.h"

@@ -7,15 +7,15 @@
 #include "base/log.h"
 #include "base/machine.h"
 #include "base/stop.h"
+#include "compile/compile.h"
 #include "graph/flat.h"
 #include "graph/ops/ops.h"
 #include "graph/samples.h"
 #include "runtime/comm/launcher.h"
 #include "runtime/kernel_timer.h"
+#include "tools/calibrate.h"
 #include "tools/commands.h"
 #include "tools/shared_value.h"
-#include "train/calibrate.h"
-#include "train/compile.h"
 
 namespace weft {
 namespace {

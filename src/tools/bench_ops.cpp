@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/stop.h"
+#include "compile/validate_run.h"
 #include "config/derived.h"
 #include "config/load.h"
 #include "data/loader.h"
@@ -15,7 +16,6 @@
 #include "tools/commands.h"
 #include "train/session.h"
 #include "train/training_data.h"
-#include "train/validate_run.h"
 
 namespace weft {
 namespace {

@@ -11,6 +11,7 @@
 
 #include "base/stop.h"
 #include "base/text.h"
+#include "compile/validate_run.h"
 #include "config/derived.h"
 #include "config/load.h"
 #include "data/loader.h"
@@ -19,7 +20,6 @@
 #include "tools/shared_value.h"
 #include "train/session.h"
 #include "train/training_data.h"
-#include "train/validate_run.h"
 
 namespace weft {
 namespace {

@@ -6,12 +6,12 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/stop.h"
+#include "compile/compile.h"
+#include "compile/open_sets.h"
 #include "config/load.h"
 #include "config/validate.h"
 #include "runtime/kernel_timer.h"
 #include "tools/commands.h"
-#include "train/compile.h"
-#include "train/open_sets.h"
 #include "train/training_data.h"
 
 namespace weft {

@@ -7,7 +7,7 @@
 #include "data/tokenizer.h"
 #include "model/hf_config.h"
 #include "tools/commands.h"
-#include "train/sampler.h"
+#include "tools/sampler.h"
 #include "train/session.h"
 #include "train/weights.h"
 

@@ -6,6 +6,8 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "compile/compile.h"
+#include "compile/open_sets.h"
 #include "config/device_spec.h"
 #include "config/load.h"
 #include "config/validate.h"
@@ -14,8 +16,6 @@
 #include "passes/pass.h"
 #include "passes/passes_markdown.h"
 #include "tools/commands.h"
-#include "train/compile.h"
-#include "train/open_sets.h"
 
 namespace weft {
 

@@ -3,13 +3,13 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "compile/compile.h"
+#include "compile/open_sets.h"
 #include "config/load.h"
 #include "config/validate.h"
 #include "plan/text.h"
 #include "tools/commands.h"
 #include "tools/plan_report.h"
-#include "train/compile.h"
-#include "train/open_sets.h"
 #include "train/training_data.h"
 
 namespace weft {

@@ -3,9 +3,9 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "compile/mfu.h"
 #include "config/derived.h"
 #include "train/headline.h"
-#include "train/mfu.h"
 
 namespace weft {
 namespace {

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "compile/compile.h"
+#include "compile/fit.h"
 #include "config/config.h"
 #include "passes/pass.h"
 #include "plan/summary.h"
-#include "train/compile.h"
-#include "train/fit.h"
 
 namespace weft {
 

@@ -7,14 +7,14 @@
 
 #include "base/log.h"
 #include "base/machine.h"
+#include "compile/compile.h"
+#include "compile/validate_run.h"
 #include "config/load.h"
 #include "runtime/comm/launcher.h"
 #include "runtime/comm/threads.h"
 #include "tools/commands.h"
-#include "train/compile.h"
 #include "train/session.h"
 #include "train/trainer.h"
-#include "train/validate_run.h"
 
 namespace weft {
 

@@ -4,12 +4,12 @@
 #include <optional>
 
 #include "base/log.h"
+#include "compile/compile.h"
 #include "config/load.h"
 #include "runtime/comm/launcher.h"
 #include "tools/commands.h"
-#include "train/compile.h"
+#include "tools/verify.h"
 #include "train/session.h"
-#include "train/verify.h"
 
 namespace weft {
 

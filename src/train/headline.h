@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "train/compile.h"
+#include "compile/compile.h"
 
 namespace weft {
 

@@ -6,10 +6,10 @@
 #include <span>
 #include <vector>
 
+#include "compile/compile.h"
 #include "plan/plan.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/executor.h"
-#include "train/compile.h"
 
 namespace weft {
 

@@ -5,9 +5,9 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "compile/fit.h"
 #include "config/derived.h"
 #include "runtime/comm/sum.h"
-#include "train/fit.h"
 
 namespace weft {
 

@@ -10,10 +10,10 @@
 #include <string_view>
 #include <vector>
 
+#include "compile/compile.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/device.h"
 #include "runtime/executor.h"
-#include "train/compile.h"
 #include "train/param_store.h"
 
 namespace weft {

@@ -11,6 +11,9 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/loss_scale.h"
+#include "compile/fit.h"
+#include "compile/mfu.h"
+#include "compile/validate_run.h"
 #include "config/derived.h"
 #include "config/load.h"
 #include "config/lr_schedule.h"
@@ -18,13 +21,10 @@
 #include "plan/summary.h"
 #include "runtime/comm/host_work.h"
 #include "train/agreement.h"
-#include "train/fit.h"
 #include "train/headline.h"
 #include "train/metrics.h"
-#include "train/mfu.h"
 #include "train/session.h"
 #include "train/training_data.h"
-#include "train/validate_run.h"
 #include "train/weights.h"
 
 namespace weft {

@@ -10,7 +10,7 @@
 #include "conformance/inputs.h"
 #include "conformance/ops_under_test.h"
 #include "runtime/cpu/device.h"
-#include "runtime/cuda/backend.h"
+#include "runtime/cuda/device/backend.h"
 #include "runtime/cuda/kernels.h"
 #include "runtime/reference/kernels.h"
 

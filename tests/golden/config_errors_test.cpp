@@ -12,10 +12,10 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "compile/open_sets.h"
 #include "config/device_spec.h"
 #include "config/load.h"
 #include "config/validate.h"
-#include "train/open_sets.h"
 
 namespace weft {
 namespace {

@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "compile/compile.h"
+#include "compile/open_sets.h"
 #include "config/derived.h"
 #include "config/load.h"
 #include "config/validate.h"
@@ -18,8 +20,6 @@
 #include "plan/text.h"
 #include "runtime/device.h"
 #include "support/read_file.h"
-#include "train/compile.h"
-#include "train/open_sets.h"
 
 namespace weft {
 namespace {

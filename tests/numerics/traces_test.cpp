@@ -6,7 +6,7 @@
 
 #include "config/load.h"
 #include "support/temp_folder.h"
-#include "train/verify.h"
+#include "tools/verify.h"
 
 namespace weft {
 namespace {

@@ -2,12 +2,12 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "compile/compile.h"
+#include "compile/open_sets.h"
 #include "config/load.h"
 #include "config/validate.h"
 #include "ranks/ranks.h"
 #include "train/agreement.h"
-#include "train/compile.h"
-#include "train/open_sets.h"
 
 namespace weft {
 namespace {

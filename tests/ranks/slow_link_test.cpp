@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/file.h"
+#include "compile/open_sets.h"
 #include "config/load.h"
 #include "config/validate.h"
 #include "ranks/modes.h"
@@ -16,7 +17,6 @@
 #include "runtime/cpu/device.h"
 #include "runtime/executor.h"
 #include "support/short_run.h"
-#include "train/open_sets.h"
 #include "train/session.h"
 
 namespace weft {

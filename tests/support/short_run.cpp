@@ -4,11 +4,11 @@
 #include <stdexcept>
 #include <thread>
 
+#include "compile/open_sets.h"
 #include "config/load.h"
 #include "config/validate.h"
 #include "data/loader.h"
 #include "runtime/comm/threads.h"
-#include "train/open_sets.h"
 #include "train/session.h"
 #include "train/training_data.h"
 

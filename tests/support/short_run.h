@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "compile/compile.h"
 #include "config/config.h"
 #include "runtime/comm/communicator.h"
-#include "train/compile.h"
 
 namespace weft {
 

@@ -86,12 +86,12 @@ class Control {
 
   int64_t ranks() const { return job_->ranks; }
   RankRecord& at(int64_t rank) const { return ranks_[rank]; }
-  Cell& cell(int64_t rank, const MeetingPlace& place) const {
-    return at(rank).cells[place.axis][place.channel];
+  Cell& cell(int64_t rank, const MeetingPlace& barrier) const {
+    return at(rank).cells[barrier.axis][barrier.channel];
   }
 
   // Announces an arrival, wakes its sleepers and returns its number.
-  uint32_t arrive(int64_t rank, const MeetingPlace& place, uint64_t tag,
+  uint32_t arrive(int64_t rank, const MeetingPlace& barrier, uint64_t tag,
                   std::span<const char> payload = {}) const;
 
   // Aborts the job unless it is already aborted. `code` is the exit code of the other ranks.

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/half.h"
 #include "plan/kernel.h"
-#include "runtime/cuda/stream.h"
+#include "runtime/cuda/device/stream.h"
 
 namespace weft::cuda {
 

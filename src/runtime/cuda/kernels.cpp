@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "plan/part_kernels.h"
-#include "runtime/cuda/elementwise_program.h"
-#include "runtime/cuda/gemm_shape.h"
+#include "runtime/cuda/elementwise/elementwise_program.h"
+#include "runtime/cuda/gemm/gemm_shape.h"
 #include "runtime/cuda/launches.h"
 
 namespace weft::cuda {

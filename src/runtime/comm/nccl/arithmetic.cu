@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "runtime/comm/nccl/arithmetic.h"
-#include "runtime/cuda/check.h"
+#include "runtime/cuda/device/check.h"
 #include "runtime/cuda/elements.h"
 
 namespace weft::nccl {

@@ -15,8 +15,8 @@
 #include "runtime/comm/nccl/join.h"
 #include "runtime/comm/nccl/progress.h"
 #include "runtime/comm/pieces.h"
-#include "runtime/cuda/check.h"
-#include "runtime/cuda/stream.h"
+#include "runtime/cuda/device/check.h"
+#include "runtime/cuda/device/stream.h"
 
 namespace weft {
 namespace {

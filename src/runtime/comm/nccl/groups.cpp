@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "runtime/comm/control.h"
-#include "runtime/cuda/check.h"
+#include "runtime/cuda/device/check.h"
 
 namespace weft::nccl {
 

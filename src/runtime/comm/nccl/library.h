@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "runtime/cuda/library.h"
+#include "runtime/cuda/device/library.h"
 
 namespace weft::nccl {
 

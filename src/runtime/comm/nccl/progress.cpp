@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "runtime/comm/nccl/arithmetic.h"
-#include "runtime/cuda/check.h"
+#include "runtime/cuda/device/check.h"
 
 namespace weft::nccl {
 

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "graph/samples.h"
-#include "runtime/cuda/backend.h"
+#include "runtime/cuda/device/backend.h"
 
 namespace weft {
 namespace {

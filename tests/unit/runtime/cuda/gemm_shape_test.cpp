@@ -1,6 +1,6 @@
 // Which matmuls run on padded copies, and what memory and blocks they get. The contents of the
 // copies are checked by the conformance tests, on a GPU.
-#include "runtime/cuda/gemm_shape.h"
+#include "runtime/cuda/gemm/gemm_shape.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "graph/samples.h"
-#include "runtime/cuda/backend.h"
+#include "runtime/cuda/device/backend.h"
 #include "runtime/cuda/kernels.h"
 
 namespace weft::cuda {

@@ -1,4 +1,4 @@
-#include "runtime/cuda/library.h"
+#include "runtime/cuda/device/library.h"
 
 #include <gtest/gtest.h>
 

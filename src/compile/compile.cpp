@@ -1,0 +1,189 @@
+// Connects the layers: model -> graph -> passes -> plan.
+#include "compile/compile.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/machine.h"
+#include "compile/mfu.h"
+#include "config/derived.h"
+#include "graph/text.h"
+#include "plan/lower.h"
+#include "runtime/device.h"
+
+namespace weft {
+
+namespace {
+
+Plan make_plan(const std::vector<ProgramSource>& sources, const Config& config,
+               const DeviceSpec& device) {
+  const Backend& backend = find_backend(config.device.backend);
+  return lower(sources, {.backend = backend.name,
+                         .kernels = backend.kernels(),
+                         .device = device,
+                         .common_gather = config.compile.common_gather,
+                         .ordered_sums = orders_sums(config)});
+}
+
+Compiled compile_for(const DeviceSpec& device, const Config& config, const ModelSpec& spec,
+                     int64_t ranks) {
+  auto start = std::chrono::steady_clock::now();
+  Compiled compiled;
+  compiled.spec = spec;
+  compiled.device = device;
+  const Mesh mesh = data_parallel_mesh(config, ranks);
+  BuildOptions build{.batch = config.training.local_batch_size * ranks,
+                     .seq_len = config.training.seq_len,
+                     .documents = config.training.document_mask};
+  BuiltModel step = build_model(spec, build);
+  compiled.params = step.params;
+  compiled.flops_per_token = model_flops_per_token(step, spec, config.training);
+  compiled.reports = run_passes(step.graph, pipeline(), config, compiled.device,
+                                run_options(config, Goal::Train, mesh, "train"));
+  std::vector<ProgramSource> sources;
+  if (accumulation_steps(config, ranks) > 1) sources.push_back({ProgramKind::Micro, &step.graph});
+  sources.push_back({ProgramKind::Last, &step.graph});
+  std::optional<BuiltModel> eval;
+  if (config.validation.enable) {
+    build.mode = BuildMode::Eval;
+    eval = build_model(spec, build);
+    RunOptions options = run_options(config, Goal::Evaluate, mesh, "eval");
+    options.buckets = buckets_of(step.graph);
+    run_passes(eval->graph, pipeline(), config, compiled.device, options);
+    sources.push_back({ProgramKind::Eval, &eval->graph});
+  }
+  compiled.plan = make_plan(sources, config, compiled.device);
+  compiled.estimate = step_time(compiled.plan, accumulation_steps(config, ranks));
+  compiled.milliseconds =
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  return compiled;
+}
+
+// Traffic between hosts is priced by rows for several hosts, never by rows within one host.
+void check_hosts(const Config& config, const DeviceSpec& device, int64_t ranks) {
+  const int64_t host = ranks_on_host(device, ranks);
+  const bool has_rows = std::any_of(device.links.begin(), device.links.end(),
+                                    [](const Link& link) { return link.hosts > 1; });
+  USER_CHECK(host == ranks || has_rows, describe_key(config, "device.spec"), " has ", host,
+             " ranks per host and no links between hosts, found ", ranks, " ranks; use at most ",
+             host, ", or add rows for several hosts to its links");
+}
+
+// Ranks with different choices would compute different bits, so the choices are part of the plan.
+void add_choices(const Config& config, Compiled& compiled) {
+  compiled.plan.tf32 = config.device.tf32;
+  compiled.tuning = load_tuning(config);
+  if (compiled.tuning.empty()) return;
+  compiled.plan.tuning = std::to_string(hash_text(tuning_to_toml(compiled.tuning)));
+}
+
+// A row with an unknown op or type would never be used.
+void check_kernels(const DeviceSpec& spec, const std::string& file) {
+  for (const KernelShare& kernel : spec.kernels) {
+    const std::string where = cat(file, ": kernels: ", in_quotes(to_string(kernel)), ": ");
+    USER_CHECK(find_op(kernel.op) != nullptr, where, unknown_op(kernel.op));
+    try {
+      parse_dtype(kernel.dtype);
+    } catch (const UserError& error) {
+      throw UserError(ExitCode::Config, where + error.what());
+    }
+  }
+}
+
+}  // namespace
+
+RunOptions run_options(const Config& config, Goal goal, const Mesh& mesh,
+                       const std::string& graph_name) {
+  RunOptions options;
+  options.goal = goal;
+  options.mesh = mesh;
+  const std::string folder = config.compile.dump_folder;
+  if (folder.empty()) return options;
+  std::vector<std::string> wanted = config.compile.dump_passes;
+  const bool all = std::erase(wanted, "all") > 0;
+  check_pass_names(wanted, describe_key(config, "compile.dump_passes"));
+  options.dump = [=](const std::string& name, const Graph& graph, bool after) {
+    std::string pass = name.substr(name.find('-') + 1);
+    if (!all && std::find(wanted.begin(), wanted.end(), pass) == wanted.end()) return;
+    make_directories(folder);
+    write_text_file(cat(folder, "/", graph_name, "-", name, after ? ".after.txt" : ".before.txt"),
+                    print_graph(graph));
+  };
+  return options;
+}
+
+DeviceSpec device_spec_of(const Config& config) {
+  DeviceSpec spec = load_device_spec(config, find_backend(config.device.backend).spec);
+  check_kernels(spec, config.device.spec);
+  return spec;
+}
+
+Mesh data_parallel_mesh(const Config& config, int64_t ranks) {
+  const DataParallelDegrees degrees = data_parallel_degrees(config, ranks);
+  Mesh mesh;
+  if (degrees.replicate > 1) mesh.axes.push_back({"dp_replicate", degrees.replicate});
+  const bool asked_for = config.parallelism.data_parallel_shard_degree == 1 && ranks == 1;
+  if (degrees.shard > 1 || asked_for) {
+    mesh.axes.push_back({std::string(kShardAxis), degrees.shard});
+  }
+  return mesh;
+}
+
+Compiled compile(const Config& config, const CompileOptions& options) {
+  return compile(config, resolve_model(config.model, options.data_vocab), options.ranks);
+}
+
+Compiled compile(const Config& config, const ModelSpec& spec, int64_t ranks) {
+  const DeviceSpec device = device_of_rank(device_spec_of(config), ranks);
+  check_hosts(config, device, ranks);
+  Compiled compiled = compile_for(device, config, spec, ranks);
+  // Passes limit the bytes alive at once; fragmentation comes on top. If the arena does not fit,
+  // part of the memory is reserved for fragmentation, more with every attempt.
+  const int64_t most_gaps = device.memory_bytes / 4;
+  DeviceSpec smaller = device;
+  for (int64_t times = 1; times <= 8; times *= 2) {
+    const int64_t excess = rank_bytes(compiled.plan) - device.memory_bytes;
+    const bool only_gaps = excess > 0 && excess <= most_gaps;
+    if (device.memory_bytes == 0 || !only_gaps) break;
+    smaller.memory_bytes -= times * excess;
+    compiled = compile_for(smaller, config, spec, ranks);
+  }
+  // If that was not enough, prefetch is disabled and passes assume no spare memory.
+  const bool is_over = device.memory_bytes > 0 && rank_bytes(compiled.plan) > device.memory_bytes;
+  const bool states_fit = compiled.plan.persistent_bytes <= device.memory_bytes;
+  if (is_over && states_fit && ranks > 1 && config.compile.prefetch != 0) {
+    Config without = config;
+    without.compile.prefetch = 0;
+    smaller.memory_bytes = 1;
+    Compiled least = compile_for(smaller, without, spec, ranks);
+    if (rank_bytes(least.plan) <= device.memory_bytes) compiled = std::move(least);
+  }
+  compiled.device = device;
+  add_choices(config, compiled);
+  return compiled;
+}
+
+Compiled compile_decode(const Config& config, const ModelSpec& spec, int64_t seq_len) {
+  Compiled compiled;
+  compiled.spec = spec;
+  compiled.device = device_spec_of(config);
+  BuiltModel model = build_model(spec, {.batch = 1, .seq_len = seq_len, .mode = BuildMode::Decode});
+  compiled.params = model.params;
+  compiled.reports = run_passes(model.graph, pipeline(), config, compiled.device,
+                                run_options(config, Goal::Evaluate, {}, "decode"));
+  compiled.plan = make_plan({{ProgramKind::Eval, &model.graph}}, config, compiled.device);
+  add_choices(config, compiled);
+  return compiled;
+}
+
+int64_t memory_limit(const Compiled& compiled) {
+  const int64_t memory = compiled.device.memory_bytes;
+  if (memory > 0) return memory;
+  return memory_of_rank(compiled.device, host_memory_bytes(), compiled.plan.mesh.ranks());
+}
+
+}  // namespace weft

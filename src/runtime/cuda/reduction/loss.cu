@@ -1,0 +1,305 @@
+// cross_entropy and its gradient. One block per row computes lse and the row's loss, the fast
+// kernel in one pass with a running maximum; one block then adds the rows in a fixed tree. A target
+// outside the vocabulary traps. Long rows on Hopper: cluster_loss.cu.
+#include "runtime/cuda/reduction/loss.h"
+
+#include <cmath>
+
+#include "runtime/cuda/launches.h"
+#include "runtime/cuda/reduction/reduce.h"
+
+namespace weft::cuda {
+
+namespace {
+
+__global__ void row_loss(Elements logits, const int32_t* targets, float* lse, float* losses,
+                         int64_t n) {
+  const int64_t row = blockIdx.x;
+  const int64_t first = row * n;
+  float largest = -INFINITY;
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+    largest = fmaxf(largest, logits.get(first + i));
+  }
+  const float maximum = block_max(largest);
+  float sum = 0;
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
+    sum += expf(logits.get(first + i) - maximum);
+  const float total = block_sum(sum);
+  if (threadIdx.x != 0) return;
+  const int64_t target = targets[row];
+  if (target >= n) __trap();
+  lse[row] = maximum + logf(total);
+  losses[row] = target < 0 ? 0.0f : lse[row] - logits.get(first + target);
+}
+
+__global__ void total_loss(const float* losses, const float* valid, float* loss, int64_t rows) {
+  float sum = 0;
+  for (int64_t row = threadIdx.x; row < rows; row += blockDim.x) sum += losses[row];
+  const float total = block_sum(sum);
+  if (threadIdx.x == 0) *loss = total / *valid;
+}
+
+struct LossGradArgs {
+  const float* dloss = nullptr;
+  Elements logits;
+  const int32_t* targets = nullptr;
+  const float* lse = nullptr;
+  const float* valid = nullptr;
+  Elements dlogits;
+  int64_t elements = 0;
+  int64_t n = 0;
+};
+
+__global__ void loss_grad(LossGradArgs args) {
+  const int64_t i = global_thread();
+  if (i >= args.elements) return;
+  const int64_t row = i / args.n;
+  const int64_t target = args.targets[row];
+  float grad = 0;
+  if (target >= 0) {
+    const float p = expf(args.logits.get(i) - args.lse[row]);
+    grad = (p - (i % args.n == target ? 1.0f : 0.0f)) * (*args.dloss / *args.valid);
+  }
+  args.dlogits.put(i, grad);
+}
+
+constexpr int kLossThreads = 512;
+
+// The sum of exp(x - maximum) over some elements.
+struct ExpSum {
+  float maximum = -INFINITY;
+  float sum = 0;
+};
+
+__device__ ExpSum join(const ExpSum& a, const ExpSum& b) {
+  const float maximum = fmaxf(a.maximum, b.maximum);
+  if (maximum == -INFINITY) return {maximum, a.sum + b.sum};  // 0, or a NaN that must propagate
+  return {maximum, a.sum * __expf(a.maximum - maximum) + b.sum * __expf(b.maximum - maximum)};
+}
+
+__device__ ExpSum block_join(ExpSum value) {
+  __shared__ float maxima[kLossThreads / 32];
+  __shared__ float sums[kLossThreads / 32];
+  for (int step = 16; step > 0; step /= 2) {
+    value = join(value, {__shfl_xor_sync(0xffffffff, value.maximum, step),
+                         __shfl_xor_sync(0xffffffff, value.sum, step)});
+  }
+  if (threadIdx.x % 32 == 0) {
+    maxima[threadIdx.x / 32] = value.maximum;
+    sums[threadIdx.x / 32] = value.sum;
+  }
+  __syncthreads();
+  ExpSum total = {maxima[0], sums[0]};
+  for (int warp = 1; warp < kLossThreads / 32; ++warp) {
+    total = join(total, {maxima[warp], sums[warp]});
+  }
+  return total;
+}
+
+// A row that may begin and end inside a vector: the elements before the first full vector, the
+// number of full vectors, and the elements after them.
+struct RowParts {
+  int64_t first;  // index of the row's first element in its tensor
+  int head, tail;
+  int64_t body;
+
+  __device__ RowParts(int64_t row, int64_t n) : first(row * n) {
+    head = static_cast<int>(min((kLanes - first % kLanes) % kLanes, n));
+    body = (n - head) / kLanes * kLanes;
+    tail = static_cast<int>(n - head - body);
+  }
+  // The element of the row outside of full vectors that this thread handles, or -1.
+  __device__ int64_t edge() const {
+    const int thread = static_cast<int>(threadIdx.x);
+    if (thread < head) return thread;
+    return thread < head + tail ? body + thread : -1;
+  }
+};
+
+// The sum of exponentials of a row; every thread of the block gets it.
+template <DType kType>
+__device__ ExpSum row_exp_sum(const void* logits, const RowParts& row) {
+  ExpSum own;
+  const int64_t edge = row.edge();
+  if (edge >= 0) {
+    own.maximum = Elements{const_cast<void*>(logits), kType}.get(row.first + edge);
+    own.sum = __expf(own.maximum - own.maximum);  // 1, or NaN
+  }
+  const int64_t first = row.first + row.head;
+#pragma unroll 4
+  for (int64_t i = threadIdx.x * kLanes; i < row.body; i += kLossThreads * kLanes) {
+    float value[kLanes];
+    Vector<kType>::load(logits, first + i, value);
+    float largest = value[0];
+    for (int e = 1; e < kLanes; ++e) largest = fmaxf(largest, value[e]);
+    if (largest > own.maximum) {
+      own.sum *= __expf(own.maximum - largest);
+      own.maximum = largest;
+    }
+    for (int e = 0; e < kLanes; ++e) own.sum += __expf(value[e] - own.maximum);
+  }
+  return block_join(own);
+}
+
+template <DType kType>
+__device__ float target_logit(const void* logits, int64_t first, int64_t target, int64_t n) {
+  if (target >= n) __trap();
+  const Elements all{const_cast<void*>(logits), kType};
+  return target < 0 ? 0.0f : all.get(first + target);
+}
+
+// With kGrad a row is read a second time, from the cache if it is short.
+template <DType kType, bool kGrad>
+__global__ void online_row_loss(LossArgs args) {
+  const int64_t row = blockIdx.x;
+  const RowParts parts(row, args.n);
+  const int64_t target = args.targets[row];
+  const float logit =
+      threadIdx.x == 0 ? target_logit<kType>(args.logits, parts.first, target, args.n) : 0.0f;
+  const ExpSum total = row_exp_sum<kType>(args.logits, parts);
+  const float lse = total.maximum + logf(total.sum);
+  if (threadIdx.x == 0) {
+    args.losses[row] = target < 0 ? 0.0f : lse - logit;
+    if (args.lse != nullptr) args.lse[row] = lse;
+  }
+  if constexpr (!kGrad) return;
+  const float scale = *args.dloss / *args.valid;
+  const int64_t start = parts.first + parts.head;
+#pragma unroll 2
+  for (int64_t i = threadIdx.x * kLanes; i < parts.body; i += kLossThreads * kLanes) {
+    float value[kLanes] = {};
+    if (target >= 0) {
+      Vector<kType>::load(args.logits, start + i, value);
+      logit_grads<kType>(value, lse, static_cast<int>(target - parts.head - i), scale);
+    }
+    Vector<kType>::store(args.dlogits, start + i, value);
+  }
+  const int64_t edge = parts.edge();
+  if (edge < 0) return;
+  float value[kLanes] = {};
+  if (target >= 0) {
+    value[0] = Elements{const_cast<void*>(args.logits), kType}.get(parts.first + edge);
+    logit_grads<kType>(value, lse, target == edge ? 0 : -1, scale);
+  }
+  Elements{args.dlogits, kType}.put(parts.first + edge, value[0]);
+}
+
+template <DType kType>
+__global__ void vector_loss_grad(LossGradArgs args) {
+  const int64_t i = vector_start();
+  if (i >= args.elements) return;
+  const int64_t row = i / args.n;
+  const int64_t first = i % args.n;
+  const int64_t target = args.targets[row];
+  float value[kLanes] = {};
+  if (target >= 0) {
+    const float lse = args.lse[row];
+    const float scale = *args.dloss / *args.valid;
+    Vector<kType>::load(args.logits.data, i, value);
+    logit_grads<kType>(value, lse, static_cast<int>(target - first), scale);
+  }
+  Vector<kType>::store(args.dlogits.data, i, value);
+}
+
+LossGradArgs loss_grad_args(const Launch& launch) {
+  const Tensor& logits = launch.operands.at(1);
+  LossGradArgs args;
+  args.dloss = launch.operands.at(0).as<float>();
+  args.logits = elements(logits);
+  args.targets = launch.operands.at(2).as<int32_t>();
+  args.lse = launch.operands.at(3).as<float>();
+  args.valid = launch.operands.at(4).as<float>();
+  args.dlogits = elements(launch.results.at(0));
+  args.elements = logits.elements();
+  args.n = row_length(logits);
+  return args;
+}
+
+}  // namespace
+
+LossArgs loss_args(const Launch& launch) {
+  const Tensor& logits = launch.operands.at(0);
+  LossArgs args;
+  args.logits = logits.data;
+  args.targets = launch.operands.at(1).as<int32_t>();
+  args.valid = launch.operands.at(2).as<float>();
+  args.lse = launch.results.at(1).as<float>();
+  args.losses = static_cast<float*>(launch.workspace);
+  args.rows = row_count(logits);
+  args.n = row_length(logits);
+  return args;
+}
+
+LossArgs loss_both_args(const Launch& launch) {
+  const Tensor& logits = launch.operands.at(1);
+  LossArgs args;
+  args.dloss = launch.operands.at(0).as<float>();
+  args.logits = logits.data;
+  args.targets = launch.operands.at(2).as<int32_t>();
+  args.valid = launch.operands.at(3).as<float>();
+  args.dlogits = launch.results.at(0).data;
+  args.losses = static_cast<float*>(launch.workspace);
+  args.rows = row_count(logits);
+  args.n = row_length(logits);
+  return args;
+}
+
+void launch_total_loss(const LossArgs& args, const Tensor& loss, const Launch& launch) {
+  total_loss<<<1, 1024, 0, stream_of(launch)>>>(args.losses, args.valid, loss.as<float>(),
+                                                args.rows);
+}
+
+void launch_cross_entropy(const Launch& launch) {
+  const LossArgs args = loss_args(launch);
+  row_loss<<<blocks_for(args.rows, 1), kThreads, 0, stream_of(launch)>>>(
+      elements(launch.operands[0]), args.targets, args.lse, args.losses, args.n);
+  launch_total_loss(args, launch.results.at(0), launch);
+}
+
+void launch_online_cross_entropy(const Launch& launch) {
+  const LossArgs args = loss_args(launch);
+  with_dtype(launch.operands[0].dtype, [&](auto tag) {
+    online_row_loss<tag.kValue, false>
+        <<<blocks_for(args.rows, 1), kLossThreads, 0, stream_of(launch)>>>(args);
+  });
+  launch_total_loss(args, launch.results.at(0), launch);
+}
+
+void launch_online_cross_entropy_both(const Launch& launch) {
+  const LossArgs args = loss_both_args(launch);
+  with_dtype(launch.operands[1].dtype, [&](auto tag) {
+    online_row_loss<tag.kValue, true>
+        <<<blocks_for(args.rows, 1), kLossThreads, 0, stream_of(launch)>>>(args);
+  });
+  launch_total_loss(args, launch.results.at(1), launch);
+}
+
+void launch_cross_entropy_grad(const Launch& launch) {
+  const LossGradArgs args = loss_grad_args(launch);
+  loss_grad<<<blocks_for(args.elements, kThreads), kThreads, 0, stream_of(launch)>>>(args);
+}
+
+void launch_vector_cross_entropy_grad(const Launch& launch) {
+  const LossGradArgs args = loss_grad_args(launch);
+  with_dtype(args.logits.dtype, [&](auto tag) {
+    vector_loss_grad<tag.kValue>
+        <<<vector_blocks(args.elements), kThreads, 0, stream_of(launch)>>>(args);
+  });
+}
+
+// Runs the two in sequence; lse lies behind the losses of the rows.
+void launch_cross_entropy_both(const Launch& launch) {
+  const std::vector<Tensor>& x = launch.operands;
+  auto* losses = static_cast<float*>(launch.workspace);
+  const Tensor lse{losses + row_count(x.at(1)), DType::F32, x.at(2).shape};
+  Launch loss = launch;
+  loss.operands = {x.at(1), x.at(2), x.at(3)};
+  loss.results = {launch.results.at(1), lse};
+  launch_cross_entropy(loss);
+  Launch grad = launch;
+  grad.operands = {x.at(0), x.at(1), x.at(2), lse, x.at(3)};
+  grad.results = {launch.results.at(0)};
+  launch_cross_entropy_grad(grad);
+}
+
+}  // namespace weft::cuda

@@ -1,0 +1,228 @@
+// Compares this build with a trace: gradients of step 1, then all steps, then the final weights.
+#include "tools/verify.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/half.h"
+#include "base/loss_scale.h"
+#include "base/one_of.h"
+#include "compile/validate_run.h"
+#include "tools/trace.h"
+#include "train/session.h"
+#include "train/weights.h"
+
+namespace weft {
+
+namespace {
+
+using Tensors = std::vector<std::vector<float>>;
+
+Tensors load_tensors(const std::string& path, const ModelSpec& spec,
+                     const std::vector<ParamInfo>& params) {
+  Tensors tensors(params.size());
+  load_weights(path, find_model(spec.model), params, [&](size_t i, std::span<const float> values) {
+    tensors[i].assign(values.begin(), values.end());
+  });
+  return tensors;
+}
+
+double norm(std::span<const float> values) {
+  double sum = 0;
+  for (float value : values) sum += static_cast<double>(value) * value;
+  return std::sqrt(sum);
+}
+
+double distance(std::span<const float> a, std::span<const float> b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    double difference = static_cast<double>(a[i]) - b[i];
+    sum += difference * difference;
+  }
+  return std::sqrt(sum);
+}
+
+// Keeps the largest error; a NaN counts as infinite, so that it can never pass.
+void note(Comparison& comparison, double error, const std::string& where) {
+  if (std::isnan(error)) error = INFINITY;
+  if (error < comparison.worst) return;
+  comparison.worst = error;
+  comparison.where = where;
+}
+
+// Keys, and key prefixes, that do not change what the trace trains.
+const std::vector<std::string> kOpenKeys = {"device.",
+                                            "compile.",
+                                            "activation_checkpoint.",
+                                            "grad_scaler.",
+                                            "parallelism.",
+                                            "training.mixed_precision_param",
+                                            "training.mixed_precision_reduce",
+                                            "training.keep_low_precision",
+                                            "training.loss_chunks"};
+
+void check_keys(const Config& config) {
+  for (const auto& [key, subject] : config.set_by_user) {
+    const bool is_open =
+        std::any_of(kOpenKeys.begin(), kOpenKeys.end(),
+                    [&key = key](const std::string& open) { return key.starts_with(open); });
+    if (is_open) continue;
+    std::vector<std::string> shown = kOpenKeys;
+    for (std::string& open : shown) open += open.ends_with('.') ? "*" : "";
+    throw UserError(ExitCode::Config, cat(subject, " has no effect on a trace, expected ",
+                                          one_of(shown), "; remove the key"));
+  }
+}
+
+Config trace_config(const Config& base, const Trace& trace, int64_t ranks) {
+  Config config = base;
+  config.training.local_batch_size = trace.batch / ranks;
+  config.training.global_batch_size = -1;
+  config.training.seq_len = trace.seq_len;
+  config.training.max_norm = trace.optimizer.clip_norm;
+  config.training.steps = static_cast<int64_t>(trace.losses.size());
+  config.optimizer.lr = trace.optimizer.lr;
+  config.optimizer.beta1 = trace.optimizer.beta1;
+  config.optimizer.beta2 = trace.optimizer.beta2;
+  config.optimizer.eps = trace.optimizer.eps;
+  config.optimizer.weight_decay = trace.optimizer.weight_decay;
+  config.validation.enable = false;
+  return config;
+}
+
+void write_all(Session& session, const Tensors& weights) {
+  for (size_t i = 0; i < weights.size(); ++i) session.write_param(i, weights[i]);
+}
+
+// Fills a batch with consecutive sequences of the trace's batch, starting at `first_sample`.
+void fill(const TraceRun& run, int64_t first_sample, Batch& batch) {
+  const int64_t length = run.trace.seq_len;
+  const auto rows = [&](const std::vector<int32_t>& all) {
+    const auto begin = all.begin() + first_sample * length;
+    return std::vector<int32_t>(begin, begin + run.config.training.local_batch_size * length);
+  };
+  batch.tokens = rows(run.trace.tokens);
+  batch.targets = rows(run.trace.targets);
+}
+
+// The values of the ranks along the axis, concatenated in rank order.
+std::vector<float> gather(std::span<const float> own, std::string_view axis, Communicator& comm) {
+  std::vector<float> all(own.size() * static_cast<size_t>(comm.ranks())), joined;
+  comm.exchange({reinterpret_cast<const char*>(own.data()), own.size_bytes()},
+                {reinterpret_cast<char*>(all.data()), all.size() * sizeof(float)});
+  for (const int64_t rank : comm.info().group(axis)) {
+    const auto begin = all.begin() + rank * std::ssize(own);
+    joined.insert(joined.end(), begin, begin + std::ssize(own));
+  }
+  return joined;
+}
+
+// A full gradient in f32, without the loss scale. If parameters are sharded, so are their
+// gradients: flat, with padding after the last element.
+std::vector<float> read_gradient(Session& session, const ParamInfo& param, Communicator* comm) {
+  const std::string name = "grad." + param.name;
+  const Tensor tensor = session.executor().bound(name);
+  std::vector<float> values(static_cast<size_t>(tensor.elements()));
+  if (tensor.dtype == DType::F32) {
+    session.executor().read(name, values.data(), tensor.elements() * dtype_bytes(tensor.dtype));
+  } else {
+    CHECK(tensor.dtype == DType::BF16, name, " is ", dtype_name(tensor.dtype));
+    std::vector<uint16_t> halves(values.size());
+    session.executor().read(name, halves.data(), tensor.elements() * dtype_bytes(tensor.dtype));
+    std::transform(halves.begin(), halves.end(), values.begin(), f32_from_bf16);
+  }
+  const std::vector<MeshAxis>& axes = session.compiled().plan.mesh.axes;
+  if (!axes.empty() && axes.back().name == kShardAxis) values = gather(values, kShardAxis, *comm);
+  values.resize(static_cast<size_t>(count(param.shape)));
+  const auto scale = static_cast<float>(session.loss_scale().value_or(1));
+  for (float& value : values) value /= scale;
+  return values;
+}
+
+// One step of the trace; repeated while it only shrinks the loss scale.
+StepResult train_step(Session& session, const StepScalars& scalars, const TraceRun& run) {
+  while (true) {
+    const StepResult result =
+        session.train_step(scalars, [&](int64_t first, Batch& batch) { fill(run, first, batch); });
+    const bool shrinks = result.loss_scale > kMinLossScale;
+    if (std::isfinite(result.grad_norm) || !shrinks) return result;
+  }
+}
+
+// The gradients of step 1, from a plan without the optimizer pass, which returns them as outputs.
+Comparison compare_gradients(const TraceRun& run, const Config& config, const Tensors& initial,
+                             double tolerance, Communicator* comm) {
+  Config without_update = config;
+  without_update.compile.disable_passes.push_back("optimizer");
+  without_update.parallelism.zero_stage.reset();  // applies only to an update
+  const int64_t ranks = comm == nullptr ? 1 : comm->ranks();
+  Session session(without_update, compile(without_update, run.trace.spec, ranks), comm);
+  const auto& params = session.compiled().params;
+  write_all(session, initial);
+  session.forward_backward([&](int64_t first, Batch& batch) { fill(run, first, batch); });
+
+  Tensors expected = load_tensors(run.folder + "/grads.safetensors", run.trace.spec, params);
+  double square = 0;
+  for (const auto& tensor : expected) square += norm(tensor) * norm(tensor);
+  double floor = 1e-6 * std::sqrt(square);
+  Comparison comparison{.quantity = "gradients", .worst = 0, .tolerance = tolerance, .where = {}};
+  for (size_t i = 0; i < params.size(); ++i) {
+    const std::vector<float> gradient = read_gradient(session, params[i], comm);
+    double error = distance(gradient, expected[i]) / std::max(norm(expected[i]), floor);
+    note(comparison, error, params[i].name);
+  }
+  return comparison;
+}
+
+}  // namespace
+
+TraceRun open_trace(const std::string& folder, const Config& config, int64_t ranks) {
+  check_keys(config);
+  TraceRun run{.folder = folder, .trace = read_trace(folder), .config = {}};
+  const int64_t batch = run.trace.batch;
+  USER_CHECK(batch % ranks == 0, "command line: --ranks ", ranks, " does not divide the ", batch,
+             " sequences of ", folder, "/trace.json; use a divisor of ", batch);
+  run.config = trace_config(config, run.trace, ranks);
+  validate_run(run.config, ranks);
+  return run;
+}
+
+std::vector<Comparison> verify_trace(const TraceRun& run, const VerifyTolerances& tolerances,
+                                     Communicator* comm) {
+  const auto& [folder, trace, config] = run;
+  Compiled compiled = compile(config, trace.spec, comm == nullptr ? 1 : comm->ranks());
+  Tensors initial = load_tensors(folder + "/model.safetensors", trace.spec, compiled.params);
+  Tensors expected = load_tensors(folder + "/final.safetensors", trace.spec, compiled.params);
+  check_weights(folder + "/grads.safetensors", find_model(trace.spec.model), compiled.params);
+  Session session(config, std::move(compiled), comm);
+  const auto& params = session.compiled().params;
+  write_all(session, initial);
+
+  Config gradients = config;
+  Comparison losses{.quantity = "losses", .worst = 0, .tolerance = tolerances.loss, .where = {}};
+  Comparison norms{
+      .quantity = "gradient norms", .worst = 0, .tolerance = tolerances.loss, .where = {}};
+  for (size_t step = 0; step < trace.losses.size(); ++step) {
+    const StepResult result = train_step(
+        session, {.step = static_cast<int64_t>(step), .seed = 0, .lr = config.optimizer.lr}, run);
+    if (step == 0 && result.loss_scale) gradients.grad_scaler.init_scale = *result.loss_scale;
+    std::string where = cat("step ", step + 1);
+    note(losses, std::abs(result.loss / trace.losses[step] - 1), where);
+    note(norms, std::abs(result.grad_norm / trace.grad_norms[step] - 1), where);
+  }
+
+  Comparison weights{
+      .quantity = "final weights", .worst = 0, .tolerance = tolerances.weight, .where = {}};
+  for (size_t i = 0; i < params.size(); ++i) {
+    std::vector<float> weight(expected[i].size());
+    session.read_param(i, weight);
+    double moved = distance(expected[i], initial[i]);
+    double error = distance(weight, expected[i]);
+    note(weights, moved > 0 ? error / moved : error, params[i].name);
+  }
+  return {losses, norms, compare_gradients(run, gradients, initial, tolerances.gradient, comm),
+          weights};
+}
+
+}  // namespace weft

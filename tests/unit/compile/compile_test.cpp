@@ -1,0 +1,156 @@
+#include "compile/compile.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "config/load.h"
+#include "graph/text.h"
+#include "support/temp_folder.h"
+#include "support/user_error.h"
+
+namespace weft {
+namespace {
+
+Config tiny(std::vector<std::string> overrides = {}) {
+  overrides.insert(overrides.begin(), {"--training.local_batch_size=2", "--training.seq_len=16"});
+  return parse_config("", "test", overrides);
+}
+
+TEST(Compile, HasTheProgramsThatTheRunNeeds) {
+  const Compiled plain = compile(tiny());
+  EXPECT_FALSE(plain.plan.program(ProgramKind::Last).empty());
+  EXPECT_TRUE(plain.plan.program(ProgramKind::Micro).empty());
+  EXPECT_TRUE(plain.plan.program(ProgramKind::Eval).empty());
+  const Compiled full =
+      compile(tiny({"--training.global_batch_size=4", "--validation.enable=true"}));
+  EXPECT_FALSE(full.plan.program(ProgramKind::Micro).empty());
+  EXPECT_FALSE(full.plan.program(ProgramKind::Eval).empty());
+}
+
+TEST(Compile, OneReductionAStepIsReportedWhereMicroBatchesAreAddedUp) {
+  const auto says_once = [](int64_t batch) {
+    const Config config =
+        tiny({"--parallelism.zero_stage=1", cat("--training.global_batch_size=", batch)});
+    const std::vector<PassReport> reports = compile(config, {.data_vocab = 0, .ranks = 2}).reports;
+    const auto report =
+        std::find_if(reports.begin(), reports.end(),
+                     [](const PassReport& candidate) { return candidate.pass == "shard_params"; });
+    return report->note.ends_with("once per step");
+  };
+  EXPECT_FALSE(says_once(4));
+  EXPECT_TRUE(says_once(8));
+}
+
+// Evaluation alone would choose different buckets here: one for all parameters.
+TEST(Compile, EvaluationReadsTheStorageOfTheTraining) {
+  const std::vector<std::string> sharded = {"--model.dim=32",
+                                            "--model.vocab_size=34",
+                                            "--training.local_batch_size=4",
+                                            "--training.seq_len=32",
+                                            "--compile.bucketing=auto",
+                                            "--parallelism.fsdp_reshard_after_forward=never",
+                                            "--activation_checkpoint.mode=memory_budget"};
+  std::vector<std::string> validated = sharded;
+  validated.emplace_back("--validation.enable=true");
+  const Plan train = compile(tiny(sharded), {.data_vocab = 0, .ranks = 4}).plan;
+  const Plan both = compile(tiny(validated), {.data_vocab = 0, .ranks = 4}).plan;
+  const auto names = [](const Plan& plan) {
+    std::vector<std::string> list;
+    for (const Binding& param : plan.params) list.push_back(param.name);
+    return list;
+  };
+  EXPECT_GT(train.params.size(), 1U);
+  EXPECT_EQ(names(both), names(train));
+}
+
+// Hybrid sharding gathers and scatters inside and sums across, the latter two on one stream.
+TEST(Compile, GroupsOfCollectivesComeInTheOrderOfFirstUse) {
+  const Compiled hybrid = compile(tiny({"--parallelism.data_parallel_replicate_degree=2"}),
+                                  {.data_vocab = 0, .ranks = 4});
+  const std::vector<CollectiveGroup> expected = {
+      {"dp_shard", 1}, {"dp_shard", 2}, {"dp_replicate", 2}};
+  EXPECT_EQ(collective_groups(hybrid.plan), expected);
+  EXPECT_TRUE(collective_groups(compile(tiny()).plan).empty());
+}
+
+TEST(Compile, CountsTiedWeightsOnce) {
+  // GPT-2 "tiny": 256 x 64 and 64 x 64 tables, two blocks of 12 d^2 + 13 d, a final norm of 2 d.
+  const double d = 64;
+  EXPECT_EQ(num_params(compile(tiny()).params),
+            256 * d + 64 * d + 2 * (12 * d * d + 13 * d) + 2 * d);
+}
+
+TEST(Compile, PredictsWhatCommunicationAddsToTheStep) {
+  const PlanTime alone = compile(tiny()).estimate;
+  EXPECT_GT(alone.compute_seconds, 0);
+  EXPECT_EQ(alone.collective_seconds, 0);
+  EXPECT_EQ(alone.exposed_seconds(), 0);
+  const PlanTime shared = compile(tiny(), {.data_vocab = 0, .ranks = 2}).estimate;
+  EXPECT_GT(shared.exposed_seconds(), 0);  // the first gather has nothing to hide behind
+  EXPECT_LE(shared.exposed_seconds(), shared.collective_seconds);
+}
+
+TEST(Compile, AStepIsAsLongAsItsMicroBatches) {
+  const double one = compile(tiny()).estimate.seconds;
+  const double four = compile(tiny({"--training.global_batch_size=8"})).estimate.seconds;
+  EXPECT_GT(four, 3 * one);  // one update, but three accumulations
+  EXPECT_LT(four, 5 * one);
+}
+
+TEST(Compile, RanksOfOneMachineShareIt) {
+  const Compiled alone = compile(tiny());
+  const Compiled four = compile(tiny(), {.data_vocab = 0, .ranks = 4});
+  EXPECT_EQ(memory_limit(four), memory_limit(alone) / 4);
+  const TempFolder folder;
+  DeviceSpec hosts = device_spec_of(tiny());
+  hosts.ranks_per_host = 2;
+  hosts.links.push_back({.hosts = 2,
+                         .ranks = 1,
+                         .gather_bandwidth = 1e9,
+                         .scatter_bandwidth = 1e9,
+                         .sum_bandwidth = 1e9});
+  const std::string file = folder.write("hosts.toml", device_spec_to_toml(hosts));
+  const Compiled apart = compile(tiny({"--device.spec=" + file}), {.data_vocab = 0, .ranks = 4});
+  EXPECT_EQ(memory_limit(apart), memory_limit(alone) / 2);
+}
+
+TEST(Compile, TakesTheVocabularyOfTheData) {
+  EXPECT_EQ(
+      compile(tiny({"--model.vocab_size=-1"}), {.data_vocab = 65, .ranks = 1}).spec.vocab_size, 65);
+}
+
+TEST(Compile, DumpsThePassesAskedFor) {
+  const TempFolder folder;
+  compile(tiny({"--compile.dump_folder=" + folder / "dumps", "--compile.dump_passes=autodiff"}));
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "dumps")) {
+    const std::string name = entry.path().filename().string();
+    EXPECT_NE(name.find("-autodiff."), std::string::npos) << name;
+    const std::string text = folder.read("dumps/" + name);
+    EXPECT_EQ(print_graph(parse_graph(text)), text);
+    ++files;
+  }
+  EXPECT_EQ(files, 2);
+}
+
+TEST(Compile, RefusesToDumpAPassThatIsNone) {
+  const TempFolder folder;
+  const Config config =
+      tiny({"--compile.dump_folder=" + folder / "dumps", "--compile.dump_passes=fuze"});
+  EXPECT_THROW(compile(config), UserError);
+  EXPECT_TRUE(folder.names().empty());
+}
+
+TEST(Compile, DecodePlansHaveNoBackward) {
+  const Config config = tiny();
+  const Compiled training = compile(config);
+  const Compiled decode = compile_decode(config, training.spec, 8);
+  EXPECT_FALSE(decode.plan.program(ProgramKind::Eval).empty());
+  EXPECT_TRUE(decode.plan.program(ProgramKind::Last).empty());
+  EXPECT_LT(decode.plan.arena_bytes, training.plan.arena_bytes);
+  EXPECT_EQ(num_params(decode.params), num_params(training.params));
+}
+
+}  // namespace
+}  // namespace weft
