@@ -32,6 +32,11 @@ ban '[^\x00-\x7F]' 'sources are ASCII' "${sources[@]}" 'configs' 'scripts' 'Make
 ban '[ \t]+$' 'no white space at the end of a line' "${sources[@]}" 'configs' 'scripts' 'Makefile'
 ban '\t' 'no tabs' "${sources[@]}" 'configs' 'scripts'
 
+# The field says shard, barrier, chunk, shared, next to, fix. Names in backticks are code.
+retired='(?<!`)\b([Cc]uts?|[Mm]eetings?|[Pp]ieces?|in common|[Bb]eside|so many|[Mm]end(ed)?)\b(?!`)'
+ban "//.*$retired" 'use the word of the field' "${sources[@]}"
+ban "$retired" 'use the word of the field' '*.md'
+
 # Looking up in an unordered container is fine; walking over one gives a plan other bytes each time.
 for file in $(git ls-files "${pure[@]}"); do
   names=$(grep -oP 'std::unordered_\w+<.*>&? \K\w+(?=[;,){ =])' "$file" | sort -u | paste -sd '|') || true
