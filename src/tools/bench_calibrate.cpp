@@ -8,6 +8,7 @@
 #include "base/machine.h"
 #include "base/stop.h"
 #include "compile/compile.h"
+#include "graph/clocks.h"
 #include "graph/flat.h"
 #include "graph/ops/ops.h"
 #include "graph/samples.h"
@@ -23,9 +24,6 @@ namespace {
 constexpr std::string_view kAxis = "dp_shard";
 constexpr int64_t kSizes[] = {1 << 16, 1 << 19, 1 << 22, 1 << 25};  // bytes of the full tensor
 constexpr int kCollectives = 3;
-// In a plan, gathers and sums each have their own stream and communicator.
-constexpr int64_t kGatherStream = 1;
-constexpr int64_t kSumStream = 2;
 constexpr int kRows = 4;
 
 // What rank 0 measures for its parent process.
@@ -95,7 +93,7 @@ void measure_size(const Backend& backend, Device& device, Communicator& comm, si
     launch.results = cases[i].results;
     launch.stream = stream.get();
     launch.comm = &comm;
-    launch.channel = i == 0 ? kGatherStream : kSumStream;
+    launch.channel = i == 0 ? kGatherStream : kReduceStream;
     prepare(kernel, launch);
     const double seconds = time_collective(comm, *stream, kernel, launch, count);
     if (comm.rank() == 0) measured.seconds[i][size] = seconds;
@@ -142,7 +140,8 @@ MeasuredLink measure_link(const Backend& backend, int64_t ranks, bool share_gpu)
     const std::optional<int64_t> free = device->free_bytes();
     comm->barrier();
     const std::string axis(kAxis);
-    comm->make_groups(std::vector<CollectiveGroup>{{axis, kGatherStream}, {axis, kSumStream}});
+    // As in a plan, where gathers and reductions each have their own stream and communicator.
+    comm->make_groups(std::vector<CollectiveGroup>{{axis, kGatherStream}, {axis, kReduceStream}});
     for (size_t i = 0; i < std::size(kSizes); ++i) {
       measure_size(backend, *device, *comm, i, *shared);
     }
