@@ -22,6 +22,18 @@ namespace weft {
 
 namespace {
 
+// For each overwritten value, the node that overwrites it.
+std::unordered_map<const Value*, const Node*> overwriters(const Graph& graph) {
+  std::unordered_map<const Value*, const Node*> map;
+  for (const auto& node : graph.order()) {
+    if (node->op->overwrites.empty()) continue;
+    for (int operand : overwritten_operands(node->call())) {
+      if (operand >= 0) map[node->operands.at(static_cast<size_t>(operand))] = node.get();
+    }
+  }
+  return map;
+}
+
 constexpr size_t kMaxOperands = 8;
 
 // A tree being grown: its nodes and the values it reads from outside.

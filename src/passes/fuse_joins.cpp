@@ -36,8 +36,6 @@ class Joiner {
     each(kLayerNormGrad, [&](Node* node) { return layer_norm_grad(node); });
     each(kRmsNormGrad, [&](Node* node) { return rms_norm_grad(node); });
     each(kGeluGrad, [&](Node* node) { return gelu_grad(node); });
-    overwriter_ = overwriters(graph_);  // including the nodes created above
-    each(kSwigluGrad, [&](Node* node) { return swiglu_grad(node); });
     return join(done_, ", ");
   }
 
@@ -249,57 +247,10 @@ class Joiner {
     return &kGeluGradSum;
   }
 
-  // The backward may recompute a swiglu for the weight gradient of the next matmul; it reads the
-  // same values as the gradient of the swiglu. Its readers before that gradient move behind it, if
-  // they can.
-  const OpDef* swiglu_grad(Node* grad) {
-    Node* again = nullptr;
-    for (Node* user : grad->operands[1]->users) {
-      if (user->op == &kSwiglu && user->phase == grad->phase) again = user;
-    }
-    if (again == nullptr || outputs_.contains(again->result())) return nullptr;
-    if (grad->operands[0] == again->result()) return nullptr;
-    std::vector<Node*> sooner = again->result()->users;
-    std::erase_if(sooner, [&](const Node* node) { return !is_before(node, grad); });
-    if (!std::all_of(sooner.begin(), sooner.end(),
-                     [&](const Node* node) { return can_wait(*node, *grad); })) {
-      return nullptr;
-    }
-    Node* made = insert(grad, kSwigluBoth, grad->operands, {}, {grad->result(), again->result()});
-    for (Node* node : sooner) {
-      graph_.move_before(node, grad);
-      position_[node] = position_.at(grad);
-    }
-    replace(again->result(), made->result(1));
-    replace(grad->result(), made->result(0));
-    graph_.erase(again);
-    graph_.erase(grad);
-    return &kSwigluBoth;
-  }
-
-  // Whether a node may move behind `after`: there is no wait for a collective in between, nothing
-  // overwrites its operands, and all its readers come after `after`.
-  bool can_wait(const Node& node, const Node& after) const {
-    if (node.phase != after.phase || waits_before_.at(&node) != waits_before_.at(&after)) {
-      return false;
-    }
-    for (const Value* operand : node.operands) {
-      auto found = overwriter_.find(operand);
-      if (found != overwriter_.end() && found->second != &node) return false;
-    }
-    for (const auto& result : node.results) {
-      for (const Node* user : result->users) {
-        if (!is_before(&after, user)) return false;
-      }
-    }
-    return true;
-  }
-
   Graph& graph_;
   std::unordered_map<const Node*, int64_t> position_;
   std::unordered_map<const Node*, int64_t> waits_before_;
   std::unordered_set<const Value*> outputs_;
-  std::unordered_map<const Value*, const Node*> overwriter_;
   std::vector<std::string> done_;
 };
 
@@ -307,17 +258,6 @@ class Joiner {
 
 std::string join_neighbours(Graph& graph) {
   return Joiner(graph).run();
-}
-
-std::unordered_map<const Value*, const Node*> overwriters(const Graph& graph) {
-  std::unordered_map<const Value*, const Node*> map;
-  for (const auto& node : graph.order()) {
-    if (node->op->overwrites.empty()) continue;
-    for (int operand : overwritten_operands(node->call())) {
-      if (operand >= 0) map[node->operands.at(static_cast<size_t>(operand))] = node.get();
-    }
-  }
-  return map;
 }
 
 }  // namespace weft

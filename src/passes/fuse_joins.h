@@ -7,7 +7,6 @@
 #pragma once
 
 #include <string>
-#include <unordered_map>
 
 #include "graph/graph.h"
 
@@ -15,8 +14,5 @@ namespace weft {
 
 // Applies every fusion that matches; returns a summary, "" if nothing was fused.
 std::string join_neighbours(Graph& graph);
-
-// For each overwritten value, the node that overwrites it.
-std::unordered_map<const Value*, const Node*> overwriters(const Graph& graph);
 
 }  // namespace weft

@@ -132,7 +132,6 @@ constexpr FastCase kCases[] = {
      "dloss: f32[], logits: f32[33,263], targets: i32[33], count: f32[] | dloss: f32[], logits: f16[9,5], targets: i32[9], count: f32[]"},
     {"accumulate", "acc: f32[5,1032], g: bf16[5,1032], micro: i32[] | acc: f32[264], g: f32[264], micro: i32[]"},
     {"gelu_grad_sum", "dy: bf16[3000,264], x: bf16[3000,264]; out=\"f32\" | dy: f32[70,1032], x: f32[70,1032]"},
-    {"swiglu_both", "dy: bf16[9,1032], x: bf16[9,2064] | dy: f32[5,72], x: f32[5,144]"},
     {"matmul_add",
      "acc: f32[264,72], a: bf16[2,130,264], b: bf16[2,130,72]; ta=true | acc: f32[130,136], a: f32[130,264], b: f32[264,136] | "
      "acc: f32[1031,1003], a: bf16[520,1031], b: bf16[520,1003]; ta=true"},

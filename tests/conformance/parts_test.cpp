@@ -44,7 +44,6 @@ std::vector<HostTensor> run_parts(std::span<const Kernel> kernels, Device& devic
 // Shapes that the fast rows of a GPU accept, with more rows than a sum over rows has lanes.
 std::string_view large_samples(std::string_view op) {
   if (op == "gelu_grad_sum") return "dy: bf16[2999,264], x: bf16[2999,264]; out=\"f32\"";
-  if (op == "swiglu_both") return "dy: bf16[999,1032], x: bf16[999,2064]";
   if (op == "matmul_add") {
     return "acc: f32[768,264], a: bf16[2048,768], b: bf16[2048,264]; ta=true | "
            "acc: f32[136,72], a: bf16[260,136], b: bf16[260,72]; ta=true";

@@ -46,7 +46,6 @@ constexpr const OpDef* kOps[] = {
     &kAdamw,
     &kAdamwCast,
     &kGeluGradSum,
-    &kSwigluBoth,
     &kMatmulAdd,
     &kMatmulAccumulate,
     &kEmbeddingGradAdd,

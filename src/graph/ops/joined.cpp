@@ -47,19 +47,6 @@ constinit const OpDef kGeluGradSum{
         "dy: f32[259,131], x: f32[259,131]",
 };
 
-constinit const OpDef kSwigluBoth{
-    .signature = "swiglu_both(dy, x) -> dx, y",
-    .doc = "swiglu recomputed for the backward, and its gradient, in one pass.",
-    .traits = {.in_place = true, .differentiable = false},
-    .parts = "y = swiglu(x); dx = swiglu_grad(dy, x)",
-    .infer = infer_parts,
-    .cost = cost_parts,
-    .sharding = "...F, ...W -> ...W, ...F",
-    .samples =
-        "dy: f32[2,3,5], x: f32[2,3,10] | dy: bf16[3,3], x: bf16[3,6] | "
-        "dy: f32[67,257], x: f32[67,514]",
-};
-
 constinit const OpDef kMatmulAdd{
     .signature = "matmul_add(acc, a, b; ta = false, tb = false) -> sum",
     .doc = "acc += a b in place: the matmul result is added from its f32 accumulator.",

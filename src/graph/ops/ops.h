@@ -22,8 +22,8 @@ extern const OpDef kLayerNorm, kLayerNormGrad, kRmsNorm, kRmsNormGrad, kSwiglu, 
     kAttention, kAttentionGrad, kDocumentAttention, kDocumentAttentionGrad;
 
 // ops/joined.cpp: ops that `fuse` creates from neighbours.
-extern const OpDef kGeluGradSum, kSwigluBoth, kMatmulAdd, kMatmulAccumulate, kEmbeddingGradAdd,
-    kAddLayerNorm, kAddRmsNorm, kLayerNormGradSums, kRmsNormGradAdd;
+extern const OpDef kGeluGradSum, kMatmulAdd, kMatmulAccumulate, kEmbeddingGradAdd, kAddLayerNorm,
+    kAddRmsNorm, kLayerNormGradSums, kRmsNormGradAdd;
 
 // ops/training.cpp: embedding, loss, gradient norm, update.
 extern const OpDef kEmbedding, kEmbeddingGrad, kAddPositions, kAddPositionsGrad, kCrossEntropy,

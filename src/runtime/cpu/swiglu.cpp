@@ -56,8 +56,8 @@ void launch_swiglu(const Launch& launch) {
              });
 }
 
-// The gradient and, if y is given, the value too; dx may alias x.
-void swiglu_grad(const Launch& launch, const Tensor* y) {
+// dx may alias x.
+void launch_swiglu_grad(const Launch& launch) {
   const Tensor& dy = launch.operands.at(0);
   const Tensor& x = launch.operands.at(1);
   const Tensor& dx = launch.results.at(0);
@@ -67,11 +67,6 @@ void swiglu_grad(const Launch& launch, const Tensor* y) {
                const int64_t gate = 2 * row * f + col;
                const float* gate_block = load(x, gate, n, scratch + kBlock);
                const float* up_block = load(x, gate + f, n, scratch + 2 * kBlock);
-               if (y != nullptr) {
-                 float* y_block = place(*y, row * f + col, scratch + 5 * kBlock);
-                 swiglu_block(gate_block, up_block, n, y_block);
-                 store(*y, row * f + col, n, y_block);
-               }
                float* dgate = place(dx, gate, scratch + 3 * kBlock);
                float* dup = place(dx, gate + f, scratch + 4 * kBlock);
                swiglu_grad_block(load(dy, row * f + col, n, scratch), gate_block, up_block, n,
@@ -81,21 +76,12 @@ void swiglu_grad(const Launch& launch, const Tensor* y) {
              });
 }
 
-void launch_swiglu_grad(const Launch& launch) {
-  swiglu_grad(launch, nullptr);
-}
-
-void launch_swiglu_both(const Launch& launch) {
-  swiglu_grad(launch, &launch.results.at(1));
-}
-
 }  // namespace
 
 std::span<const Kernel> cpu_swiglu_kernels() {
   static const Kernel rows[] = {
       {"swiglu", "rows", supports_cpu_dtypes, nullptr, launch_swiglu},
       {"swiglu_grad", "rows", supports_cpu_dtypes, nullptr, launch_swiglu_grad},
-      {"swiglu_both", "rows", supports_cpu_dtypes, nullptr, launch_swiglu_both},
   };
   return rows;
 }

@@ -389,8 +389,6 @@ constexpr Row kRows[] = {
     {"cross_entropy_both", "plain_cross_entropy_both", any_call, cross_entropy_both_workspace},
     {"gelu_grad_sum", "vector_gelu_grad_sum", vector_operand<0>, sum_rows_workspace},
     {"gelu_grad_sum", "plain_gelu_grad_sum", joined_fits, joined_workspace},
-    {"swiglu_both", "vector_swiglu_both", vector_operand<0>},
-    {"swiglu_both", "plain_swiglu_both", joined_fits, joined_workspace},
     {"matmul_add", "cublaslt_matmul_add", added_gemm_fits, added_gemm_workspace},
     {"matmul_add", "plain_matmul_add", joined_fits, joined_workspace},
     {"matmul_accumulate", "cublaslt_matmul_accumulate", added_gemm_fits, added_gemm_workspace},

@@ -79,8 +79,6 @@ constexpr NamedLaunch kLaunches[] = {
     {"plain_cross_entropy_both", launch_cross_entropy_both},
     {"vector_gelu_grad_sum", launch_vector_gelu_grad_sum},
     {"plain_gelu_grad_sum", launch_joined},
-    {"vector_swiglu_both", launch_vector_swiglu_both},
-    {"plain_swiglu_both", launch_joined},
     {"cublaslt_matmul_add", launch_cublaslt_matmul_add},
     {"plain_matmul_add", launch_joined},
     {"cublaslt_matmul_accumulate", launch_cublaslt_matmul_accumulate},

@@ -41,7 +41,6 @@ void launch_swiglu(const Launch& launch);
 void launch_swiglu_grad(const Launch& launch);
 void launch_vector_swiglu(const Launch& launch);
 void launch_vector_swiglu_grad(const Launch& launch);
-void launch_vector_swiglu_both(const Launch& launch);
 void launch_rope(const Launch& launch);
 void launch_table_rope(const Launch& launch);
 void launch_attention(const Launch& launch);

@@ -58,7 +58,6 @@ constexpr Kernel kKernels[] = {
     row("join_time", "reference_join_time", reference::join_time),
     row("add_in_place", "reference_add_in_place", reference::add),
     joined("gelu_grad_sum"),
-    joined("swiglu_both"),
     joined("matmul_add"),
     joined("matmul_accumulate"),
     joined("embedding_grad_add"),

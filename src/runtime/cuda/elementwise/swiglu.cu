@@ -51,9 +51,8 @@ __global__ void vector_swiglu(const void* x, void* y, int64_t n, int64_t width) 
   Vector<kType>::store(y, i, gate);
 }
 
-// y may be nullptr: only the gradient is computed.
 template <DType kType>
-__global__ void vector_swiglu_grad(const void* dy, const void* x, void* dx, void* y, int64_t n,
+__global__ void vector_swiglu_grad(const void* dy, const void* x, void* dx, int64_t n,
                                    int64_t width) {
   const int64_t i = vector_start();
   if (i >= n) return;
@@ -66,23 +65,11 @@ __global__ void vector_swiglu_grad(const void* dy, const void* x, void* dx, void
   Vector<kType>::load(dy, i, grad);
   for (int e = 0; e < kLanes; ++e) {
     const GateUp slopes = swiglu_slopes(kType, grad[e], gate[e], up[e]);
-    grad[e] = swiglu_value(kType, gate[e], up[e]);
     gate[e] = slopes.gate;
     up[e] = slopes.up;
   }
-  if (y != nullptr) Vector<kType>::store(y, i, grad);
   Vector<kType>::store(dx, gate_at, gate);
   Vector<kType>::store(dx, gate_at + width, up);
-}
-
-void swiglu_grad_by_vectors(const Launch& launch, void* y) {
-  const Tensor& dy = launch.operands.at(0);
-  with_dtype(dy.dtype, [&](auto tag) {
-    vector_swiglu_grad<tag.kValue>
-        <<<vector_blocks(dy.elements()), kThreads, 0, stream_of(launch)>>>(
-            dy.data, launch.operands.at(1).data, launch.results.at(0).data, y, dy.elements(),
-            row_length(dy));
-  });
 }
 
 }  // namespace
@@ -109,11 +96,13 @@ void launch_vector_swiglu(const Launch& launch) {
 }
 
 void launch_vector_swiglu_grad(const Launch& launch) {
-  swiglu_grad_by_vectors(launch, nullptr);
-}
-
-void launch_vector_swiglu_both(const Launch& launch) {
-  swiglu_grad_by_vectors(launch, launch.results.at(1).data);
+  const Tensor& dy = launch.operands.at(0);
+  with_dtype(dy.dtype, [&](auto tag) {
+    vector_swiglu_grad<tag.kValue>
+        <<<vector_blocks(dy.elements()), kThreads, 0, stream_of(launch)>>>(
+            dy.data, launch.operands.at(1).data, launch.results.at(0).data, dy.elements(),
+            row_length(dy));
+  });
 }
 
 }  // namespace weft::cuda
