@@ -177,7 +177,7 @@ OutputFile::OutputFile(std::string path, int64_t keep) : path_(std::move(path)) 
 // Between opening and locking, another writer may have renamed or removed the file. The lock then
 // belongs to a file that we must not write.
 void OutputFile::open_locked(const std::string& partial) {
-  const StopSignalsHeld held;  // until the signal handler knows the file
+  const BlockStopSignals held;  // until the signal handler knows the file
   do {
     close_all();
     descriptor_ = ::open(partial.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
@@ -210,9 +210,9 @@ OutputFile::~OutputFile() {
 void OutputFile::write(std::span<const std::byte> bytes) {
   CHECK(descriptor_ >= 0, path_, " is not open for writing");
   // One write call moves at most about 2 GiB.
-  constexpr size_t kMost = size_t{1} << 30;
+  constexpr size_t kMax = size_t{1} << 30;
   while (!bytes.empty()) {
-    const ssize_t wrote = ::write(descriptor_, bytes.data(), std::min(bytes.size(), kMost));
+    const ssize_t wrote = ::write(descriptor_, bytes.data(), std::min(bytes.size(), kMax));
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote < 0) fail(errno);
     if (wrote == 0) fail(ENOSPC);

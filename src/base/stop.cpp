@@ -91,14 +91,14 @@ void catch_stop_signals_as_rank() {
   handle(kEndNowSignal, end_now);
 }
 
-StopSignalsHeld::StopSignalsHeld() {
+BlockStopSignals::BlockStopSignals() {
   sigset_t held;
   sigemptyset(&held);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, kEndNowSignal}) sigaddset(&held, signal);
   ::pthread_sigmask(SIG_BLOCK, &held, &before_);
 }
 
-StopSignalsHeld::~StopSignalsHeld() {
+BlockStopSignals::~BlockStopSignals() {
   ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 

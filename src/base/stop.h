@@ -45,12 +45,12 @@ inline constexpr int kEndNowSignal = SIGUSR1;
 void end_on_stop_signals();
 
 // Blocks the stop signals of this thread while it lives.
-class StopSignalsHeld {
+class BlockStopSignals {
  public:
-  StopSignalsHeld();
-  ~StopSignalsHeld();
-  StopSignalsHeld(const StopSignalsHeld&) = delete;
-  StopSignalsHeld& operator=(const StopSignalsHeld&) = delete;
+  BlockStopSignals();
+  ~BlockStopSignals();
+  BlockStopSignals(const BlockStopSignals&) = delete;
+  BlockStopSignals& operator=(const BlockStopSignals&) = delete;
 
  private:
   sigset_t before_;

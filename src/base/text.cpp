@@ -24,7 +24,7 @@ std::string trimmed_fixed(double value, int decimals) {
 }
 
 template <class T>
-std::optional<T> parse_whole(std::string_view text) {
+std::optional<T> parse_all(std::string_view text) {
   T value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
@@ -52,20 +52,20 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::vector<std::string> split(std::string_view text, char separator) {
-  std::vector<std::string> pieces;
+  std::vector<std::string> parts;
   size_t begin = 0;
   for (size_t end; (end = text.find(separator, begin)) != std::string_view::npos; begin = end + 1) {
-    pieces.emplace_back(text.substr(begin, end - begin));
+    parts.emplace_back(text.substr(begin, end - begin));
   }
-  pieces.emplace_back(text.substr(begin));
-  return pieces;
+  parts.emplace_back(text.substr(begin));
+  return parts;
 }
 
-std::string join(const std::vector<std::string>& pieces, std::string_view separator) {
+std::string join(const std::vector<std::string>& parts, std::string_view separator) {
   std::string text;
-  for (size_t i = 0; i < pieces.size(); ++i) {
+  for (size_t i = 0; i < parts.size(); ++i) {
     if (i > 0) text += separator;
-    text += pieces[i];
+    text += parts[i];
   }
   return text;
 }
@@ -78,11 +78,11 @@ std::string_view trim(std::string_view text) {
 }
 
 std::optional<int64_t> parse_int(std::string_view text) {
-  return parse_whole<int64_t>(text);
+  return parse_all<int64_t>(text);
 }
 
 std::optional<double> parse_double(std::string_view text) {
-  return parse_whole<double>(text);
+  return parse_all<double>(text);
 }
 
 std::string format_double(double value) {
@@ -121,8 +121,8 @@ std::string human_duration(double seconds) {
   if (seconds < 59.95) {
     std::snprintf(buffer, sizeof buffer, "%.1f s", seconds);
   } else if (seconds < 3599.5) {
-    const auto whole = static_cast<long long>(std::llround(seconds));
-    std::snprintf(buffer, sizeof buffer, "%lld min %02lld s", whole / 60, whole % 60);
+    const auto rounded = static_cast<long long>(std::llround(seconds));
+    std::snprintf(buffer, sizeof buffer, "%lld min %02lld s", rounded / 60, rounded % 60);
   } else {
     const auto minutes = static_cast<long long>(std::llround(seconds / 60.0));
     std::snprintf(buffer, sizeof buffer, "%lld h %02lld min", minutes / 60, minutes % 60);

@@ -40,8 +40,8 @@ std::string cat(const Parts&... parts) {
 // Splits at every `separator`; an empty text gives one empty part.
 std::vector<std::string> split(std::string_view text, char separator);
 
-// Concatenates `pieces` with `separator` between them.
-std::string join(const std::vector<std::string>& pieces, std::string_view separator);
+// Concatenates `parts` with `separator` between them.
+std::string join(const std::vector<std::string>& parts, std::string_view separator);
 
 // Removes white space at both ends.
 std::string_view trim(std::string_view text);

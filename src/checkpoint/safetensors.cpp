@@ -39,10 +39,10 @@ std::string_view header_text(std::span<const std::byte> file, std::string_view w
 }
 
 std::string shape_text(const std::vector<int64_t>& shape) {
-  constexpr size_t kMost = 8;
+  constexpr size_t kMax = 8;
   std::string text = "[";
-  for (size_t i = 0; i < std::min(shape.size(), kMost); ++i) text += cat(i ? "," : "", shape[i]);
-  return text + (shape.size() > kMost ? ",...]" : "]");
+  for (size_t i = 0; i < std::min(shape.size(), kMax); ++i) text += cat(i ? "," : "", shape[i]);
+  return text + (shape.size() > kMax ? ",...]" : "]");
 }
 
 std::vector<int64_t> read_sizes(const json& object, const std::string& key,

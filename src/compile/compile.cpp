@@ -25,7 +25,7 @@ Plan make_plan(const std::vector<ProgramSource>& sources, const Config& config,
   return lower(sources, {.backend = backend.name,
                          .kernels = backend.kernels(),
                          .device = device,
-                         .common_gather = config.compile.common_gather,
+                         .shared_gather = config.compile.shared_gather,
                          .ordered_sums = orders_sums(config)});
 }
 

@@ -5,13 +5,13 @@
 #include <set>
 
 #include "base/error.h"
-#include "compile/open_sets.h"
+#include "compile/config_choices.h"
 #include "config/validate.h"
 
 namespace weft {
 namespace {
 
-constexpr int64_t kMostRanks = 1024;
+constexpr int64_t kMaxRanks = 1024;
 constexpr int64_t kLossChunks = 8;  // enough to make logits a small part of a step's memory
 
 struct Candidate {
@@ -49,7 +49,7 @@ std::vector<Candidate> candidates(Config config, int64_t ranks) {
     if (can_chunk) list.push_back({cat(full, " ", chunks), recompute_all(chunked), ranks});
   }
   for (const int64_t times : {2, 4, 8}) {
-    if (ranks * times > kMostRanks) break;
+    if (ranks * times > kMaxRanks) break;
     list.push_back({cat("--ranks ", ranks * times), config, ranks * times});
   }
   const int64_t batch = config.training.local_batch_size;
@@ -75,7 +75,7 @@ std::optional<Alternative> find_alternative(const Config& config, const ModelSpe
   for (const Candidate& candidate : candidates(config, ranks)) {
     if (too_few.contains(candidate.ranks)) continue;
     try {
-      validate(candidate.config, candidate.ranks, open_sets());
+      validate(candidate.config, candidate.ranks, config_choices());
       const Compiled compiled = compile(candidate.config, spec, candidate.ranks);
       const int64_t bytes = rank_bytes(compiled.plan);
       const int64_t most = limit(compiled);

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "compile/open_sets.h"
+#include "compile/config_choices.h"
 #include "config/derived.h"
 #include "config/validate.h"
 #include "runtime/device.h"
@@ -11,7 +11,7 @@
 namespace weft {
 
 void validate_run(const Config& config, int64_t ranks) {
-  validate(config, ranks, open_sets());
+  validate(config, ranks, config_choices());
   find_computing_backend(config.device.backend, describe_key(config, "device.backend"));
   for (const char* pass : {"autodiff", "optimizer"}) {
     const auto& disabled = config.compile.disable_passes;

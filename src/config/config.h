@@ -135,7 +135,7 @@ struct CompileConfig {
   bool overlap = true;
   int64_t prefetch = 1;
   std::vector<std::string> overlap_with;
-  bool common_gather = true;
+  bool shared_gather = true;
 };
 
 // Communication between the ranks of one job; the slow link is for tests and demonstrations.

@@ -200,7 +200,7 @@ const std::vector<DeviceSpec>& built_in_specs() {
        .collectives_bytes = 0,
        .matmul_efficiency = 0.7,
        .ranks_per_host = 0,
-       .common_memory = true,
+       .ranks_share_memory = true,
        .links = {link(1, 2, {20, 8}, {30, 5}), link(1, 8, {60, 8}, {90, 5})}},
       h100("h100", 8, cluster_links()),
       h100("h100x8", 8, nvswitch_links()),
@@ -280,7 +280,7 @@ std::vector<Key<DeviceSpec>> spec_keys(const std::string& file_name) {
       rows_key("kernels", &S::kernels, parse_kernel_share, file_name),
       make_key("ranks_per_host", &S::ranks_per_host,
                {.doc = "Consecutive ranks per host; 0: all ranks.", .range = {.at_least = 0}}),
-      make_key("common_memory", &S::common_memory,
+      make_key("ranks_share_memory", &S::ranks_share_memory,
                {.doc = "Whether the ranks of a host share one device and its memory."}),
       rows_key("links", &S::links, parse_link, file_name),
   };
@@ -386,14 +386,14 @@ int64_t ranks_on_host(const DeviceSpec& spec, int64_t ranks) {
 }
 
 int64_t memory_of_rank(const DeviceSpec& spec, int64_t memory, int64_t ranks) {
-  return spec.common_memory ? memory / ranks_on_host(spec, ranks) : memory;
+  return spec.ranks_share_memory ? memory / ranks_on_host(spec, ranks) : memory;
 }
 
 DeviceSpec device_of_rank(DeviceSpec spec, int64_t ranks) {
   if (spec.memory_bytes > 0 && ranks > 1) {
     spec.memory_bytes = std::max<int64_t>(1, spec.memory_bytes - spec.collectives_bytes);
   }
-  if (!spec.common_memory) return spec;
+  if (!spec.ranks_share_memory) return spec;
   const int64_t sharing = ranks_on_host(spec, ranks);
   for (double DeviceSpec::*rate :
        {&DeviceSpec::matmul_flops_f32, &DeviceSpec::matmul_flops_bf16, &DeviceSpec::peak_flops_f32,

@@ -55,7 +55,7 @@ struct DeviceSpec {
   double unaligned_share = 1.0;
   std::vector<KernelShare> kernels = {};  // measured fractions of single ops; take precedence
   int64_t ranks_per_host = 0;             // consecutive ranks; 0: all of them
-  bool common_memory = false;             // the ranks of a host share one device, such as a CPU
+  bool ranks_share_memory = false;        // the ranks of a host share one device, such as a CPU
   std::vector<Link> links = {};           // empty: no measurements
 };
 

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "config/choices.h"
 #include "config/config.h"
-#include "config/open_set.h"
 
 namespace weft {
 
@@ -32,6 +32,6 @@ bool looks_like_override(std::string_view argument);
 std::string config_to_toml(const Config& config);
 
 // The reference page of all keys: type, default, meaning, choices, when a key has an effect.
-std::string config_reference_markdown(const OpenSets& sets);
+std::string config_reference_markdown(const ConfigChoices& sets);
 
 }  // namespace weft

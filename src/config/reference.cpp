@@ -6,18 +6,18 @@
 namespace weft {
 namespace {
 
-std::vector<std::string> choices_of(const Key<Config>& key, const OpenSets& sets) {
+std::vector<std::string> choices_of(const Key<Config>& key, const ConfigChoices& sets) {
   std::vector<std::string> choices = key.rule.choices;
-  for (const OpenSet& set : sets) {
+  for (const Choices& set : sets) {
     if (set.key != key.name) continue;
-    for (const OpenSet::Member& member : set.members) {
+    for (const Choices::Member& member : set.members) {
       choices.emplace_back(member.name);
     }
   }
   return choices;
 }
 
-std::string type_text(const Key<Config>& key, const OpenSets& sets) {
+std::string type_text(const Key<Config>& key, const ConfigChoices& sets) {
   std::vector<std::string> choices = choices_of(key, sets);
   if (choices.empty()) {
     const std::string range = range_phrase(key.rule.range);
@@ -35,7 +35,7 @@ std::string default_text(const Key<Config>& key) {
   return unset ? cat("unset: ", key.options.unset) : cat("`", value_to_toml(value), "`");
 }
 
-std::string key_row(const Key<Config>& key, const std::string& section, const OpenSets& sets) {
+std::string key_row(const Key<Config>& key, const std::string& section, const ConfigChoices& sets) {
   const std::string phrase = needs_phrase(key, sets);
   const std::string needs = phrase.empty() ? "" : cat(" Needs ", phrase, ".");
   return cat("| `", key.name.substr(section.size() + 1), "` | ", type_text(key, sets), " | ",
@@ -44,7 +44,7 @@ std::string key_row(const Key<Config>& key, const std::string& section, const Op
 
 }  // namespace
 
-std::string config_reference_markdown(const OpenSets& sets) {
+std::string config_reference_markdown(const ConfigChoices& sets) {
   std::string out =
       "# Config reference\n\n"
       "A run is one TOML file; any key can be overridden on the command line as\n"

@@ -362,7 +362,7 @@ void add_compile(Keys& keys) {
         {.doc = "Entries \"bucket=module\": collectives of buckets with parameters of the first "
                 "path overlap with the computation of the second.",
          .effective_when = &kOverlaps});
-  s.add("common_gather", &C::common_gather,
+  s.add("shared_gather", &C::shared_gather,
         {.doc = "Whether the ranks of a host gather weights into one shared buffer instead of one "
                 "copy per rank.",
          .effective_when = &kManyRanks});
@@ -481,9 +481,9 @@ void add_machine(Keys& keys) {
 }
 
 // The members of a set that list this key; empty: the key is not specific to some members.
-std::vector<std::string> owners_of(const Key<Config>& key, const OpenSet& set) {
+std::vector<std::string> owners_of(const Key<Config>& key, const Choices& set) {
   std::vector<std::string> owners;
-  for (const OpenSet::Member& member : set.members) {
+  for (const Choices::Member& member : set.members) {
     const auto& own = member.own_keys;
     if (std::find(own.begin(), own.end(), key.name) != own.end()) {
       owners.emplace_back(member.name);
@@ -548,8 +548,9 @@ const Key<Config>* find_config_key(std::string_view name) {
   return find_key(config_keys(), name);
 }
 
-bool has_effect(const Key<Config>& key, const Config& config, int64_t ranks, const OpenSets& sets) {
-  for (const OpenSet& set : sets) {
+bool has_effect(const Key<Config>& key, const Config& config, int64_t ranks,
+                const ConfigChoices& sets) {
+  for (const Choices& set : sets) {
     const std::vector<std::string> owners = owners_of(key, set);
     const ConfigValue chosen = find_config_key(set.key)->get(config);
     if (!owners.empty() &&
@@ -561,12 +562,12 @@ bool has_effect(const Key<Config>& key, const Config& config, int64_t ranks, con
   return condition == nullptr || condition->holds(config, ranks);
 }
 
-std::string needs_phrase(const Key<Config>& key, const OpenSets& sets) {
+std::string needs_phrase(const Key<Config>& key, const ConfigChoices& sets) {
   std::vector<std::string> needs;
   if (key.options.effective_when != nullptr) {
     needs.emplace_back(key.options.effective_when->text);
   }
-  for (const OpenSet& set : sets) {
+  for (const Choices& set : sets) {
     const std::vector<std::string> owners = owners_of(key, set);
     if (!owners.empty()) {
       needs.push_back(cat(set.key, " = ", choices_phrase(owners)));

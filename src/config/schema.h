@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "config/choices.h"
 #include "config/config.h"
-#include "config/open_set.h"
 #include "config/value.h"
 
 namespace weft {
@@ -62,10 +62,11 @@ const std::vector<Key<Config>>& config_keys();
 const Key<Config>* find_config_key(std::string_view name);
 
 // Whether the key has an effect in a run of this config on `ranks` ranks.
-bool has_effect(const Key<Config>& key, const Config& config, int64_t ranks, const OpenSets& sets);
+bool has_effect(const Key<Config>& key, const Config& config, int64_t ranks,
+                const ConfigChoices& sets);
 
 // The condition that has_effect checks; completes "it needs ...". Empty: always has an effect.
-std::string needs_phrase(const Key<Config>& key, const OpenSets& sets);
+std::string needs_phrase(const Key<Config>& key, const ConfigChoices& sets);
 
 // Throws the UserError for an entry that matches no key, suggesting the nearest one.
 [[noreturn]] void throw_unknown_key(const Entry& entry, const std::vector<std::string>& known);

@@ -145,8 +145,8 @@ ConfigValue value_of(const toml::node& node) {
   if (const auto* flag = node.as_boolean()) {
     return flag->get();
   }
-  if (const auto* whole = node.as_integer()) {
-    return whole->get();
+  if (const auto* integer = node.as_integer()) {
+    return integer->get();
   }
   if (const auto* number = node.as_floating_point()) {
     return number->get();

@@ -42,8 +42,8 @@ constexpr Planned kPlanned[] = {
 
 std::optional<std::string_view> planned_feature(std::string_view key, std::string_view last) {
   for (const Planned& planned : kPlanned) {
-    const bool whole = planned.start.find('.') != std::string_view::npos;
-    if (key.starts_with(planned.start) || (!whole && last.starts_with(planned.start))) {
+    const bool exact = planned.start.find('.') != std::string_view::npos;
+    if (key.starts_with(planned.start) || (!exact && last.starts_with(planned.start))) {
       return planned.feature;
     }
   }

@@ -13,7 +13,7 @@
 namespace weft {
 namespace {
 
-constexpr double kMostSteps = 1e9;
+constexpr double kMaxSteps = 1e9;
 
 std::string rank_count(int64_t ranks) {
   return cat(ranks, ranks == 1 ? " rank" : " ranks");
@@ -29,10 +29,10 @@ std::string divisors_text(int64_t number, std::vector<std::string> first = {}) {
   return one_of(first);
 }
 
-void check_members(const Config& config, const OpenSets& sets) {
-  for (const OpenSet& set : sets) {
+void check_members(const Config& config, const ConfigChoices& sets) {
+  for (const Choices& set : sets) {
     std::vector<std::string> names;
-    for (const OpenSet::Member& member : set.members) {
+    for (const Choices::Member& member : set.members) {
       names.emplace_back(member.name);
     }
     const ConfigValue value = find_config_key(set.key)->get(config);
@@ -43,7 +43,7 @@ void check_members(const Config& config, const OpenSets& sets) {
   }
 }
 
-void check_effects(const Config& config, int64_t ranks, const OpenSets& sets) {
+void check_effects(const Config& config, int64_t ranks, const ConfigChoices& sets) {
   const Config defaults;
   for (const Key<Config>& key : config_keys()) {
     const auto given = config.set_by_user.find(key.name);
@@ -156,7 +156,7 @@ std::string fitting_schedule(const Config& config) {
   }
   choices.push_back(cat("lr_scheduler.warmup_steps = ", total - lr_decay_steps(config)));
   const double steps = static_cast<double>(schedule.warmup_steps) / (1 - *schedule.decay_ratio);
-  if (steps < kMostSteps) {
+  if (steps < kMaxSteps) {
     Config longer = config;
     longer.lr_scheduler.total_steps = static_cast<int64_t>(steps);
     // The decay is rounded to full steps.
@@ -221,7 +221,7 @@ void check_compile(const Config& config) {
 
 }  // namespace
 
-void validate(const Config& config, int64_t ranks, const OpenSets& sets) {
+void validate(const Config& config, int64_t ranks, const ConfigChoices& sets) {
   CHECK(ranks >= 1, ranks);
   check_members(config, sets);
   check_effects(config, ranks, sets);

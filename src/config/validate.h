@@ -4,13 +4,13 @@
 
 #include <cstdint>
 
+#include "config/choices.h"
 #include "config/config.h"
-#include "config/open_set.h"
 
 namespace weft {
 
 // Throws UserError(Config) when keys contradict each other, when a required key is missing, when a
 // value is not in its open set, or when the user set a key that has no effect in this run.
-void validate(const Config& config, int64_t ranks, const OpenSets& sets);
+void validate(const Config& config, int64_t ranks, const ConfigChoices& sets);
 
 }  // namespace weft

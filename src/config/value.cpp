@@ -18,12 +18,12 @@ namespace {
 constexpr double kLargestInt = 2147483647;
 
 std::string number_text(double number) {
-  const bool whole = number == std::floor(number) && std::abs(number) < 1e15;
-  return whole ? cat(static_cast<int64_t>(number)) : format_double(number);
+  const bool integer = number == std::floor(number) && std::abs(number) < 1e15;
+  return integer ? cat(static_cast<int64_t>(number)) : format_double(number);
 }
 
 // Digits with an optional sign.
-bool is_whole(std::string_view text) {
+bool is_integer(std::string_view text) {
   if (text.starts_with('-') || text.starts_with('+')) {
     text.remove_prefix(1);
   }
@@ -142,8 +142,8 @@ ConfigValue check_value(const Entry& entry, const ValueRule& rule) {
   // The alternatives of ConfigValue are in the order of ValueType, after monostate.
   USER_CHECK(value.index() == static_cast<size_t>(rule.type) + 1, entry.subject, " is ",
              entry.found, ", expected ", type_phrase(rule.type));
-  if (const auto* whole = std::get_if<int64_t>(&value)) {
-    check_number(entry, static_cast<double>(*whole), rule);
+  if (const auto* integer = std::get_if<int64_t>(&value)) {
+    check_number(entry, static_cast<double>(*integer), rule);
   } else if (const auto* number = std::get_if<double>(&value)) {
     check_number(entry, *number, rule);
   } else if (const auto* text = std::get_if<std::string>(&value)) {
@@ -161,8 +161,8 @@ std::string value_to_toml(const ConfigValue& value) {
   if (const auto* flag = std::get_if<bool>(&value)) {
     return *flag ? "true" : "false";
   }
-  if (const auto* whole = std::get_if<int64_t>(&value)) {
-    return cat(*whole);
+  if (const auto* integer = std::get_if<int64_t>(&value)) {
+    return cat(*integer);
   }
   if (const auto* number = std::get_if<double>(&value)) {
     const std::string text = format_double(*number);
@@ -205,10 +205,10 @@ Entry command_line_entry(std::string_view argument, ValueType type) {
   if (text == "true" || text == "false") {
     entry.value = text == "true";
     entry.found = type_phrase(ValueType::Bool);
-  } else if (const std::optional<int64_t> whole = parse_int(text)) {
-    entry.value = *whole;
+  } else if (const std::optional<int64_t> integer = parse_int(text)) {
+    entry.value = *integer;
     entry.found = type_phrase(ValueType::Int);
-  } else if (type == ValueType::Int && is_whole(text)) {
+  } else if (type == ValueType::Int && is_integer(text)) {
     // Too long for 64 bits, so beyond the range of every key: clamp to the nearest 64-bit number.
     constexpr auto kLimits = std::numeric_limits<int64_t>();
     entry.value = text.starts_with('-') ? kLimits.min() : kLimits.max();

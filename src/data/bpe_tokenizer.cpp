@@ -198,7 +198,7 @@ bool BpeTokenizer::touches_added(std::string_view text, size_t at) const {
   return false;
 }
 
-size_t BpeTokenizer::cut(std::string_view text, size_t want) const {
+size_t BpeTokenizer::split(std::string_view text, size_t want) const {
   if (want >= text.size()) return text.size();
   const auto fits = [&](size_t at) {
     return is_certain_word_end(text, at) && !touches_added(text, at);
@@ -352,9 +352,9 @@ void BpeEncoder::encode_word(std::string_view word, std::vector<int32_t>& ids) {
 // Leaves the ids of a word in word_ids_.
 void BpeEncoder::merge_word(std::string_view word) {
   word_ids_.clear();
-  const int32_t whole = tokenizer_.whole_word(word);
-  if (whole >= 0) {
-    word_ids_.push_back(whole);
+  const int32_t full = tokenizer_.full_word(word);
+  if (full >= 0) {
+    word_ids_.push_back(full);
     return;
   }
   for (const char c : word) word_ids_.push_back(tokenizer_.byte_id(static_cast<unsigned char>(c)));

@@ -71,7 +71,7 @@ class BpeTokenizer {
   bool has_all_bytes() const { return has_all_bytes_; }
 
   // The id of a complete word when ignore_merges allows it, else -1.
-  int32_t whole_word(std::string_view word) const {
+  int32_t full_word(std::string_view word) const {
     return index_ ? index_->find(tokens_, word) : -1;
   }
 
@@ -79,7 +79,7 @@ class BpeTokenizer {
 
   // Where to split a text so that its parts, encoded separately, give the ids of the complete text:
   // the last such position up to `want`, else the first one after it; the size when there is none.
-  size_t cut(std::string_view text, size_t want) const;
+  size_t split(std::string_view text, size_t want) const;
 
  private:
   std::optional<int32_t> find_first(std::span<const std::string_view> names) const;

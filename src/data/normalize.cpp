@@ -110,9 +110,9 @@ void compose_all(std::vector<char32_t>& text, const Tables& tables) {
   for (const char32_t code_point : text) {
     const int combining = tables.combining_class(code_point);
     if (starter && last_class < combining) {
-      const auto whole = tables.compose(text[*starter], code_point);
-      if (whole) {
-        text[*starter] = *whole;
+      const auto composed = tables.compose(text[*starter], code_point);
+      if (composed) {
+        text[*starter] = *composed;
         continue;
       }
     }

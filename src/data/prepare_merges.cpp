@@ -33,11 +33,11 @@ std::vector<std::vector<TextSpan>> split_files(const std::vector<SourceFile>& fi
   if (fraction == 0.0) left = total;
   std::vector<std::vector<TextSpan>> outputs(fraction == 0.0 ? 1 : 2);
   for (const SourceFile& file : files) {
-    int64_t cut = std::clamp<int64_t>(left, 0, file.size);
-    if (cut > 0 && cut < file.size) cut = place_to_split(MappedFile::open(file.path), cut);
+    int64_t split = std::clamp<int64_t>(left, 0, file.size);
+    if (split > 0 && split < file.size) split = place_to_split(MappedFile::open(file.path), split);
     left -= file.size;
-    if (cut > 0) outputs.front().push_back({&file, 0, cut});
-    if (cut < file.size) outputs.back().push_back({&file, cut, file.size});
+    if (split > 0) outputs.front().push_back({&file, 0, split});
+    if (split < file.size) outputs.back().push_back({&file, split, file.size});
   }
   return outputs;
 }
@@ -196,19 +196,19 @@ class Preparation {
     const std::vector<TextChunk> wave = take_wave(spans, state_.place, merges_);
     std::vector<Encoded> encoded(wave.size());
     parallel_for(static_cast<int>(encoders_.size()), wave.size(), [&](int worker, size_t i) {
-      encode_chunk(encoders_[static_cast<size_t>(worker)], wave[i].piece, encoded[i]);
+      encode_chunk(encoders_[static_cast<size_t>(worker)], wave[i].range, encoded[i]);
     });
     write_wave(encoded);
-    for (const TextChunk& chunk : wave) done_bytes_ += chunk.piece.end - chunk.piece.begin;
+    for (const TextChunk& chunk : wave) done_bytes_ += chunk.range.end - chunk.range.begin;
     return state_.place.span < spans.size();
   }
 
-  void encode_chunk(BpeEncoder& encoder, const TextPiece& piece, Encoded& encoded) const {
+  void encode_chunk(BpeEncoder& encoder, const TextRange& range, Encoded& encoded) const {
     std::vector<int32_t> document;
     std::vector<int32_t>& ids = encoded.ids;
-    encoded.begins_document = piece.begin == 0 || is_jsonl(piece.file->path());
+    encoded.begins_document = range.begin == 0 || is_jsonl(range.file->path());
     const TextStart start = encoded.begins_document ? TextStart::OfDocument : TextStart::InDocument;
-    visit_documents(piece, options_.field, [&](std::string_view text, const TextOrigin& origin) {
+    visit_documents(range, options_.field, [&](std::string_view text, const TextOrigin& origin) {
       document.clear();
       encoder.encode(text, origin, document, start);
       if (document.empty()) return;

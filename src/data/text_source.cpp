@@ -102,7 +102,7 @@ int64_t total_size(const std::vector<SourceFile>& files) {
   return total;
 }
 
-std::string_view TextPiece::text() const {
+std::string_view TextRange::text() const {
   return text_of(*file).substr(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
 }
 
@@ -110,17 +110,17 @@ bool is_jsonl(const std::string& path) {
   return path.ends_with(".jsonl");
 }
 
-void visit_documents(const TextPiece& piece, const std::string& field, const VisitText& visit) {
-  const MappedFile& file = *piece.file;
+void visit_documents(const TextRange& range, const std::string& field, const VisitText& visit) {
+  const MappedFile& file = *range.file;
   if (!is_jsonl(file.path())) {
-    visit(piece.text(), {file.path(), piece.begin});
+    visit(range.text(), {file.path(), range.begin});
     return;
   }
-  const std::string_view lines = piece.text();
+  const std::string_view lines = range.text();
   for (size_t at = 0; at < lines.size();) {
     const size_t end = std::min(lines.find('\n', at), lines.size());
     const std::string_view line = lines.substr(at, end - at);
-    const int64_t begin = piece.begin + static_cast<int64_t>(at);
+    const int64_t begin = range.begin + static_cast<int64_t>(at);
     INPUT_CHECK(static_cast<int64_t>(line.size()) <= kMaxLineBytes, line_name(file, begin),
                 ": line has ", line.size(), " bytes, expected at most ", kMaxLineBytes,
                 "; split the document");
@@ -132,27 +132,28 @@ void visit_documents(const TextPiece& piece, const std::string& field, const Vis
   }
 }
 
-TextPiece take_front(const TextPiece& piece, int64_t want, const BpeTokenizer& tokenizer) {
-  const MappedFile& file = *piece.file;
-  const std::string_view text = piece.text();
+TextRange take_front(const TextRange& range, int64_t want, const BpeTokenizer& tokenizer) {
+  const MappedFile& file = *range.file;
+  const std::string_view text = range.text();
   const auto front = static_cast<size_t>(want);
-  if (front >= text.size()) return piece;
+  if (front >= text.size()) return range;
   const auto part = [&](size_t size) {
-    return TextPiece{&file, piece.begin, piece.begin + static_cast<int64_t>(size)};
+    return TextRange{&file, range.begin, range.begin + static_cast<int64_t>(size)};
   };
   if (is_jsonl(file.path())) {
     // Also catches a line that is too long, before gigabytes are searched for its end.
     const std::string_view window = text.substr(0, front + static_cast<size_t>(kMaxLineBytes));
     const size_t end = window.find('\n', front - 1);
     INPUT_CHECK(end != std::string_view::npos || window.size() == text.size(),
-                line_name(file, piece.begin + want), ": line has more than ", kMaxLineBytes,
+                line_name(file, range.begin + want), ": line has more than ", kMaxLineBytes,
                 " bytes; split the document");
     return part(end == std::string_view::npos ? text.size() : end + 1);
   }
   const std::string_view window = text.substr(0, front + kMaxWordBytes);
-  const size_t cut = tokenizer.cut(window, front);
-  if (cut == window.size() && cut < text.size()) throw_long_word({file.path(), piece.begin + want});
-  return part(cut);
+  const size_t split = tokenizer.split(window, front);
+  if (split == window.size() && split < text.size())
+    throw_long_word({file.path(), range.begin + want});
+  return part(split);
 }
 
 std::vector<TextChunk> take_wave(std::span<const TextSpan> spans, TextPlace& place,
@@ -165,12 +166,12 @@ std::vector<TextChunk> take_wave(std::span<const TextSpan> spans, TextPlace& pla
     const auto file = std::make_shared<const MappedFile>(MappedFile::open(span.file->path));
     INPUT_CHECK(static_cast<int64_t>(file->bytes().size()) == span.file->size, file->path(),
                 ": the file changed while it was read; start again");
-    TextPiece rest{file.get(), std::max(place.offset, span.begin), span.end};
+    TextRange rest{file.get(), std::max(place.offset, span.begin), span.end};
     while (rest.begin < rest.end && !is_full()) {
-      const TextPiece piece = take_front(rest, kChunkBytes, tokenizer);
-      wave.push_back({file, piece});
-      bytes += piece.end - piece.begin;
-      rest.begin = piece.end;
+      const TextRange range = take_front(rest, kChunkBytes, tokenizer);
+      wave.push_back({file, range});
+      bytes += range.end - range.begin;
+      rest.begin = range.end;
     }
     const bool done = rest.begin == rest.end;
     place = done ? TextPlace{place.span + 1, 0} : TextPlace{place.span, rest.begin};

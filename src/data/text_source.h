@@ -33,7 +33,7 @@ std::vector<SourceFile> look_at_files(const std::vector<std::string>& paths);
 int64_t total_size(const std::vector<SourceFile>& files);
 
 // A slice of a mapped file.
-struct TextPiece {
+struct TextRange {
   const MappedFile* file = nullptr;
   int64_t begin = 0;
   int64_t end = 0;
@@ -52,12 +52,12 @@ using VisitText = std::function<void(std::string_view text, const TextOrigin& or
 
 // Calls visit for every document of a slice: the slice itself, or the field of every non-blank
 // line. Slices of .jsonl consist of complete lines.
-void visit_documents(const TextPiece& piece, const std::string& field, const VisitText& visit);
+void visit_documents(const TextRange& range, const std::string& field, const VisitText& visit);
 
 // The first part of a slice, about `want` bytes long, that can be tokenized on its own: it ends
 // where the tokenizer allows a split, or after a line of .jsonl. A word or line that is too long is
 // a UserError.
-TextPiece take_front(const TextPiece& piece, int64_t want, const BpeTokenizer& tokenizer);
+TextRange take_front(const TextRange& range, int64_t want, const BpeTokenizer& tokenizer);
 
 // A part of a file that is read sequentially.
 struct TextSpan {
@@ -75,7 +75,7 @@ struct TextPlace {
 // A slice that can be tokenized on its own, and its file, which stays open as long as the slice.
 struct TextChunk {
   std::shared_ptr<const MappedFile> file;
-  TextPiece piece;
+  TextRange range;
 };
 
 // A wave keeps this many threads busy; small files give more and smaller chunks.

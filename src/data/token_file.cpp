@@ -77,7 +77,7 @@ TokenizerRef parse_tokenizer_ref(const nlohmann::json& json, int64_t vocab_size,
   return {.kind = TokenizerKind::Bpe,
           .hash = parse_hash(json_string(json, "hash", where), where),
           .vocab_size = vocab_size,
-          .whole = {},
+          .embedded = {},
           .file = file};
 }
 
@@ -104,7 +104,7 @@ TokenizerRef refer_to(const Tokenizer& tokenizer) {
   if (tokenizer.kind() == TokenizerKind::Bpe) {
     ref.file = Tokenizer::kFileName;
   } else {
-    ref.whole = tokenizer;
+    ref.embedded = tokenizer;
   }
   return ref;
 }
@@ -149,8 +149,8 @@ std::string token_info_text(const TokenFileInfo& info) {
                                  {"dtype", info.bytes_per_token == 2 ? "uint16" : "uint32"},
                                  {"tokens", info.tokens},
                                  {"vocab_size", tokenizer.vocab_size}};
-  if (tokenizer.whole) {
-    root["tokenizer"] = tokenizer.whole->to_json();
+  if (tokenizer.embedded) {
+    root["tokenizer"] = tokenizer.embedded->to_json();
   } else {
     root["tokenizer"] = {{"kind", name_of(tokenizer.kind)},
                          {"hash", hex64(tokenizer.hash)},
@@ -212,7 +212,7 @@ void TokenFile::visit(const std::function<void(int64_t, std::span<const int32_t>
 
 Tokenizer TokenFile::tokenizer() const {
   CHECK(info_, path(), " has no tokenizer");
-  if (info_->tokenizer.whole) return *info_->tokenizer.whole;
+  if (info_->tokenizer.embedded) return *info_->tokenizer.embedded;
   const std::string file =
       (std::filesystem::path(path()).parent_path() / info_->tokenizer.file).string();
   Tokenizer tokenizer = Tokenizer::bpe(load_bpe(file));

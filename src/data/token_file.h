@@ -30,8 +30,8 @@ struct TokenizerRef {
   TokenizerKind kind = TokenizerKind::Byte;
   uint64_t hash = 0;
   int64_t vocab_size = 0;
-  std::optional<Tokenizer> whole = {};
-  std::string file = {};  // file name in the token file's folder, if `whole` is unset
+  std::optional<Tokenizer> embedded = {};
+  std::string file = {};  // file name in the token file's folder, if `embedded` is unset
 
   std::string identity() const { return tokenizer_identity(kind, vocab_size, hash); }
 };

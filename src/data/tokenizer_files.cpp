@@ -97,8 +97,8 @@ LoadedBpe load_tiktoken(const std::string& path, const LoadBpeOptions& options) 
 bool is_made_of_two(const std::string& text, const TextVocabulary& vocabulary) {
   constexpr size_t kLongest = 1024;  // every split is looked up
   if (text.size() > kLongest) return false;
-  for (size_t cut = 1; cut < text.size(); ++cut) {
-    if (vocabulary.contains(text.substr(0, cut)) && vocabulary.contains(text.substr(cut))) {
+  for (size_t split = 1; split < text.size(); ++split) {
+    if (vocabulary.contains(text.substr(0, split)) && vocabulary.contains(text.substr(split))) {
       return true;
     }
   }
@@ -206,9 +206,9 @@ BpeParts parse_tiktoken(std::string_view text, std::string_view where,
   std::sort(parts.tokens.begin(), parts.tokens.end());
   for (const auto& [id, bytes] : parts.tokens) {
     const size_t first = parts.merges.size();
-    for (size_t cut = 1; cut < bytes.size(); ++cut) {
-      const auto left = ranks.find(bytes.substr(0, cut));
-      const auto right = ranks.find(bytes.substr(cut));
+    for (size_t split = 1; split < bytes.size(); ++split) {
+      const auto left = ranks.find(bytes.substr(0, split));
+      const auto right = ranks.find(bytes.substr(split));
       if (left == ranks.end() || right == ranks.end()) continue;
       parts.merges.push_back({left->second, right->second, id});
     }

@@ -145,11 +145,11 @@ std::vector<WordCount> count_files(const TrainBpeOptions& options) {
     const std::vector<TextChunk> wave = take_wave(spans, place, bytes);
     parallel_for(threads, wave.size(), [&](int worker, size_t i) {
       visit_documents(
-          wave[i].piece, options.field, [&](std::string_view text, const TextOrigin& origin) {
+          wave[i].range, options.field, [&](std::string_view text, const TextOrigin& origin) {
             count_words(text, origin, options.pattern, counts[static_cast<size_t>(worker)]);
           });
     });
-    for (const TextChunk& chunk : wave) done += chunk.piece.end - chunk.piece.begin;
+    for (const TextChunk& chunk : wave) done += chunk.range.end - chunk.range.begin;
     bar.update(done);
   }
   for (size_t i = 1; i < counts.size(); ++i) {

@@ -4,8 +4,8 @@
 namespace weft {
 
 std::vector<std::string_view> split_top_level(std::string_view text, char separator) {
-  std::vector<std::string_view> pieces;
-  if (trim(text).empty()) return pieces;
+  std::vector<std::string_view> items;
+  if (trim(text).empty()) return items;
   int depth = 0;
   bool quoted = false;
   size_t start = 0;
@@ -20,12 +20,12 @@ std::vector<std::string_view> split_top_level(std::string_view text, char separa
     if (c == '(' || c == '[') ++depth;
     if (c == ')' || c == ']') --depth;
     if (c == separator && depth == 0) {
-      pieces.push_back(trim(text.substr(start, i - start)));
+      items.push_back(trim(text.substr(start, i - start)));
       start = i + 1;
     }
   }
-  pieces.push_back(trim(text.substr(start)));
-  return pieces;
+  items.push_back(trim(text.substr(start)));
+  return items;
 }
 
 Attrs parse_call_attrs(const OpDef& op, std::string_view text) {
@@ -33,16 +33,16 @@ Attrs parse_call_attrs(const OpDef& op, std::string_view text) {
   Attrs attrs;
   for (const AttrSpec& spec : specs) attrs.push_back(spec.default_value);
   std::vector<bool> given(specs.size(), false);
-  for (std::string_view piece : split_top_level(text, ',')) {
-    const size_t equals = piece.find('=');
-    USER_CHECK(equals != std::string_view::npos, "attribute ", in_quotes(piece),
+  for (std::string_view item : split_top_level(text, ',')) {
+    const size_t equals = item.find('=');
+    USER_CHECK(equals != std::string_view::npos, "attribute ", in_quotes(item),
                " is not name=value");
-    const std::string_view name = trim(piece.substr(0, equals));
+    const std::string_view name = trim(item.substr(0, equals));
     size_t index = 0;
     while (index < specs.size() && specs[index].name != name) ++index;
     USER_CHECK(index < specs.size(), op.name(), " has no attribute ", in_quotes(name), "; it is ",
                op.signature);
-    attrs[index] = parse_attr(trim(piece.substr(equals + 1)), specs[index].default_value);
+    attrs[index] = parse_attr(trim(item.substr(equals + 1)), specs[index].default_value);
     given[index] = true;
   }
   for (size_t i = 0; i < specs.size(); ++i) {
@@ -54,12 +54,12 @@ Attrs parse_call_attrs(const OpDef& op, std::string_view text) {
 
 std::string print_call_attrs(const OpDef& op, const Attrs& attrs) {
   const auto& specs = op.parsed().attrs;
-  std::vector<std::string> pieces;
+  std::vector<std::string> items;
   for (size_t i = 0; i < specs.size(); ++i) {
     if (!specs[i].required && attrs.at(i) == specs[i].default_value) continue;
-    pieces.push_back(cat(specs[i].name, "=", to_string(attrs.at(i))));
+    items.push_back(cat(specs[i].name, "=", to_string(attrs.at(i))));
   }
-  return pieces.empty() ? "" : cat("; ", join(pieces, ", "));
+  return items.empty() ? "" : cat("; ", join(items, ", "));
 }
 
 }  // namespace weft

@@ -45,15 +45,15 @@ const OpDef* start_of(const OpDef& op) {
 }
 
 bool is_gather(const OpDef& op) {
-  return &whole_of(op) == &kAllGather;
+  return &collective_of(op) == &kAllGather;
 }
 
 bool is_all_reduce(const OpDef& op) {
-  return &whole_of(op) == &kAllReduce;
+  return &collective_of(op) == &kAllReduce;
 }
 
 bool is_reduction(const OpDef& op) {
-  return &whole_of(op) == &kReduceScatter || is_all_reduce(op);
+  return &collective_of(op) == &kReduceScatter || is_all_reduce(op);
 }
 
 int64_t local_bytes(const TensorType& type, const Mesh& mesh) {

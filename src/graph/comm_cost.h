@@ -12,7 +12,7 @@ inline bool is_start(const OpDef& op) {
   return op.starts != nullptr;
 }
 // The collective that the op starts, or the op itself.
-inline const OpDef& whole_of(const OpDef& op) {
+inline const OpDef& collective_of(const OpDef& op) {
   return is_start(op) ? *op.starts : op;
 }
 // The op that starts this collective; nullptr if the op is not a collective, or is itself a start

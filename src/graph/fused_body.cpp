@@ -48,8 +48,8 @@ FusedStatement parse_statement(std::string_view text, const FusedBody& earlier) 
 FusedBody parse_fused_body(std::string_view text) {
   FusedBody body;
   try {
-    for (std::string_view piece : split_top_level(text, ';')) {
-      FusedStatement statement = parse_statement(piece, body);
+    for (std::string_view item : split_top_level(text, ';')) {
+      FusedStatement statement = parse_statement(item, body);
       for (const FusedStatement& earlier : body) {
         USER_CHECK(earlier.name != statement.name, in_quotes(statement.name), " is defined twice");
       }

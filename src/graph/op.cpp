@@ -60,7 +60,7 @@ Attr default_attr(std::string_view literal) {
   if (literal == "true" || literal == "false") return literal == "true";
   if (!literal.empty() && literal.front() == '"') return unquoted(literal);
   if (literal == "[]") return std::vector<int64_t>();
-  if (auto whole = parse_int(literal)) return *whole;
+  if (auto integer = parse_int(literal)) return *integer;
   if (auto number = parse_double(literal)) return *number;
   throw InternalError(cat("default \"", literal, "\" in an op signature is not a literal"));
 }
@@ -76,7 +76,7 @@ OperandSpec parse_operand(std::string_view text) {
 std::vector<OperandSpec> parse_operands(std::string_view text) {
   std::vector<OperandSpec> specs;
   if (trim(text).empty()) return specs;
-  for (const auto& piece : split(text, ',')) specs.push_back(parse_operand(trim(piece)));
+  for (const auto& item : split(text, ',')) specs.push_back(parse_operand(trim(item)));
   return specs;
 }
 
@@ -102,8 +102,8 @@ Signature parse_signature(std::string_view text) {
   size_t semicolon = inside.find(';');
   signature.operands = parse_operands(inside.substr(0, semicolon));
   if (semicolon != std::string_view::npos) {
-    for (const auto& piece : split(inside.substr(semicolon + 1), ',')) {
-      signature.attrs.push_back(parse_attr_spec(trim(piece)));
+    for (const auto& item : split(inside.substr(semicolon + 1), ',')) {
+      signature.attrs.push_back(parse_attr_spec(trim(item)));
     }
   }
   if (arrow != std::string_view::npos) signature.results = parse_operands(text.substr(arrow + 2));

@@ -52,38 +52,38 @@ struct Names {
 };
 
 // Attributes written in the part, else those of the fused op, else the defaults.
-Attrs attrs_of(const OpDef& op, const Call& joined, std::string_view written) {
+Attrs attrs_of(const OpDef& op, const Call& fused, std::string_view written) {
   const auto& specs = op.parsed().attrs;
   const auto handed_on = [&](const AttrSpec& spec) {
-    const auto& own = joined.op->parsed().attrs;
+    const auto& own = fused.op->parsed().attrs;
     return std::any_of(own.begin(), own.end(),
                        [&](const AttrSpec& attr) { return attr.name == spec.name; });
   };
   std::string text(written);
   for (const AttrSpec& spec : specs) {
     if (!spec.required || !handed_on(spec)) continue;
-    text += cat(text.empty() ? "" : ", ", spec.name, "=", to_string(joined.attr(spec.name)));
+    text += cat(text.empty() ? "" : ", ", spec.name, "=", to_string(fused.attr(spec.name)));
   }
   Attrs attrs = parse_call_attrs(op, text);
   for (size_t i = 0; i < specs.size(); ++i) {
     if (attrs[i] == specs[i].default_value && handed_on(specs[i])) {
-      attrs[i] = joined.attr(specs[i].name);
+      attrs[i] = fused.attr(specs[i].name);
     }
   }
   return attrs;
 }
 
 // Parses "y, mean, rstd = layer_norm(sum, w, b; eps=1e-6)"; nullopt if an operand is absent.
-std::optional<Part> read_part(std::string_view text, const Call& joined, Names& names) {
+std::optional<Part> read_part(std::string_view text, const Call& fused, Names& names) {
   const size_t open = text.find('(');
   const size_t equals = text.find('=');
-  CHECK(equals < open && text.ends_with(')'), joined.op->name(), " has a part \"", text, "\"");
+  CHECK(equals < open && text.ends_with(')'), fused.op->name(), " has a part \"", text, "\"");
   const std::string_view name = trim(text.substr(equals + 1, open - equals - 1));
   const OpDef* op = find_op(name);
-  CHECK(op != nullptr, joined.op->name(), " has a part of an unknown op ", name);
+  CHECK(op != nullptr, fused.op->name(), " has a part of an unknown op ", name);
   const auto inside = split_top_level(text.substr(open + 1, text.size() - open - 2), ';');
   Part part;
-  part.call = {op, {}, {}, attrs_of(*op, joined, inside.size() > 1 ? inside[1] : "")};
+  part.call = {op, {}, {}, attrs_of(*op, fused, inside.size() > 1 ? inside[1] : "")};
   const auto args = split_top_level(inside.at(0), ',');
   for (size_t i = 0; i < args.size(); ++i) {
     if (names.is_absent(args[i])) {
@@ -91,13 +91,13 @@ std::optional<Part> read_part(std::string_view text, const Call& joined, Names& 
       return std::nullopt;
     }
     const auto found = names.entries.find(args[i]);
-    CHECK(found != names.entries.end(), joined.op->name(), " has a part that reads ", args[i]);
+    CHECK(found != names.entries.end(), fused.op->name(), " has a part that reads ", args[i]);
     part.operands.push_back(found->second.place);
     part.call.operands.push_back(found->second.type);
   }
   part.call.results = op->infer(part.call);
   const auto results = split_top_level(text.substr(0, equals), ',');
-  CHECK(results.size() == part.call.results.size(), joined.op->name(), " has a part with ",
+  CHECK(results.size() == part.call.results.size(), fused.op->name(), " has a part with ",
         results.size(), " results");
   for (size_t i = 0; i < results.size(); ++i) {
     part.results.push_back(names.define(results[i], part.call.results[i]));

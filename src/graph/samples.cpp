@@ -27,11 +27,11 @@ Call parse_sample(const OpDef& op, std::string_view text) {
   CHECK(parts.size() == 1 || parts.size() == 2, "expected \"operands; attributes\"");
   Call call{.op = &op, .operands = {}, .results = {}, .attrs = {}};
   std::vector<std::string_view> names;
-  for (std::string_view piece : split_top_level(parts[0], ',')) {
-    const size_t colon = piece.find(':');
-    CHECK(colon != std::string_view::npos, "\"", piece, "\" is not \"name: type\"");
-    names.push_back(trim(piece.substr(0, colon)));
-    call.operands.push_back(parse_type(trim(piece.substr(colon + 1))));
+  for (std::string_view item : split_top_level(parts[0], ',')) {
+    const size_t colon = item.find(':');
+    CHECK(colon != std::string_view::npos, "\"", item, "\" is not \"name: type\"");
+    names.push_back(trim(item.substr(0, colon)));
+    call.operands.push_back(parse_type(trim(item.substr(colon + 1))));
   }
   check_names(op, names);
   call.attrs = parse_call_attrs(op, parts.size() == 2 ? parts[1] : "");

@@ -27,7 +27,7 @@ ShardingTerm parse_term(std::string_view text) {
 
 std::vector<ShardingTerm> parse_terms(std::string_view text) {
   std::vector<ShardingTerm> terms;
-  for (const std::string& piece : split(text, ',')) terms.push_back(parse_term(trim(piece)));
+  for (const std::string& item : split(text, ',')) terms.push_back(parse_term(trim(item)));
   return terms;
 }
 
@@ -71,11 +71,11 @@ class AxisRule {
     if (std::any_of(entries_.begin(), entries_.end(), is_partial)) return partial_results();
     if (rule_.operands.at(0).added) return added_results();
     for (size_t i = 0; i < entries_.size(); ++i) {
-      if (entries_[i] != nullptr) take_cut(i);
+      if (entries_[i] != nullptr) take_shard(i);
     }
-    for (size_t i = 0; i < entries_.size(); ++i) require_cut(i);
+    for (size_t i = 0; i < entries_.size(); ++i) require_shard(i);
     std::vector<AxisPlacement> results;
-    for (size_t i = 0; i < rule_.results.size(); ++i) results.push_back(cut_result(i));
+    for (size_t i = 0; i < rule_.results.size(); ++i) results.push_back(shard_result(i));
     return results;
   }
 
@@ -114,7 +114,7 @@ class AxisRule {
   }
 
   // Records the dim along which operand `i` is sharded.
-  void take_cut(size_t i) {
+  void take_shard(size_t i) {
     const AxisPlacement& entry = *entries_[i];
     const ShardingTerm& term = rule_.operands[i];
     const bool flat = entry.kind == PlacementKind::Flat;
@@ -126,24 +126,24 @@ class AxisRule {
     call_.require(std::isupper(static_cast<unsigned char>(name.letter)) == 0, "dim ", entry.dim,
                   " of ", operand_name(call_, i), " is sharded over ", axis_,
                   ", expected it unsharded");
-    call_.require(!cut_ || (*cut_ == name && kind_ == entry.kind), "dim ", entry.dim, " of ",
+    call_.require(!shard_ || (*shard_ == name && kind_ == entry.kind), "dim ", entry.dim, " of ",
                   operand_name(call_, i), " is sharded over ", axis_,
                   ", which shards other operands differently");
-    cut_ = name;
+    shard_ = name;
     kind_ = entry.kind;
   }
 
   // An operand that has the sharded dim must be sharded along it.
-  void require_cut(size_t i) const {
-    const auto dim = find_dim(rule_.operands[i], rank(i), *cut_);
+  void require_shard(size_t i) const {
+    const auto dim = find_dim(rule_.operands[i], rank(i), *shard_);
     call_.require(!dim || entries_[i] != nullptr, "dim ", dim.value_or(0), " of ",
                   operand_name(call_, i), " is not sharded over ", axis_,
                   ", but that of other operands is");
   }
 
-  AxisPlacement cut_result(size_t i) const {
+  AxisPlacement shard_result(size_t i) const {
     const auto rank = static_cast<int64_t>(call_.results.at(i).shape.size());
-    const auto dim = find_dim(rule_.results[i], rank, *cut_);
+    const auto dim = find_dim(rule_.results[i], rank, *shard_);
     if (!dim) return {PlacementKind::Partial, std::string(axis_), 0};
     return {kind_, std::string(axis_), kind_ == PlacementKind::Flat ? 0 : *dim};
   }
@@ -152,7 +152,7 @@ class AxisRule {
   const ShardingRule& rule_;
   std::string_view axis_;
   std::vector<const AxisPlacement*> entries_;  // per operand, over the axis; nullptr: replicated
-  std::optional<DimName> cut_;
+  std::optional<DimName> shard_;
   PlacementKind kind_ = PlacementKind::Sharded;
 };
 

@@ -104,8 +104,8 @@ class Parser {
       std::string_view inside = head.substr(open + 1);
       USER_CHECK(inside.starts_with("mesh ") && inside.ends_with(")"), in_quotes(head),
                  " is not of the form NAME(mesh axis=size)");
-      for (std::string_view piece : split_top_level(inside.substr(5, inside.size() - 6), ',')) {
-        mesh.axes.push_back(parse_axis(piece));
+      for (std::string_view item : split_top_level(inside.substr(5, inside.size() - 6), ',')) {
+        mesh.axes.push_back(parse_axis(item));
       }
       head = trim(head.substr(0, open));
     }
@@ -193,8 +193,8 @@ class Parser {
     std::string_view inside = rest.substr(1, close - 1);
     size_t semicolon = find_outside_text(inside, ';');
     std::vector<Value*> operands;
-    for (std::string_view piece : split_top_level(inside.substr(0, semicolon), ',')) {
-      std::string_view name = value_name(piece);
+    for (std::string_view item : split_top_level(inside.substr(0, semicolon), ',')) {
+      std::string_view name = value_name(item);
       Value* value = graph.find_value(name);
       USER_CHECK(value != nullptr, "%", shortened(name), " is not defined");
       operands.push_back(value);
@@ -247,11 +247,11 @@ class Parser {
                      std::string_view types) {
     USER_CHECK(!types.empty() && types[0] == ':', "expected result types after \":\", found ",
                in_quotes(types));
-    std::vector<std::string_view> pieces = split_top_level(types.substr(1), ',');
-    USER_CHECK(pieces.size() == node.results.size(), node.op->name(), " gives ",
-               node.results.size(), " results, found ", pieces.size(), " types");
+    std::vector<std::string_view> items = split_top_level(types.substr(1), ',');
+    USER_CHECK(items.size() == node.results.size(), node.op->name(), " gives ", node.results.size(),
+               " results, found ", items.size(), " types");
     for (size_t i = 0; i < names.size(); ++i) {
-      TensorType type = parse_type(pieces[i]);
+      TensorType type = parse_type(items[i]);
       TensorType& inferred = node.results[i]->type;
       USER_CHECK(is_inferred(*node.op, type, inferred), names[i], " is ", to_string(type),
                  " in the text, but ", node.op->name(), " gives ", to_string(inferred));
@@ -260,13 +260,13 @@ class Parser {
   }
 
   static void parse_return(Graph& graph, std::string_view text) {
-    for (std::string_view piece : split_top_level(trim(text), ',')) {
-      size_t equals = piece.find('=');
-      USER_CHECK(equals != std::string_view::npos, "output ", in_quotes(piece),
+    for (std::string_view item : split_top_level(trim(text), ',')) {
+      size_t equals = item.find('=');
+      USER_CHECK(equals != std::string_view::npos, "output ", in_quotes(item),
                  " is not name=%value");
-      Value* value = graph.find_value(value_name(piece.substr(equals + 1)));
-      USER_CHECK(value != nullptr, shortened(piece.substr(equals + 1)), " is not defined");
-      std::string name(trim(piece.substr(0, equals)));
+      Value* value = graph.find_value(value_name(item.substr(equals + 1)));
+      USER_CHECK(value != nullptr, shortened(item.substr(equals + 1)), " is not defined");
+      std::string name(trim(item.substr(0, equals)));
       for (const auto& output : graph.outputs()) {
         USER_CHECK(output.name != name, "output ", in_quotes(name), " is returned twice");
       }

@@ -60,9 +60,9 @@ AxisPlacement parse_placement(std::string_view text) {
 Shape parse_shape(std::string_view text) {
   Shape shape;
   if (text.empty()) return shape;
-  for (const auto& piece : split(text, ',')) {
-    auto size = parse_int(trim(piece));
-    USER_CHECK(size && *size >= 0, "shape [", shortened(text), "] has ", in_quotes(piece),
+  for (const auto& item : split(text, ',')) {
+    auto size = parse_int(trim(item));
+    USER_CHECK(size && *size >= 0, "shape [", shortened(text), "] has ", in_quotes(item),
                ", expected a size");
     shape.push_back(*size);
   }

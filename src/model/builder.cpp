@@ -108,7 +108,7 @@ Value* ModelBuilder::input(const std::string& name, DType dtype, Shape shape) {
       ->result();
 }
 
-std::vector<NamedRows> whole(std::string name, const Shape& shape) {
+std::vector<NamedRows> all_rows(std::string name, const Shape& shape) {
   return {{std::move(name), 0, shape.at(0)}};
 }
 

@@ -65,6 +65,6 @@ class ModelBuilder {
 };
 
 // The Hugging Face name of a parameter that is not fused from several tensors.
-std::vector<NamedRows> whole(std::string name, const Shape& shape);
+std::vector<NamedRows> all_rows(std::string name, const Shape& shape);
 
 }  // namespace weft

@@ -92,12 +92,12 @@ class Gpt2 {
     const std::vector<std::string> repeated =
         s_.tie_embeddings ? std::vector<std::string>{"lm_head.weight"} : std::vector<std::string>{};
     wte = m_.param({"weight", tokens, Init::Normal, kInitStd,
-                    whole("transformer.wte.weight", tokens), repeated});
+                    all_rows("transformer.wte.weight", tokens), repeated});
     Value* x = m_.add(kEmbedding, {m_.tokens(), wte});
     m_.enter("pos_embeddings");
     const Shape positions = {s_.max_seq_len, s_.dim};
-    Value* wpe = m_.param(
-        {"weight", positions, Init::Normal, kInitStd, whole("transformer.wpe.weight", positions)});
+    Value* wpe = m_.param({"weight", positions, Init::Normal, kInitStd,
+                           all_rows("transformer.wpe.weight", positions)});
     if (m_.positions() == nullptr) return m_.dropout(m_.add(kAddPositions, {x, wpe}));
     Value* rows = m_.add(kEmbedding, {m_.positions(), wpe}, {}, "rows");
     return m_.dropout(m_.add(kAdd, {x, rows}));
@@ -130,7 +130,7 @@ class Gpt2 {
   Value* norm(Value* x, const std::string& path, const std::string& hf) {
     m_.enter(path);
     std::vector<Value*> operands = {x};
-    with_bias(operands, {"weight", {s_.dim}, Init::Ones, 0, whole(hf + ".weight", {s_.dim})});
+    with_bias(operands, {"weight", {s_.dim}, Init::Ones, 0, all_rows(hf + ".weight", {s_.dim})});
     return m_.add(kLayerNorm, operands, {{"eps", s_.norm_eps}});
   }
 
@@ -139,7 +139,7 @@ class Gpt2 {
     const Shape shape = {p.in, p.out};
     std::vector<Value*> operands = {x};
     with_bias(operands,
-              {p.name + ".weight", shape, Init::Normal, p.std, whole(p.hf + ".weight", shape)});
+              {p.name + ".weight", shape, Init::Normal, p.std, all_rows(p.hf + ".weight", shape)});
     return m_.add(kMatmul, operands, {}, p.result);
   }
 
@@ -154,12 +154,12 @@ class Gpt2 {
     const std::string hf = bias_of(weight.slices.front().name);
     if (!s_.bias) weight.zeros = {{hf, shape}};
     operands.push_back(m_.param(std::move(weight)));
-    if (s_.bias) operands.push_back(m_.param({name, shape, Init::Zeros, 0, whole(hf, shape)}));
+    if (s_.bias) operands.push_back(m_.param({name, shape, Init::Zeros, 0, all_rows(hf, shape)}));
   }
 
   Value* head_weight() {
     const Shape shape = {s_.vocab_size, s_.dim};
-    return m_.param({"weight", shape, Init::Normal, kInitStd, whole("lm_head.weight", shape)});
+    return m_.param({"weight", shape, Init::Normal, kInitStd, all_rows("lm_head.weight", shape)});
   }
 
   const ModelSpec& s_;

@@ -43,11 +43,11 @@ int64_t HfReader::size_or(const std::string& key, int64_t otherwise) const {
   return has(key) ? size(key) : otherwise;
 }
 
-int64_t HfReader::quotient(const std::string& whole, const std::string& part) const {
-  const int64_t total = size(whole);
+int64_t HfReader::quotient(const std::string& total_key, const std::string& part) const {
+  const int64_t total = size(total_key);
   const int64_t parts = size(part);
   if (total % parts != 0) {
-    refuse(cat("\"", part, "\" = ", parts, " does not divide \"", whole, "\" = ", total));
+    refuse(cat("\"", part, "\" = ", parts, " does not divide \"", total_key, "\" = ", total));
   }
   return total / parts;
 }

@@ -25,8 +25,8 @@ class HfReader {
   // A whole number from 1 to 2^31 - 1.
   int64_t size(const std::string& key) const;
   int64_t size_or(const std::string& key, int64_t otherwise) const;
-  // size(whole) / size(part), which must divide evenly.
-  int64_t quotient(const std::string& whole, const std::string& part) const;
+  // size(total_key) / size(part), which must divide evenly.
+  int64_t quotient(const std::string& total_key, const std::string& part) const;
   double number(const std::string& key) const;
   double number_or(const std::string& key, double otherwise) const;
   bool flag_or(const std::string& key, bool otherwise) const;

@@ -84,13 +84,13 @@ class Llama {
     const std::vector<std::string> repeated =
         s_.tie_embeddings ? std::vector<std::string>{"lm_head.weight"} : std::vector<std::string>{};
     Value* table = m_.param({"weight", shape, Init::Normal, kInitStd,
-                             whole("model.embed_tokens.weight", shape), repeated});
+                             all_rows("model.embed_tokens.weight", shape), repeated});
     Value* x = m_.add(kEmbedding, {m_.tokens(), table});
     for (int64_t layer = 0; layer < s_.n_layers; ++layer) x = block(x, layer);
     x = norm(x, "norm", "model.norm");
     m_.enter("output");
     if (s_.tie_embeddings) return m_.finish(m_.add(kMatmul, {x, table}, {{"tb", true}}, "logits"));
-    return m_.finish(project(x, "", shape, kInitStd, whole("lm_head.weight", shape), "logits"));
+    return m_.finish(project(x, "", shape, kInitStd, all_rows("lm_head.weight", shape), "logits"));
   }
 
  private:
@@ -131,7 +131,7 @@ class Llama {
                "rope");
     y = m_.attention(y);
     const Shape shape = {s_.dim, q};
-    return project(y, "wo.", shape, residual_std(), whole(hf + ".o_proj.weight", shape), "out");
+    return project(y, "wo.", shape, residual_std(), all_rows(hf + ".o_proj.weight", shape), "out");
   }
 
   Value* feed_forward(Value* x, const std::string& hf) {
@@ -141,12 +141,14 @@ class Llama {
     Value* y = project(x, "w13.", {2 * f, s_.dim}, kInitStd, rows, "gate_up");
     y = m_.add(kSwiglu, {y}, {}, "swiglu");
     const Shape shape = {s_.dim, f};
-    return project(y, "w2.", shape, residual_std(), whole(hf + ".down_proj.weight", shape), "down");
+    return project(y, "w2.", shape, residual_std(), all_rows(hf + ".down_proj.weight", shape),
+                   "down");
   }
 
   Value* norm(Value* x, const std::string& path, const std::string& hf) {
     m_.enter(path);
-    Value* weight = m_.param({"weight", {s_.dim}, Init::Ones, 0, whole(hf + ".weight", {s_.dim})});
+    Value* weight =
+        m_.param({"weight", {s_.dim}, Init::Ones, 0, all_rows(hf + ".weight", {s_.dim})});
     return m_.add(kRmsNorm, {x, weight}, {{"eps", s_.norm_eps}});
   }
 

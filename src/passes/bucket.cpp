@@ -21,10 +21,10 @@ namespace weft {
 
 namespace {
 
-BucketPlan make_plan(const Graph& graph, const std::vector<Lane>& lanes,
+BucketPlan make_plan(const Graph& graph, const std::vector<ParamLane>& lanes,
                      const PassContext& context) {
   std::vector<BucketItem> items;
-  for (const Lane& lane : lanes) items.push_back(lane.item);
+  for (const ParamLane& lane : lanes) items.push_back(lane.item);
   if (!context.buckets.empty()) return plan_as_given(items, context.buckets);
   const CompileConfig& compile = context.config.compile;
   switch (compile.bucketing) {
@@ -43,7 +43,7 @@ BucketPlan make_plan(const Graph& graph, const std::vector<Lane>& lanes,
 }
 
 bool run(Graph& graph, PassContext& context) {
-  const std::vector<Lane> lanes = find_lanes(graph);
+  const std::vector<ParamLane> lanes = find_lanes(graph);
   if (lanes.empty()) {
     context.note = "no parameter is communicated";
     return false;

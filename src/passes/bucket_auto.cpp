@@ -33,7 +33,7 @@ struct Unit {
   double elements = 0;
 };
 
-const Node* first_gather(const Lane& lane,
+const Node* first_gather(const ParamLane& lane,
                          const std::unordered_map<const Node*, int64_t>& position) {
   const Node* first = nullptr;
   for (const auto& [role, node] : lane.gathers) {
@@ -42,7 +42,7 @@ const Node* first_gather(const Lane& lane,
   return first;
 }
 
-const Node* first_reduction(const Lane& lane) {
+const Node* first_reduction(const ParamLane& lane) {
   for (const auto& [role, node] : lane.nodes) {
     if (is_reduction(*node->op)) return node;
   }
@@ -50,7 +50,7 @@ const Node* first_reduction(const Lane& lane) {
 }
 
 // Lanes in the order of their collectives, with the compute time between them.
-std::vector<Unit> find_units(const Graph& graph, const std::vector<Lane>& lanes,
+std::vector<Unit> find_units(const Graph& graph, const std::vector<ParamLane>& lanes,
                              const DeviceSpec& device) {
   const auto position = positions(graph);
   std::vector<Unit> units;
@@ -144,7 +144,7 @@ std::string milliseconds(double seconds) {
 
 }  // namespace
 
-BucketPlan plan_greedily(const Graph& graph, const std::vector<Lane>& lanes,
+BucketPlan plan_greedily(const Graph& graph, const std::vector<ParamLane>& lanes,
                          const DeviceSpec& device) {
   const double headroom = headroom_of(graph, device);
   const std::vector<Unit> units = find_units(graph, lanes, device);
@@ -191,10 +191,10 @@ BucketPlan plan_greedily(const Graph& graph, const std::vector<Lane>& lanes,
   return plan;
 }
 
-BucketPlan plan_automatically(const Graph& graph, const std::vector<Lane>& lanes,
+BucketPlan plan_automatically(const Graph& graph, const std::vector<ParamLane>& lanes,
                               const PassContext& context) {
   std::vector<BucketItem> items;
-  for (const Lane& lane : lanes) items.push_back(lane.item);
+  for (const ParamLane& lane : lanes) items.push_back(lane.item);
   std::vector<Candidate> candidates = {
       {"transformer_block", plan_by_block(items)},
       {"greedy", plan_greedily(graph, lanes, context.device)},

@@ -18,7 +18,7 @@ namespace weft {
 namespace {
 
 using Positions = std::unordered_map<const Node*, int64_t>;
-using Lanes = std::vector<const Lane*>;
+using Lanes = std::vector<const ParamLane*>;
 
 std::vector<std::string> result_names(const Node& node) {
   std::vector<std::string> names;
@@ -57,12 +57,14 @@ class Merger {
  public:
   explicit Merger(Graph& graph) : graph_(graph), position_(positions(graph)) {}
 
-  void merge(const Lanes& lanes) { lanes[0]->is_flat() ? merge_flat(lanes) : merge_whole(lanes); }
+  void merge(const Lanes& lanes) {
+    lanes[0]->is_flat() ? merge_flat(lanes) : merge_replicated(lanes);
+  }
 
   // Nodes that read the flat values of many lanes read each merged value once.
   void finish() {
     for (Node* node : graph_.nodes()) {
-      if (joins_lanes(*node)) join(node);
+      if (merges_lanes(*node)) merge_node(node);
     }
     std::sort(old_.begin(), old_.end(),
               [&](const Node* a, const Node* b) { return position_.at(a) > position_.at(b); });
@@ -72,10 +74,11 @@ class Merger {
 
  private:
   // The nodes of one role; lanes without it are skipped.
-  static std::vector<Node*> side_by_side(const Lanes& lanes, std::map<std::string, Node*> Lane::*of,
+  static std::vector<Node*> side_by_side(const Lanes& lanes,
+                                         std::map<std::string, Node*> ParamLane::*of,
                                          const std::string& role) {
     std::vector<Node*> nodes;
-    for (const Lane* lane : lanes) {
+    for (const ParamLane* lane : lanes) {
       const auto found = (lane->*of).find(role);
       if (found != (lane->*of).end()) nodes.push_back(found->second);
     }
@@ -98,7 +101,7 @@ class Merger {
   std::vector<std::string> roles(const Lanes& lanes) const {
     std::vector<std::pair<int64_t, std::string>> found;
     for (const auto& [role, node] : lanes[0]->nodes) {
-      found.emplace_back(position_.at(last(side_by_side(lanes, &Lane::nodes, role))), role);
+      found.emplace_back(position_.at(last(side_by_side(lanes, &ParamLane::nodes, role))), role);
     }
     std::sort(found.begin(), found.end());
     std::vector<std::string> names;
@@ -108,10 +111,10 @@ class Merger {
 
   void merge_flat(const Lanes& lanes) {
     std::vector<Node*> sources;
-    for (const Lane* lane : lanes) sources.push_back(lane->source);
+    for (const ParamLane* lane : lanes) sources.push_back(lane->source);
     merge_source(sources, lanes, kBucket);
     for (const std::string& role : roles(lanes)) {
-      const std::vector<Node*> nodes = side_by_side(lanes, &Lane::nodes, role);
+      const std::vector<Node*> nodes = side_by_side(lanes, &ParamLane::nodes, role);
       if (nodes[0]->op == &kBucket) continue;
       if (nodes[0]->op->traits.source) {
         merge_source(nodes, lanes, *nodes[0]->op);
@@ -120,7 +123,7 @@ class Merger {
       }
     }
     std::set<std::string> gathers;
-    for (const Lane* lane : lanes) {
+    for (const ParamLane* lane : lanes) {
       for (const auto& [role, node] : lane->gathers) gathers.insert(role);
     }
     for (const std::string& role : gathers) merge_gathers(lanes, role);
@@ -131,7 +134,7 @@ class Merger {
     std::vector<std::string> members;
     TensorType type = nodes[0]->result()->type;
     type.shape = {0};
-    for (const Lane* lane : lanes) {
+    for (const ParamLane* lane : lanes) {
       members.insert(members.end(), lane->members.begin(), lane->members.end());
     }
     for (const Node* node : nodes) type.shape[0] += node->result()->type.elements();
@@ -160,7 +163,7 @@ class Merger {
       }
     }
     Attrs attrs = nodes[0]->attrs;
-    if (is_adamw(*nodes[0]->op)) join_decay(nodes, lanes, operands, attrs);
+    if (is_adamw(*nodes[0]->op)) merge_decay(nodes, lanes, operands, attrs);
     Node* merged = graph_.insert(last(nodes), *nodes[0]->op, std::move(operands), std::move(attrs),
                                  options_of(*nodes[0]));
     for (size_t i = 0; i < merged->results.size(); ++i) {
@@ -172,8 +175,8 @@ class Merger {
   }
 
   // Ranges are relative to the full bucket, so a rank has to know where its shard begins.
-  void join_decay(const std::vector<Node*>& nodes, const Lanes& lanes,
-                  std::vector<Value*>& operands, Attrs& attrs) {
+  void merge_decay(const std::vector<Node*>& nodes, const Lanes& lanes,
+                   std::vector<Value*>& operands, Attrs& attrs) {
     Decay decay;
     for (size_t i = 0; i < nodes.size(); ++i) {
       decay.add(std::get<double>(nodes[i]->attr("decay")),
@@ -190,10 +193,10 @@ class Merger {
 
   // The input with this rank's coordinate on the axis, shared by all updates.
   Value* coordinate(const TensorType& type) {
-    const auto cut =
+    const auto sharded =
         std::find_if(type.placement.begin(), type.placement.end(),
                      [](const AxisPlacement& entry) { return entry.kind == PlacementKind::Flat; });
-    const std::string name = "coordinate." + cut->axis;
+    const std::string name = "coordinate." + sharded->axis;
     for (const auto& node : graph_.order()) {
       const bool found = node->op == &kInput && std::get<std::string>(node->attrs[0]) == name;
       if (found) return node->result();
@@ -231,14 +234,14 @@ class Merger {
 
   // One gather of the full bucket, even if only some lanes need it.
   void merge_gathers(const Lanes& lanes, const std::string& role) {
-    const std::vector<Node*> nodes = side_by_side(lanes, &Lane::gathers, role);
+    const std::vector<Node*> nodes = side_by_side(lanes, &ParamLane::gathers, role);
     const Node* model = nodes[0];
     const size_t types_at = model->op->parsed().attr_index("types");
     std::vector<std::string> types;
     std::vector<std::string> names;
     std::vector<Value*> operands = {merged_.at(model->operands.at(0))};
     std::vector<Value*> replaced;
-    for (const Lane* lane : lanes) {
+    for (const ParamLane* lane : lanes) {
       const auto found = lane->gathers.find(role);
       const Node* like = found != lane->gathers.end() ? found->second : any_gather(*lane);
       operands.insert(operands.end(), like->operands.begin() + 1, like->operands.end());
@@ -266,7 +269,7 @@ class Merger {
     old_.insert(old_.end(), nodes.begin(), nodes.end());
   }
 
-  static const Node* any_gather(const Lane& lane) {
+  static const Node* any_gather(const ParamLane& lane) {
     CHECK(!lane.gathers.empty(), lane.item.name, " is never gathered");
     return lane.gathers.begin()->second;
   }
@@ -276,7 +279,7 @@ class Merger {
                                        std::vector<Node*> nodes) const {
     if (!nodes[0]->recomputed) return nodes;
     std::vector<Node*> all = nodes;
-    for (const Lane* lane : lanes) {
+    for (const ParamLane* lane : lanes) {
       if (lane->gathers.contains(role)) continue;
       for (const auto& result : any_gather(*lane)->results) {
         for (Node* user : result->users) {
@@ -303,9 +306,9 @@ class Merger {
   }
 
   // Parameters stay separate; only their reductions are merged.
-  void merge_whole(const Lanes& lanes) {
+  void merge_replicated(const Lanes& lanes) {
     for (const std::string& role : roles(lanes)) {
-      const std::vector<Node*> nodes = side_by_side(lanes, &Lane::nodes, role);
+      const std::vector<Node*> nodes = side_by_side(lanes, &ParamLane::nodes, role);
       Node* place = last(nodes);
       std::vector<Value*> operands;
       NodeOptions options{.name = {}, .path = nodes[0]->path, .phase = nodes[0]->phase};
@@ -346,7 +349,7 @@ class Merger {
     }
   }
 
-  void join(Node* node) {
+  void merge_node(Node* node) {
     std::vector<Value*> operands;
     std::unordered_set<const Value*> seen;
     bool changed = false;
@@ -357,10 +360,10 @@ class Merger {
       if (found == merged_.end() || seen.insert(value).second) operands.push_back(value);
     }
     if (!changed) return;
-    Node* joined = graph_.clone(node, node, std::move(operands), ".merged");
+    Node* fused = graph_.clone(node, node, std::move(operands), ".merged");
     for (size_t i = 0; i < node->results.size(); ++i) {
-      graph_.replace_uses(node->result(i), joined->result(i));
-      names_.emplace_back(joined->result(i), node->result(i)->name);
+      graph_.replace_uses(node->result(i), fused->result(i));
+      names_.emplace_back(fused->result(i), node->result(i)->name);
     }
     graph_.erase(node);
   }
@@ -373,7 +376,8 @@ class Merger {
 };
 
 // The lanes of a group, split by shape.
-std::vector<Lanes> equal_shapes(const std::vector<Lane>& lanes, const std::vector<size_t>& group) {
+std::vector<Lanes> equal_shapes(const std::vector<ParamLane>& lanes,
+                                const std::vector<size_t>& group) {
   std::vector<Lanes> parts;
   std::map<std::string, size_t> part;
   for (size_t i : group) {
@@ -391,13 +395,14 @@ std::vector<Lanes> equal_shapes(const std::vector<Lane>& lanes, const std::vecto
 
 }  // namespace
 
-MergeSummary merge_lanes(Graph& graph, const std::vector<Lane>& lanes, const BucketPlan& plan) {
+MergeSummary merge_lanes(Graph& graph, const std::vector<ParamLane>& lanes,
+                         const BucketPlan& plan) {
   MergeSummary summary;
   Merger merger(graph);
   for (const auto& group : plan.groups) {
     for (const Lanes& part : equal_shapes(lanes, group)) {
       int64_t elements = 0;
-      for (const Lane* lane : part) elements += lane->item.elements;
+      for (const ParamLane* lane : part) elements += lane->item.elements;
       ++summary.buckets;
       if (elements > summary.largest) {
         summary.largest = elements;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "graph/graph.h"
-#include "passes/bucket_lane.h"
+#include "passes/param_lane.h"
 
 namespace weft {
 
@@ -15,7 +15,7 @@ struct MergeSummary {
 };
 
 // Merges the lanes of each group that have equal shapes.
-MergeSummary merge_lanes(Graph& graph, const std::vector<Lane>& lanes, const BucketPlan& plan);
+MergeSummary merge_lanes(Graph& graph, const std::vector<ParamLane>& lanes, const BucketPlan& plan);
 
 // Lets the backward reuse the forward's gather if nothing else is gathered between its last use in
 // the forward and the second gather: dropping it there would not lower the peak. Returns the number

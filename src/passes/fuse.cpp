@@ -1,7 +1,7 @@
 // Fuses trees of elementwise ops whose intermediates have one reader into one node that makes a
 // single pass over memory. It replaces the last op, and every statement rounds as the separate op
 // did. The loss and the gradient of its logits are fused at the position of the loss; other
-// neighbours that read or write the same memory are fused as well (fuse_joins.h).
+// neighbours that read or write the same memory are fused as well (fuse_neighbours.h).
 //
 //   %d = dropout(%y, %rng; rate=0.1, stream=7) : f32[4,8]
 //   %s = add(%x, %d) : f32[4,8]
@@ -15,7 +15,7 @@
 #include "base/text.h"
 #include "graph/fused_body.h"
 #include "graph/ops/ops.h"
-#include "passes/fuse_joins.h"
+#include "passes/fuse_neighbours.h"
 #include "passes/pass.h"
 
 namespace weft {
@@ -72,7 +72,7 @@ class Fuser {
   }
 
   // Whether the definition of an operand may move to the position of the root.
-  bool can_join(const Value* value, const Node& root) const {
+  bool can_fuse(const Value* value, const Node& root) const {
     const Node& def = *value->def;
     if (!is_candidate(def) || def.phase != root.phase) return false;
     if (value->users.size() != 1 || outputs_.contains(value)) return false;
@@ -94,15 +94,15 @@ class Fuser {
     grow(*root, tree, outside(*root));
     if (tree.nodes.size() < 2) return;
     emit(*root, tree);
-    Node* joined = graph_.insert(
+    Node* fused = graph_.insert(
         root, kFused, tree.operands, {Attr(print_fused_body(tree.body))},
         {.name = root->result()->name + ".fused", .path = root->path, .phase = root->phase});
-    graph_.set_type(joined->result(), root->result()->type);
-    joined->recomputed = root->recomputed;
-    position_[joined] = position_.at(root);
-    waits_before_[joined] = waits_before_.at(root);
-    graph_.replace_uses(root->result(), joined->result());
-    if (outputs_.erase(root->result()) > 0) outputs_.insert(joined->result());
+    graph_.set_type(fused->result(), root->result()->type);
+    fused->recomputed = root->recomputed;
+    position_[fused] = position_.at(root);
+    waits_before_[fused] = waits_before_.at(root);
+    graph_.replace_uses(root->result(), fused->result());
+    if (outputs_.erase(root->result()) > 0) outputs_.insert(fused->result());
     erase_tree(root, tree);
     ++trees_;
     fused_ += tree.nodes.size();
@@ -122,7 +122,7 @@ class Fuser {
   void grow(const Node& root, Tree& tree, std::vector<Value*> edge) {
     for (size_t i = 0; i < edge.size();) {
       Value* value = edge[i];
-      if (!can_join(value, root)) {
+      if (!can_fuse(value, root)) {
         ++i;
         continue;
       }
@@ -196,8 +196,8 @@ Node* gradient_beside(const Graph& graph, const Node& loss) {
 }
 
 // Fuses each loss with the gradient of its logits; returns the number of fused pairs.
-size_t join_losses(Graph& graph) {
-  size_t joined = 0;
+size_t fuse_losses(Graph& graph) {
+  size_t fused = 0;
   const auto position = positions(graph);
   std::unordered_set<const Node*> moved;
   // Keeps only the losses: other nodes may be erased during the loop.
@@ -222,21 +222,21 @@ size_t join_losses(Graph& graph) {
     graph.replace_uses(loss->result(), both->result(1));
     graph.erase(grad);
     graph.erase(loss);
-    ++joined;
+    ++fused;
   }
-  return joined;
+  return fused;
 }
 
 bool run(Graph& graph, PassContext& context) {
-  const size_t losses = join_losses(graph);
-  const std::string joined = join_neighbours(graph);
+  const size_t losses = fuse_losses(graph);
+  const std::string fused = fuse_neighbours(graph);
   Fuser fuser(graph);
   fuser.run();
   context.note = fuser.trees() == 0 ? "no chains of elementwise ops"
                                     : cat(fuser.fused(), " ops in ", fuser.trees(), " fused nodes");
   if (losses > 0) context.note += cat(", ", losses, " losses fused with their gradient");
-  if (!joined.empty()) context.note += cat(", ", joined);
-  return losses + fuser.trees() != 0 || !joined.empty();
+  if (!fused.empty()) context.note += cat(", ", fused);
+  return losses + fuser.trees() != 0 || !fused.empty();
 }
 
 }  // namespace

@@ -15,7 +15,7 @@
 //   %d.logits.i = cross_entropy_grad(%loss_scale, %logits.i, %targets.i, %lse.i, %count)
 //   %d.x.i = matmul(%d.logits.i, %w)
 //   %d.w.i = matmul(%d.logits.i, %x.i; ta=true), added to the previous ones
-// and at the end %d.x = join_time(%d.x.0, ...).
+// and at the end %d.x = concat_time(%d.x.0, ...).
 #include <array>
 
 #include "base/error.h"
@@ -76,7 +76,7 @@ class Chunker {
         before_(head.loss_grad != nullptr ? head.loss_grad : head.loss) {}
 
   void run() {
-    for (int64_t index = 0; index < parts_; ++index) add_piece(index);
+    for (int64_t index = 0; index < parts_; ++index) add_chunk(index);
     graph_.replace_uses(head_.loss->result(), loss_);
     if (head_.loss_grad != nullptr) finish_gradients();
     graph_.erase(head_.loss);
@@ -84,7 +84,7 @@ class Chunker {
   }
 
  private:
-  void add_piece(int64_t index) {
+  void add_chunk(int64_t index) {
     Value* x = split(head_.matmul->operands[0], index, *head_.matmul);
     Value* targets = split(head_.loss->operands[1], index, *head_.loss);
     Value* logits = copy(*head_.matmul, {x, head_.matmul->operands[1]}, index)->result();
@@ -106,7 +106,7 @@ class Chunker {
   }
 
   void finish_gradients() {
-    Node* dx = graph_.insert(before_, kJoinTime, dx_, {}, options(*head_.dx, "whole"));
+    Node* dx = graph_.insert(before_, kConcatTime, dx_, {}, options(*head_.dx, "full"));
     graph_.replace_uses(head_.dx->result(), dx->result());
     graph_.replace_uses(head_.dw->result(), dw_);
     for (Node* node : {head_.dx, head_.dw, head_.loss_grad}) graph_.erase(node);

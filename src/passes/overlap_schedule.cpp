@@ -19,7 +19,7 @@ namespace weft {
 
 namespace {
 
-constexpr int64_t kMostAutomatic = 4;
+constexpr int64_t kMaxAutomatic = 4;
 // A deeper prefetch must gain more than the error of the estimate.
 constexpr double kWorthwhile = 0.999;
 
@@ -282,7 +282,7 @@ class Scheduler {
     bool passes_on = false;
     find_latest(wait, latest, passes_on);
     // The operands stay live up to the wait; an all-reduce works in place.
-    const bool frees = &whole_of(*start->op) == &kReduceScatter || passes_on;
+    const bool frees = &collective_of(*start->op) == &kReduceScatter || passes_on;
     const int64_t bytes = frees ? bytes_of(*start) : 0;
     const auto fits = [&](int64_t target) {
       return room_.take(index_.at(&wait), std::min(target, latest), bytes);
@@ -370,7 +370,7 @@ class Scheduler {
 Schedule schedule_by_time(const Graph& graph, const PassContext& context, Scheduler& scheduler) {
   Schedule best = scheduler.schedule(0);
   double best_seconds = estimate_order(graph, best.order, context).time.seconds;
-  const int64_t most = std::clamp<int64_t>(scheduler.most(), 1, kMostAutomatic);
+  const int64_t most = std::clamp<int64_t>(scheduler.most(), 1, kMaxAutomatic);
   for (int64_t prefetch = 1; prefetch <= most; ++prefetch) {
     Schedule next = scheduler.schedule(prefetch);
     if (next.prefetch < prefetch) break;

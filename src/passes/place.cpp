@@ -41,7 +41,7 @@ class Placer {
     for (const auto& output : graph.outputs()) outputs_.insert(output.value);
   }
 
-  void cut_batch() {
+  void shard_batch() {
     for (const auto& node : graph_.order()) {
       if (!is_batch(*node)) continue;
       TensorType type = node->result()->type;
@@ -58,7 +58,7 @@ class Placer {
       if (node->op->traits.source || is_update(*node)) continue;
       place_results(node);
       for (const auto& value : node->results) {
-        if (!is_partial(value->type) || !is_needed_whole(*value)) continue;
+        if (!is_partial(value->type) || !is_needed_full(*value)) continue;
         all_reduce(graph_, value.get(), graph_.next(node),
                    {.path = node->path, .phase = node->phase});
         ++reductions_;
@@ -93,7 +93,7 @@ class Placer {
     }
   }
 
-  bool is_needed_whole(const Value& value) const {
+  bool is_needed_full(const Value& value) const {
     if (value.def->phase == Phase::Forward && outputs_.contains(&value)) return true;
     return std::any_of(value.users.begin(), value.users.end(),
                        [](const Node* user) { return !is_update(*user) && !is_linear(*user->op); });
@@ -121,7 +121,7 @@ bool run(Graph& graph, PassContext& context) {
              " ranks do not divide the batch of ", batch, "; use a multiple of ", ranks);
   graph.set_mesh(context.mesh);
   Placer placer(graph, *tokens);
-  if (batch % ranks == 0) placer.cut_batch();
+  if (batch % ranks == 0) placer.shard_batch();
   placer.propagate();
   context.note = batch % ranks == 0 ? placer.note()
                                     : cat("a batch of ", batch, " on ", ranks,

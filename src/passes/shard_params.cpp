@@ -37,7 +37,7 @@ constexpr const char* kShardAxis = "dp_shard";
 
 struct Mode {
   bool flat = false;         // storage is sharded over kShardAxis
-  bool keep_whole = false;   // the step reads full weights that persist (ZeRO-1)
+  bool keep_full = false;    // the step reads full weights that persist (ZeRO-1)
   bool reduce_once = false;  // gradients are summed over micro-batches before the reduction
   bool send_bf16 = false;    // f32 gradients are rounded before the reduction
 };
@@ -232,23 +232,23 @@ class Sharder {
   void move_storage(const Weight& weight) {
     Node* param = weight.param;
     Value* w = param->result();
-    const bool stored = weight.update != nullptr || !mode_.keep_whole;
+    const bool stored = weight.update != nullptr || !mode_.keep_full;
     Value* shard = stored ? add_bucket(weight) : nullptr;
     if (weight.low != nullptr) {
       graph_.set_type(weight.low,
                       {weight.low->type.dtype, shard->type.shape, shard->type.placement});
     }
     Value* sent = weight.low != nullptr ? weight.low : shard;
-    Value* whole = weight.readers.empty() ? nullptr : add_whole(weight, sent);
+    Value* full = weight.readers.empty() ? nullptr : add_full(weight, sent);
     if (weight.update != nullptr) {
       Node* update = weight.update;
       graph_.replace_operand(update, 0, shard);
       for (size_t moment : {2, 3}) graph_.set_type(update->operands.at(moment), shard->type);
       graph_.retype(update);
-      if (mode_.keep_whole && whole != nullptr) {
+      if (mode_.keep_full && full != nullptr) {
         Value* updated = update->result(weight.low != nullptr ? kLowResult : 0);
-        add_gather(graph_.next(update), {updated, whole}, whole->type,
-                   {.name = whole->name + ".new", .path = weight.path, .phase = update->phase});
+        add_gather(graph_.next(update), {updated, full}, full->type,
+                   {.name = full->name + ".new", .path = weight.path, .phase = update->phase});
       }
     }
     CHECK(w->users.empty(), print_name(param), " is still read");
@@ -268,7 +268,7 @@ class Sharder {
   }
 
   // Adds the full weight that the step reads, in the dtype it is read in.
-  Value* add_whole(const Weight& weight, Value* sent) {
+  Value* add_full(const Weight& weight, Value* sent) {
     const Value* w = weight.param->result();
     Value* read = read_value(weight);
     Node* first = weight.readers.front();
@@ -277,22 +277,22 @@ class Sharder {
     const TensorType type{dtype, w->type.shape, {}};
     const NodeOptions options{
         .name = w->name + ".full", .path = first->path, .phase = first->phase};
-    Value* whole = nullptr;
-    if (mode_.keep_whole) {
-      whole = graph_.insert_source(weight.param, kState, "full." + weight.name, type, options)
-                  ->result();
+    Value* full = nullptr;
+    if (mode_.keep_full) {
+      full = graph_.insert_source(weight.param, kState, "full." + weight.name, type, options)
+                 ->result();
     } else {
-      whole = add_gather(first, {sent}, type, options)->result();
+      full = add_gather(first, {sent}, type, options)->result();
     }
     for (Node* reader : weight.readers) {
       if (cast) {
-        graph_.replace_uses(reader->result(), whole);
+        graph_.replace_uses(reader->result(), full);
         graph_.erase(reader);
       } else {
-        use_again(reader, read, whole);
+        use_again(reader, read, full);
       }
     }
-    return whole;
+    return full;
   }
 
   // Whether all readers cast the parameter to the same dtype, so that the gather can cast instead.
@@ -340,7 +340,7 @@ Mode mode_of(const PassContext& context, const Mesh& mesh) {
   USER_CHECK(flat || !first_stage, describe_key(config, "parallelism.zero_stage"),
              ": no ranks share the optimizer state; set parallelism.data_parallel_shard_degree");
   return {.flat = flat,
-          .keep_whole = first_stage,
+          .keep_full = first_stage,
           .reduce_once = reduces_once(config, mesh.ranks()),
           .send_bf16 = config.training.mixed_precision_reduce == Precision::Bfloat16};
 }
@@ -353,9 +353,9 @@ bool run(Graph& graph, PassContext& context) {
   const Mode mode = mode_of(context, graph.mesh());
   Sharder sharder(graph, mode);
   sharder.run();
-  const std::string storage = mode.keep_whole ? "moments are sharded, weights replicated"
-                              : mode.flat     ? "parameters are sharded"
-                                              : "parameters are replicated";
+  const std::string storage = mode.keep_full ? "moments are sharded, weights replicated"
+                              : mode.flat    ? "parameters are sharded"
+                                             : "parameters are replicated";
   context.note = cat(storage, ": ", sharder.params(), "; ", sharder.gradients(),
                      " gradients reduced", mode.reduce_once ? " once per step" : "");
   return sharder.gradients() > 0 || (mode.flat && sharder.params() > 0);

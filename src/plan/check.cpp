@@ -29,28 +29,28 @@ std::string describe(const Plan& plan, int64_t index) {
 }
 
 // The arena and the shared spaces as one contiguous range of bytes.
-int64_t space_begin(const Plan& plan, int64_t common) {
-  int64_t begin = common < 0 ? 0 : plan.arena_bytes;
-  for (int64_t i = 0; i < common; ++i) begin += plan.common[i].bytes;
+int64_t space_begin(const Plan& plan, int64_t shared) {
+  int64_t begin = shared < 0 ? 0 : plan.arena_bytes;
+  for (int64_t i = 0; i < shared; ++i) begin += plan.shared[i].bytes;
   return begin;
 }
 
 int64_t first_byte(const Plan& plan, const Buffer& buffer) {
-  return space_begin(plan, buffer.common) + buffer.offset;
+  return space_begin(plan, buffer.shared) + buffer.offset;
 }
 
 void check_space(const Plan& plan, int64_t index) {
   const Buffer& b = plan.buffers[index];
-  if (b.common < -1 || b.common >= static_cast<int64_t>(plan.common.size())) {
-    fault(plan, "buffer ", describe(plan, index), " in shared space ", b.common, " of ",
-          plan.common.size());
+  if (b.shared < -1 || b.shared >= static_cast<int64_t>(plan.shared.size())) {
+    fault(plan, "buffer ", describe(plan, index), " in shared space ", b.shared, " of ",
+          plan.shared.size());
   }
-  const int64_t space = b.common < 0 ? plan.arena_bytes : plan.common[b.common].bytes;
+  const int64_t space = b.shared < 0 ? plan.arena_bytes : plan.shared[b.shared].bytes;
   if (b.bytes < 0 || b.offset < 0 || b.offset > space || b.bytes > space - b.offset) {
     fault(plan, "buffer ", describe(plan, index), " outside the ",
-          b.common < 0 ? "arena" : "shared space", " of ", space);
+          b.shared < 0 ? "arena" : "shared space", " of ", space);
   }
-  if (b.common >= 0 && b.persistent) {
+  if (b.shared >= 0 && b.persistent) {
     fault(plan, "buffer ", describe(plan, index), " is persistent in a shared space");
   }
 }
@@ -68,7 +68,7 @@ void check_buffer(const Plan& plan, int64_t index) {
     }
     return;
   }
-  if (b.common < 0 && b.offset < plan.persistent_bytes) {
+  if (b.shared < 0 && b.offset < plan.persistent_bytes) {
     fault(plan, "buffer ", describe(plan, index), " within the persistent ", plan.persistent_bytes,
           " bytes");
   }
@@ -150,7 +150,7 @@ class ProgramWalk {
       : plan_(plan),
         program_(program),
         written_(written),
-        history_(space_begin(plan, static_cast<int64_t>(plan.common.size())),
+        history_(space_begin(plan, static_cast<int64_t>(plan.shared.size())),
                  static_cast<int64_t>(plan.streams.size()), plan.num_events) {
     for (size_t i = 0; i < plan.buffers.size(); ++i) {
       if (plan.buffers[i].persistent) history_.preset(range(static_cast<int64_t>(i)));
@@ -265,8 +265,8 @@ class ProgramWalk {
 
   // Only gathers over its axis may write shared memory.
   void check_writer(const Buffer& buffer, int64_t index) const {
-    if (buffer.common < 0) return;
-    const std::string& axis = plan_.common[buffer.common].axis;
+    if (buffer.shared < 0) return;
+    const std::string& axis = plan_.shared[buffer.shared].axis;
     if (is_call(*step_, kAllGather) && axis_of(*step_) == axis) return;
     step_fault("writes ", describe(plan_, index), ", which only a gather over ", axis,
                " may write");
@@ -344,7 +344,7 @@ void check_plan(const Plan& plan) {
     fault(plan, "arena ", plan.arena_bytes, ", persistent ", plan.persistent_bytes, ", events ",
           plan.num_events);
   }
-  for (const CommonSpace& space : plan.common) {
+  for (const SharedSpace& space : plan.shared) {
     if (space.bytes < 0) fault(plan, "shared space of ", space.bytes, " bytes over ", space.axis);
     plan.mesh.axis_size(space.axis);
   }

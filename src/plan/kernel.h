@@ -73,7 +73,7 @@ struct Kernel {
   void (*launch)(const Launch&) = nullptr;
   // Whether the results of a gather may lie in memory shared by the ranks of its axis: no rank
   // writes before all have arrived, and none continues before all have written.
-  bool common_results = false;
+  bool shared_results = false;
   // Creates, once, what every run of the launch can reuse; nullptr: nothing.
   std::shared_ptr<const void> (*prepare)(const Launch&) = nullptr;
   // Bytes of scratch memory of a collective, which depend on the number of ranks in its group.

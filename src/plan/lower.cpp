@@ -1,7 +1,7 @@
 // Lowers in three parts: selects the nodes of each program, binds the buffers visible from outside
 // (the same in all programs), and walks each program to give every other value a transient buffer.
 // A result that overwrites an operand, or an elementwise result whose operand is no longer needed,
-// takes the operand's buffer. The values of a collective share a buffer (homes.h). A split
+// takes the operand's buffer. The values of a collective share a buffer (locations.h). A split
 // collective runs on its own stream, and its wait becomes events.
 #include "plan/lower.h"
 
@@ -16,7 +16,7 @@
 #include "graph/micro_nodes.h"
 #include "graph/ops/ops.h"
 #include "plan/check.h"
-#include "plan/homes.h"
+#include "plan/locations.h"
 #include "plan/memory.h"
 
 namespace weft {
@@ -37,7 +37,10 @@ Nodes kept_nodes(const ProgramSource& source) {
 // A graph being lowered to a program.
 struct Program {
   explicit Program(const ProgramSource& source)
-      : kind(source.kind), graph(source.graph), nodes(kept_nodes(source)), homes(*source.graph) {
+      : kind(source.kind),
+        graph(source.graph),
+        nodes(kept_nodes(source)),
+        locations(*source.graph) {
     for (const Node* node : nodes) {
       for (const auto& result : node->results) computed.insert(result.get());
     }
@@ -49,7 +52,7 @@ struct Program {
   const Graph* graph = nullptr;
   Nodes nodes;
   std::unordered_set<const Value*> computed;
-  Homes homes;
+  Locations locations;
   std::unordered_map<const Value*, int64_t> buffers;  // by root
 };
 
@@ -142,29 +145,29 @@ class Bindings {
   void bind(std::vector<Binding>& list, const std::string& name, const Value* value,
             BufferKind kind, Program& program) {
     const TensorType type = local_type(*value, plan_.mesh);
-    const Home home = program.homes.at(value);
-    const auto bound = program.buffers.find(home.root);
+    const Location location = program.locations.at(value);
+    const auto bound = program.buffers.find(location.root);
     int64_t buffer = bound == program.buffers.end() ? -1 : bound->second;
     const auto known = by_name_.find(name);
     if (known != by_name_.end()) {
       const TensorRef& ref = known->second;
       // The program that trains a weight may place it in a bucket; the others follow.
-      if (ref.offset != home.offset) program.homes.shift(home.root, ref.offset);
+      if (ref.offset != location.offset) program.locations.shift(location.root, ref.offset);
       CHECK(ref.dtype == type.dtype && ref.shape == type.shape, name, " is ", to_string(type),
             " in one program, ", to_string(TensorType{ref.dtype, ref.shape, {}}), " in another");
       CHECK(buffer == -1 || buffer == ref.buffer, name, " is in two buffers");
-      program.buffers[home.root] = ref.buffer;
+      program.buffers[location.root] = ref.buffer;
       return;
     }
     if (buffer == -1) {
       buffer = static_cast<int64_t>(plan_.buffers.size());
       plan_.buffers.push_back({.name = name,
                                .kind = kind,
-                               .bytes = program.homes.bytes(home.root, type.bytes()),
+                               .bytes = program.locations.bytes(location.root, type.bytes()),
                                .persistent = true});
     }
-    program.buffers[home.root] = buffer;
-    const TensorRef ref{buffer, type.dtype, type.shape, home.offset};
+    program.buffers[location.root] = buffer;
+    const TensorRef ref{buffer, type.dtype, type.shape, location.offset};
     by_name_.emplace(name, ref);
     list.push_back({name, ref});
   }
@@ -219,7 +222,7 @@ class Emitter {
 
   void use(const Node& node, int64_t index) {
     const auto extend = [&](const Value* value) {
-      auto [last, added] = last_use_.try_emplace(program_.homes.at(value).root, index);
+      auto [last, added] = last_use_.try_emplace(program_.locations.at(value).root, index);
       if (!added) last->second = std::max(last->second, index);
     };
     for (const Value* operand : node.operands) extend(operand);
@@ -228,7 +231,7 @@ class Emitter {
 
   void emit(const Node& node) {
     const int64_t index = static_cast<int64_t>(steps().size());
-    Call call{&whole_of(*node.op), {}, {}, node.attrs};
+    Call call{&collective_of(*node.op), {}, {}, node.attrs};
     Step step;
     step.op = std::string(call.op->name());
     step.attrs = node.attrs;
@@ -303,8 +306,8 @@ class Emitter {
   }
 
   TensorRef ref(const Value& value, const TensorType& type) const {
-    const Home& home = program_.homes.at(&value);
-    return {program_.buffers.at(home.root), type.dtype, type.shape, home.offset};
+    const Location& location = program_.locations.at(&value);
+    return {program_.buffers.at(location.root), type.dtype, type.shape, location.offset};
   }
 
   int64_t add_buffer(std::string name, BufferKind kind, int64_t bytes, int64_t first,
@@ -320,17 +323,17 @@ class Emitter {
 
   // Ensures that the value's root has a buffer and that it lives long enough.
   void give_buffer(const Value& value, const Call& call, int64_t index, const Kernel& kernel) {
-    const Value* root = program_.homes.at(&value).root;
+    const Value* root = program_.locations.at(&value).root;
     const int64_t last = last_use_.at(root);
     const auto known = program_.buffers.find(root);
     int64_t buffer = known == program_.buffers.end() ? -1 : known->second;
-    if (buffer == -1 && value.index == 0 && !program_.homes.is_group(root)) {
+    if (buffer == -1 && value.index == 0 && !program_.locations.is_group(root)) {
       buffer = dying_operand(*value.def, call, index);
     }
     if (buffer == -1) {
-      const int64_t bytes = program_.homes.bytes(root, call.results[value.index].bytes());
+      const int64_t bytes = program_.locations.bytes(root, call.results[value.index].bytes());
       buffer = add_buffer(value.name, BufferKind::Activation, bytes, index, last);
-      if (kernel.common_results) plan_.buffers[buffer].common = common_space(*value.def);
+      if (kernel.shared_results) plan_.buffers[buffer].shared = shared_space(*value.def);
     }
     program_.buffers[root] = buffer;
     Buffer& held = plan_.buffers[buffer];
@@ -342,25 +345,25 @@ class Emitter {
   }
 
   // The shared space of the ranks along the gather's axis, or -1 if there is none.
-  int64_t common_space(const Node& gather) {
+  int64_t shared_space(const Node& gather) {
     const auto& axis = std::get<std::string>(gather.attr("axis"));
-    const bool shared = options_.common_gather && options_.device.common_memory &&
+    const bool shared = options_.shared_gather && options_.device.ranks_share_memory &&
                         plan_.mesh.axis_size(axis) > 1 &&
                         on_one_host(plan_.mesh, axis, options_.device);
     if (!shared) return -1;
-    const auto known = std::find_if(plan_.common.begin(), plan_.common.end(),
-                                    [&](const CommonSpace& space) { return space.axis == axis; });
-    const int64_t index = known - plan_.common.begin();
-    if (known == plan_.common.end()) plan_.common.push_back({axis, 0});
+    const auto known = std::find_if(plan_.shared.begin(), plan_.shared.end(),
+                                    [&](const SharedSpace& space) { return space.axis == axis; });
+    const int64_t index = known - plan_.shared.begin();
+    if (known == plan_.shared.end()) plan_.shared.push_back({axis, 0});
     return index;
   }
 
   // The transient buffer of an operand that dies here and may hold the first result, or -1.
   int64_t dying_operand(const Node& node, const Call& call, int64_t index) const {
     for (size_t i = 0; i < node.operands.size(); ++i) {
-      const Value* root = program_.homes.at(node.operands[i]).root;
+      const Value* root = program_.locations.at(node.operands[i]).root;
       const int64_t buffer = program_.buffers.at(root);
-      if (!plan_.buffers[buffer].persistent && !program_.homes.is_group(root) &&
+      if (!plan_.buffers[buffer].persistent && !program_.locations.is_group(root) &&
           may_share_memory(call, i) && last_use_.at(root) == index) {
         return buffer;
       }

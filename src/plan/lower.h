@@ -15,7 +15,7 @@ struct LowerOptions {
   std::string_view backend;  // its name, for messages and the plan's header
   std::span<const Kernel> kernels;
   const DeviceSpec& device;
-  bool common_gather = true;  // gathered weights once per host, if possible
+  bool shared_gather = true;  // gathered weights once per host, if possible
   bool ordered_sums = false;  // sums over ranks only by kernels with a fixed order
 };
 

@@ -53,14 +53,14 @@ void assign_offsets(Plan& plan) {
   int64_t persistent = 0;
   using ByProgram = std::array<std::vector<Buffer*>, kPrograms>;
   ByProgram transient;
-  std::vector<ByProgram> common(plan.common.size());
+  std::vector<ByProgram> shared(plan.shared.size());
   for (Buffer& buffer : plan.buffers) {
     if (buffer.persistent) {
       buffer.offset = persistent;
       persistent += align_up(buffer.bytes);
     } else {
       ByProgram& space =
-          buffer.common < 0 ? transient : common.at(static_cast<size_t>(buffer.common));
+          buffer.shared < 0 ? transient : shared.at(static_cast<size_t>(buffer.shared));
       space[static_cast<size_t>(buffer.program)].push_back(&buffer);
     }
   }
@@ -69,9 +69,9 @@ void assign_offsets(Plan& plan) {
   for (std::vector<Buffer*>& buffers : transient) {
     plan.arena_bytes = std::max(plan.arena_bytes, place_program(std::move(buffers), persistent));
   }
-  for (size_t i = 0; i < common.size(); ++i) {
-    int64_t& bytes = plan.common[i].bytes;
-    for (std::vector<Buffer*>& buffers : common[i]) {
+  for (size_t i = 0; i < shared.size(); ++i) {
+    int64_t& bytes = plan.shared[i].bytes;
+    for (std::vector<Buffer*>& buffers : shared[i]) {
       bytes = std::max(bytes, place_program(std::move(buffers), 0));
     }
   }

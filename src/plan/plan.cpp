@@ -70,7 +70,7 @@ std::vector<CollectiveGroup> collective_groups(const Plan& plan) {
 
 int64_t rank_bytes(const Plan& plan) {
   int64_t bytes = plan.arena_bytes;
-  for (const CommonSpace& space : plan.common) {
+  for (const SharedSpace& space : plan.shared) {
     const int64_t ranks = plan.mesh.axis_size(space.axis);
     bytes += (space.bytes + ranks - 1) / ranks;
   }

@@ -35,10 +35,10 @@ std::string_view program_name(ProgramKind kind);  // "micro", "last", "eval"
 
 // Memory shared by the ranks along an axis on one host. It holds one copy of gathered weights:
 // every rank writes its part, and all read the full weights.
-struct CommonSpace {
+struct SharedSpace {
   std::string axis;
   int64_t bytes = 0;
-  bool operator==(const CommonSpace&) const = default;
+  bool operator==(const SharedSpace&) const = default;
 };
 
 // A range of the arena or of a shared space. Persistent buffers keep their contents between
@@ -49,7 +49,7 @@ struct Buffer {
   BufferKind kind = BufferKind::Activation;
   int64_t bytes = 0;
   int64_t offset = -1;
-  int64_t common = -1;  // index of its shared space; -1: the arena
+  int64_t shared = -1;  // index of its shared space; -1: the arena
   bool persistent = false;
   ProgramKind program = ProgramKind::Last;  // transient only
   int64_t first = 0;                        // transient only
@@ -110,7 +110,7 @@ struct Plan {
   int64_t num_events = 0;
   int64_t arena_bytes = 0;
   int64_t persistent_bytes = 0;
-  std::vector<CommonSpace> common;  // one per host
+  std::vector<SharedSpace> shared;  // one per host
   std::vector<Buffer> buffers;
   std::array<std::vector<Step>, kPrograms> programs;
   std::vector<Binding> inputs;   // written by the host before a program runs

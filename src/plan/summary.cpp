@@ -14,19 +14,19 @@ namespace {
 // Replaces the layer number in "l3.attn.out" and "layers.3.mlp", so that all layers form one group.
 std::string group_name(std::string_view name) {
   std::string out;
-  for (const std::string& piece : split(name, '.')) {
+  for (const std::string& item : split(name, '.')) {
     if (!out.empty()) out += '.';
-    const size_t digits = piece.find_first_of("0123456789");
-    const bool numbered = (digits == 0 || (digits == 1 && piece[0] == 'l')) &&
-                          piece.find_first_not_of("0123456789", digits) == std::string::npos;
-    out += numbered ? piece.substr(0, digits) + "*" : piece;
+    const size_t digits = item.find_first_of("0123456789");
+    const bool numbered = (digits == 0 || (digits == 1 && item[0] == 'l')) &&
+                          item.find_first_not_of("0123456789", digits) == std::string::npos;
+    out += numbered ? item.substr(0, digits) + "*" : item;
   }
   return out;
 }
 
 // Whether the buffer is live at the step, in the rank's arena.
 bool alive(const Buffer& buffer, ProgramKind program, int64_t step) {
-  if (buffer.common >= 0) return false;
+  if (buffer.shared >= 0) return false;
   return buffer.persistent ||
          (buffer.program == program && buffer.first <= step && step <= buffer.last);
 }
@@ -140,7 +140,7 @@ Peak peak_memory(const Plan& plan, ProgramKind program) {
   std::vector<Bytes> born(steps + 1, Bytes{});
   std::vector<Bytes> dead(steps + 1, Bytes{});
   for (const Buffer& buffer : plan.buffers) {
-    if (buffer.common >= 0) continue;
+    if (buffer.shared >= 0) continue;
     const auto kind = static_cast<size_t>(buffer.kind);
     if (buffer.persistent) {
       live[kind] += buffer.bytes;
@@ -185,7 +185,7 @@ PlanSummary summarize(const Plan& plan) {
                       .events = plan.num_events,
                       .arena_bytes = plan.arena_bytes,
                       .persistent_bytes = plan.persistent_bytes,
-                      .shared = plan.common,
+                      .shared = plan.shared,
                       .low_weights = low_weights(plan),
                       .buckets = bucket_kinds(buckets),
                       .bucket_count = std::ssize(buckets),

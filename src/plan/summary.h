@@ -81,7 +81,7 @@ struct PlanSummary {
   int64_t events = 0;
   int64_t arena_bytes = 0;
   int64_t persistent_bytes = 0;
-  std::vector<CommonSpace> shared;
+  std::vector<SharedSpace> shared;
   std::optional<LowWeights> low_weights;
   std::vector<NamedBytes> buckets;
   int64_t bucket_count = 0;

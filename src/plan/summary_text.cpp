@@ -17,8 +17,8 @@ std::string padded(std::string_view label) {
   return text;
 }
 
-std::string percent(double part, double whole) {
-  return cat(static_cast<int64_t>(whole > 0 ? part / whole * 100 + 0.5 : 0), "%");
+std::string percent(double part, double total) {
+  return cat(static_cast<int64_t>(total > 0 ? part / total * 100 + 0.5 : 0), "%");
 }
 
 std::string bytes(int64_t count) {
@@ -85,7 +85,7 @@ std::string collective_lines(const ProgramSummary& program) {
     text +=
         cat(padded(text.empty() ? "  collectives" : ""), volume.kind, " ", volume.axis, "=",
             volume.ranks, "  ", volume.calls, " of ", size_range(volume.smallest, volume.largest),
-            "  a rank sends ", bytes(volume.sent_bytes), "\n");
+            "  sent per rank ", bytes(volume.sent_bytes), "\n");
   }
   if (text.empty()) return text;
   return text + cat(padded(""), "copied for packing ", bytes(program.packing_bytes), "\n");
@@ -135,8 +135,8 @@ std::string to_string(const PlanSummary& summary) {
   text += cat(padded("streams"), join(summary.streams, " "), "  events ", summary.events, "\n");
   text += cat(padded("arena"), bytes(summary.arena_bytes), " (", summary.arena_bytes,
               " bytes)  persistent ", bytes(summary.persistent_bytes), "\n");
-  for (const CommonSpace& space : summary.shared) {
-    text += cat(padded("common"), bytes(space.bytes), " (", space.bytes,
+  for (const SharedSpace& space : summary.shared) {
+    text += cat(padded("shared"), bytes(space.bytes), " (", space.bytes,
                 " bytes)  gathered weights, once per host for ", space.axis, "=",
                 summary.mesh.axis_size(space.axis), "\n");
   }

@@ -7,10 +7,10 @@
 //   events 1
 //   arena 8192
 //   persistent 4096
-//   common dp 1024
+//   shared dp 1024
 //   buffer b0 param 1024 at 0 persistent "layers.0.attention.wo"
 //   buffer b1 activation 4096 at 4096 last 3..7 "l0.attn.out"
-//   buffer b2 gathered 1024 at 0 common dp last 0..9 "layers.0.attention.wo.full"
+//   buffer b2 gathered 1024 at 0 shared dp last 0..9 "layers.0.attention.wo.full"
 //   param "layers.0.attention.wo" b0: f32[16,16]
 //   program last
 //   step 0 compute matmul.gemm(b2: f32[64,16], b0: f32[16,16]; ta=false) -> b1: f32[64,16]
@@ -40,9 +40,9 @@ std::string print_ref(const TensorRef& ref) {
 }
 
 std::string print_refs(const std::vector<TensorRef>& refs) {
-  std::vector<std::string> pieces;
-  for (const TensorRef& ref : refs) pieces.push_back(print_ref(ref));
-  return join(pieces, ", ");
+  std::vector<std::string> items;
+  for (const TensorRef& ref : refs) items.push_back(print_ref(ref));
+  return join(items, ", ");
 }
 
 // " flat dp_shard "a" f32[4,8], "b" f32[3]", or "".
@@ -59,9 +59,9 @@ std::string print_members(const Binding& binding) {
 std::string print_buffer(const Plan& plan, size_t index) {
   const Buffer& buffer = plan.buffers[index];
   const std::string space =
-      buffer.common < 0
+      buffer.shared < 0
           ? ""
-          : cat("common ", plan.common.at(static_cast<size_t>(buffer.common)).axis, " ");
+          : cat("shared ", plan.shared.at(static_cast<size_t>(buffer.shared)).axis, " ");
   const std::string life =
       buffer.persistent ? "persistent"
                         : cat(program_name(buffer.program), " ", buffer.first, "..", buffer.last);
@@ -159,9 +159,9 @@ class Parser {
       plan_.arena_bytes = scan.integer();
     } else if (key == "persistent") {
       plan_.persistent_bytes = scan.integer();
-    } else if (key == "common") {
+    } else if (key == "shared") {
       std::string axis = scan.word();
-      plan_.common.push_back({std::move(axis), scan.integer()});
+      plan_.shared.push_back({std::move(axis), scan.integer()});
     } else if (key == "program") {
       program_ = &plan_.programs[static_cast<size_t>(parse_program(scan))];
     } else {
@@ -215,12 +215,12 @@ class Parser {
     return ref;
   }
 
-  int64_t find_common(const std::string& axis) const {
-    const auto found = std::find_if(plan_.common.begin(), plan_.common.end(),
-                                    [&](const CommonSpace& space) { return space.axis == axis; });
-    INPUT_CHECK(found != plan_.common.end(), "a buffer is in the shared space of ", in_quotes(axis),
-                ", which has no line \"common\"");
-    return found - plan_.common.begin();
+  int64_t find_shared(const std::string& axis) const {
+    const auto found = std::find_if(plan_.shared.begin(), plan_.shared.end(),
+                                    [&](const SharedSpace& space) { return space.axis == axis; });
+    INPUT_CHECK(found != plan_.shared.end(), "a buffer is in the shared space of ", in_quotes(axis),
+                ", which has no line \"shared\"");
+    return found - plan_.shared.begin();
   }
 
   void parse_buffer(Scanner& scan) {
@@ -232,7 +232,7 @@ class Parser {
     buffer.bytes = scan.integer();
     scan.expect("at");
     buffer.offset = scan.integer();
-    if (scan.accept("common")) buffer.common = find_common(scan.word());
+    if (scan.accept("shared")) buffer.shared = find_shared(scan.word());
     buffer.persistent = scan.accept("persistent");
     if (!buffer.persistent) {
       buffer.program = parse_program(scan);
@@ -346,8 +346,8 @@ std::string print_plan(const Plan& plan) {
   if (!axes.empty()) text += "mesh " + join(axes, ", ") + "\n";
   text += cat("streams ", join(plan.streams, ", "), "\nevents ", plan.num_events, "\narena ",
               plan.arena_bytes, "\npersistent ", plan.persistent_bytes, "\n");
-  for (const CommonSpace& space : plan.common) {
-    text += cat("common ", space.axis, " ", space.bytes, "\n");
+  for (const SharedSpace& space : plan.shared) {
+    text += cat("shared ", space.axis, " ", space.bytes, "\n");
   }
   for (size_t i = 0; i < plan.buffers.size(); ++i) text += print_buffer(plan, i);
   const auto print_bindings = [&](std::string_view key, const std::vector<Binding>& bindings) {

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/one_of.h"
 #include "runtime/comm/kernels.h"
-#include "runtime/comm/nccl/join.h"
+#include "runtime/comm/nccl/connect.h"
 #include "runtime/cpu/device.h"
 #include "runtime/cpu/kernels.h"
 #include "runtime/cuda/device/backend.h"
@@ -21,9 +21,9 @@ namespace {
 template <std::span<const Kernel> (*kOwn)(), std::span<const Kernel> (*kCollectives)()>
 std::span<const Kernel> with_collectives() {
   static const std::vector<Kernel> kernels = [] {
-    std::vector<Kernel> joined(kOwn().begin(), kOwn().end());
-    joined.insert(joined.end(), kCollectives().begin(), kCollectives().end());
-    return joined;
+    std::vector<Kernel> all(kOwn().begin(), kOwn().end());
+    all.insert(all.end(), kCollectives().begin(), kCollectives().end());
+    return all;
   }();
   return kernels;
 }
@@ -33,10 +33,10 @@ std::span<const Kernel> cuda_kernels() {
 }
 
 // For backends whose ranks exchange data through host memory.
-constexpr std::array<std::string_view, 3> kHostKeys = {"compile.common_gather",
+constexpr std::array<std::string_view, 3> kHostKeys = {"compile.shared_gather",
                                                        "comm.link_bandwidth", "comm.link_latency"};
 constexpr std::array<std::string_view, 4> kCpuKeys = {
-    "compile.common_gather", "comm.link_bandwidth", "comm.link_latency", "device.threads"};
+    "compile.shared_gather", "comm.link_bandwidth", "comm.link_latency", "device.threads"};
 constexpr std::array<std::string_view, 6> kCudaKeys = {"comm.reduction",      "device.cuda_graph",
                                                        "device.step_by_step", "device.share_gpu",
                                                        "device.tf32",         "device.tuning"};
@@ -54,7 +54,7 @@ std::vector<Backend> make_list() {
       {.name = "cuda",
        .kernels = cuda,
        .make_device = cuda_backend().make_device,
-       .join = join_gpus,
+       .connect = connect_gpus,
        .spec = "h200",
        .own_keys = kCudaKeys},
       {.name = "null",

@@ -127,7 +127,7 @@ struct DeviceOptions {
 };
 
 // How the ranks' devices connect.
-struct JoinOptions {
+struct ConnectOptions {
   bool share_device = false;  // all ranks use one device, for tests
 };
 
@@ -138,8 +138,8 @@ struct Backend {
   std::unique_ptr<Device> (*make_device)(const DeviceOptions&) = nullptr;
   // Connects the devices of ranks that are processes; `hosts` is the communicator of these
   // processes. Null: `hosts` does both.
-  std::unique_ptr<Communicator> (*join)(std::unique_ptr<Communicator> hosts,
-                                        const JoinOptions& options) = nullptr;
+  std::unique_ptr<Communicator> (*connect)(std::unique_ptr<Communicator> hosts,
+                                           const ConnectOptions& options) = nullptr;
   std::string_view spec = "cpu";  // the built-in device spec of device.spec = "auto"
   // Config keys that only some backends use and this one does; setting a key of another is an
   // error.

@@ -27,19 +27,19 @@ void with_place(std::string_view where, Action action) {
 
 // A launch that knows its kernel and its step, so that an error says where it comes from even when
 // the stream runs it later on another thread.
-struct PlacedLaunch : Launch {
+struct LocatedLaunch : Launch {
   const Kernel* kernel = nullptr;
   std::string place;  // the text that `where` refers to
 };
 
 void launch_with_place(const Launch& launch) {
-  const auto& placed = static_cast<const PlacedLaunch&>(launch);
+  const auto& placed = static_cast<const LocatedLaunch&>(launch);
   Communicator* comm = placed.comm;
   if (comm == nullptr) {
     with_place(placed.where, [&] { placed.kernel->launch(launch); });
     return;
   }
-  comm->mark(placed.channel, placed.where);
+  comm->report_progress(placed.channel, placed.where);
   try {
     with_place(placed.where, [&] { placed.kernel->launch(launch); });
   } catch (const std::exception& error) {
@@ -47,7 +47,7 @@ void launch_with_place(const Launch& launch) {
     comm->abort(error.what());
     throw;
   }
-  comm->mark(placed.channel, "");
+  comm->report_progress(placed.channel, "");
 }
 
 const Kernel& find_kernel(std::span<const Kernel> kernels, const Step& step) {
@@ -63,7 +63,7 @@ const Kernel& find_kernel(std::span<const Kernel> kernels, const Step& step) {
 
 struct Executor::PreparedStep {
   Call call;
-  PlacedLaunch launch;
+  LocatedLaunch launch;
   Kernel kernel;  // that of the table, with its launch replaced by launch_with_place
   std::vector<Event*> waits;
   Event* signal = nullptr;
@@ -76,10 +76,10 @@ class Executor::Memory {
     base_ = comm_ != nullptr ? comm_->allocate(bytes, device_) : device_.allocate(bytes);
   }
   // Shared with the ranks along the axis.
-  Memory(Device& device, Communicator* comm, const CommonSpace& space)
+  Memory(Device& device, Communicator* comm, const SharedSpace& space)
       : device_(device), comm_(comm) {
     CHECK(comm_ != nullptr, "a shared space in a run without a communicator");
-    base_ = comm_->allocate_common(space.axis, space.bytes, device_);
+    base_ = comm_->allocate_shared(space.axis, space.bytes, device_);
   }
   ~Memory() {
     if (comm_ != nullptr) {
@@ -111,8 +111,8 @@ Executor::Executor(const Plan& plan, Device& device, std::span<const Kernel> ker
         " streams");
   if (comm_ != nullptr) comm_->make_groups(collective_groups(plan));
   arena_ = std::make_unique<Memory>(device_, comm_, plan.arena_bytes);
-  for (const CommonSpace& space : plan.common) {
-    common_.push_back(std::make_unique<Memory>(device_, comm_, space));
+  for (const SharedSpace& space : plan.shared) {
+    shared_.push_back(std::make_unique<Memory>(device_, comm_, space));
   }
   allocated_bytes_ = plan.arena_bytes;
   for (int i = 0; i < kPrograms; ++i) prepare(static_cast<ProgramKind>(i), kernels);
@@ -136,7 +136,7 @@ std::unique_ptr<Executor::PreparedStep> Executor::prepare_step(ProgramKind progr
   const Step& step = plan_.program(program)[index];
   auto prepared = std::make_unique<PreparedStep>();
   prepared->call = call_of(step);
-  PlacedLaunch& launch = prepared->launch;
+  LocatedLaunch& launch = prepared->launch;
   launch.place = step_label(program, index, step);
   launch.where = launch.place;
   with_place(launch.where, [&] { launch.kernel = &find_kernel(kernels, step); });
@@ -161,7 +161,7 @@ std::unique_ptr<Executor::PreparedStep> Executor::prepare_step(ProgramKind progr
 
 char* Executor::address(int64_t buffer) const {
   const Buffer& found = plan_.buffers.at(buffer);
-  const Memory& memory = found.common < 0 ? *arena_ : *common_.at(found.common);
+  const Memory& memory = found.shared < 0 ? *arena_ : *shared_.at(found.shared);
   return memory.at(found.offset);
 }
 

@@ -66,7 +66,7 @@ class Executor {
   int64_t allocated_bytes_ = 0;
   // Destroyed in reverse order: streams end before the resources of their work.
   std::unique_ptr<Memory> arena_;
-  std::vector<std::unique_ptr<Memory>> common_;
+  std::vector<std::unique_ptr<Memory>> shared_;
   std::array<std::vector<std::unique_ptr<PreparedStep>>, kPrograms> programs_;
   std::vector<std::unique_ptr<Event>> events_;
   std::vector<std::unique_ptr<Stream>> streams_;

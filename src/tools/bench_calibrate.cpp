@@ -48,10 +48,10 @@ double time_collective(Communicator& comm, Stream& stream, const Kernel& kernel,
   return best;
 }
 
-bool gathers_in_common(const Backend& backend) {
+bool gathers_into_shared(const Backend& backend) {
   const std::span<const Kernel> kernels = backend.kernels();
   return std::any_of(kernels.begin(), kernels.end(),
-                     [](const Kernel& kernel) { return kernel.common_results; });
+                     [](const Kernel& kernel) { return kernel.shared_results; });
 }
 
 // One rank's part in measuring the collectives of one size.
@@ -59,26 +59,27 @@ void measure_size(const Backend& backend, Device& device, Communicator& comm, si
                   Measured& measured) {
   const int64_t n = comm.ranks();
   const int64_t elements = kSizes[size] / 4;
-  const int64_t cut = flat_padded(elements / n);
+  const int64_t shard_size = flat_padded(elements / n);
   const auto stream = device.make_stream("gather");
-  auto* memory = static_cast<float*>(comm.allocate((cut * n + cut) * 4, device));
-  stream->zero(memory, (cut * n + cut) * 4);
+  auto* memory = static_cast<float*>(comm.allocate((shard_size * n + shard_size) * 4, device));
+  stream->zero(memory, (shard_size * n + shard_size) * 4);
   const Tensor full{memory, DType::F32, {elements}};
-  const Tensor shard{memory + cut * n, DType::F32, {cut}};
+  const Tensor shard{memory + shard_size * n, DType::F32, {shard_size}};
   // Gathered weights are placed as in a plan: in memory shared by the ranks, if supported.
-  const bool in_common = gathers_in_common(backend);
-  void* common = in_common ? comm.allocate_common(kAxis, cut * n * 4, device) : memory;
-  const Tensor gathered{common, DType::F32, {elements}};
-  const std::string whole = cat("f32[", elements, "]"), axis = cat("axis=\"", kAxis, "\"");
+  const bool shares = gathers_into_shared(backend);
+  void* shared = shares ? comm.allocate_shared(kAxis, shard_size * n * 4, device) : memory;
+  const Tensor gathered{shared, DType::F32, {elements}};
+  const std::string full_type = cat("f32[", elements, "]"), axis = cat("axis=\"", kAxis, "\"");
   struct Case {
     Call call;
     std::vector<Tensor> operands;
     std::vector<Tensor> results;
   };
-  const std::string flat = cat("f32[", cut * n, "] @F(", kAxis, ")");
-  const std::string partial = cat(whole, " @P(", kAxis, ")");
+  const std::string flat = cat("f32[", shard_size * n, "] @F(", kAxis, ")");
+  const std::string partial = cat(full_type, " @P(", kAxis, ")");
   const Case cases[kCollectives] = {
-      {parse_samples(kAllGather, cat("x: ", flat, "; ", axis, ", types=[\"", whole, "\"]")).front(),
+      {parse_samples(kAllGather, cat("x: ", flat, "; ", axis, ", types=[\"", full_type, "\"]"))
+           .front(),
        {shard},
        {gathered}},
       {parse_samples(kReduceScatter, cat("g: ", partial, "; ", axis)).front(), {full}, {shard}},
@@ -98,7 +99,7 @@ void measure_size(const Backend& backend, Device& device, Communicator& comm, si
     const double seconds = time_collective(comm, *stream, kernel, launch, count);
     if (comm.rank() == 0) measured.seconds[i][size] = seconds;
   }
-  if (in_common) comm.release(common, device);
+  if (shares) comm.release(shared, device);
   comm.release(memory, device);
 }
 
@@ -128,9 +129,9 @@ MeasuredLink measure_link(const Backend& backend, int64_t ranks, bool share_gpu)
   const int code = launch_ranks({.ranks = ranks, .report = {}}, [&](int64_t rank, ShmJob& job) {
     Mesh mesh;
     mesh.axes = {{std::string(kAxis), ranks}};
-    auto comm = job.join({mesh, rank});
-    if (backend.join != nullptr) {
-      comm = backend.join(std::move(comm), {.share_device = share_gpu});
+    auto comm = job.connect({mesh, rank});
+    if (backend.connect != nullptr) {
+      comm = backend.connect(std::move(comm), {.share_device = share_gpu});
     }
     const auto device = backend.make_device({.threads = std::max<int64_t>(1, threads),
                                              .index = share_gpu ? 0 : rank,
@@ -169,13 +170,13 @@ MeasuredLink measure_link(const Backend& backend, int64_t ranks, bool share_gpu)
 
 // Every command-line option must have an effect.
 void check_effects(const CalibrateArguments& arguments, const Backend& backend, int64_t ranks) {
-  const bool shares = backend.join != nullptr && ranks > 1;
+  const bool shares = backend.connect != nullptr && ranks > 1;
   USER_CHECK(!arguments.share_gpu || shares,
              "command line: --share-gpu is for several ranks on one GPU, found --backend ",
              backend.name, " with --ranks ", ranks,
              "; leave it out or give --backend cuda and at "
              "least 2 ranks");
-  USER_CHECK(arguments.threads == 0 || backend.join == nullptr, "command line: --threads ",
+  USER_CHECK(arguments.threads == 0 || backend.connect == nullptr, "command line: --threads ",
              arguments.threads, " has no effect with --backend ", backend.name, "; leave it out");
 }
 
@@ -187,7 +188,7 @@ ExitCode run_calibrate(const CalibrateArguments& arguments) {
   config.device.backend = arguments.backend;
   const Backend& backend = find_backend(arguments.backend);
   DeviceSpec spec = device_spec_of(config);
-  const int64_t most = arguments.ranks > 0 ? arguments.ranks : backend.join == nullptr ? 4 : 1;
+  const int64_t most = arguments.ranks > 0 ? arguments.ranks : backend.connect == nullptr ? 4 : 1;
   check_effects(arguments, backend, most);
   // Whether the file can be written is checked before measuring.
   if (!arguments.output.empty()) OutputFile probe(arguments.output);

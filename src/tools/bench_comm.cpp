@@ -61,13 +61,13 @@ std::pair<Best, Best> best_of(Communicator& comm, int64_t repeats, const First& 
 void measure(Communicator& comm, int64_t bytes, int64_t repeats) {
   HostDevice device(1);
   const int64_t n = comm.ranks(), elements = bytes / 4;
-  const int64_t cut = flat_padded(elements / n);
-  auto* memory = static_cast<float*>(comm.allocate((elements + cut) * 4, device));
-  auto* common = static_cast<float*>(comm.allocate_common("dp", cut * n * 4, device));
-  std::memset(memory, 0, static_cast<size_t>(elements + cut) * 4);
+  const int64_t shard_size = flat_padded(elements / n);
+  auto* memory = static_cast<float*>(comm.allocate((elements + shard_size) * 4, device));
+  auto* shared = static_cast<float*>(comm.allocate_shared("dp", shard_size * n * 4, device));
+  std::memset(memory, 0, static_cast<size_t>(elements + shard_size) * 4);
   const Tensor full{memory, DType::F32, {elements}};
-  const Tensor together{common, DType::F32, {elements}};
-  const Tensor shard{memory + elements, DType::F32, {cut}};
+  const Tensor together{shared, DType::F32, {elements}};
+  const Tensor shard{memory + elements, DType::F32, {shard_size}};
   const auto received = static_cast<size_t>(bytes / n * (n - 1));
   std::vector<char> from(received, 1), to(received, 1);
   const auto report = [&](const char* name, const auto& action) {
@@ -85,7 +85,7 @@ void measure(Communicator& comm, int64_t bytes, int64_t repeats) {
   report("all_gather", [&] { comm.all_gather({"dp", 0}, shard, {&full, 1}); });
   report("all_gather shared", [&] { comm.all_gather({"dp", 0}, shard, {&together, 1}); });
   report("reduce_scatter", [&] { comm.reduce_scatter({"dp", 0}, {&full, 1}, shard); });
-  comm.release(common, device);
+  comm.release(shared, device);
   comm.release(memory, device);
 }
 
@@ -95,7 +95,7 @@ ExitCode run_comm(const CommBench& bench) {
     const int code = launch_ranks({.ranks = ranks, .report = {}}, [&](int64_t rank, ShmJob& job) {
       Mesh mesh;
       mesh.axes = {{"dp", ranks}};
-      const auto comm = job.join({mesh, rank});
+      const auto comm = job.connect({mesh, rank});
       for (const int64_t size : bench.mebibytes) {
         // Short runs are disturbed more often, and are cheaper to repeat.
         const int64_t repeats = bench.repeats * std::max<int64_t>(1, 32 / size);

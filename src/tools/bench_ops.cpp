@@ -91,22 +91,22 @@ void add(Line& sum, const Line& line) {
   sum.memory_roofline += line.memory_roofline;
 }
 
-void print(const Line& line, double whole) {
+void print(const Line& line, double total) {
   std::printf("%9.3f %5.1f%% %5lld %8.1f %7.1f %9.3f %5.0f%%%c %s\n", line.seconds * 1e3,
-              line.seconds / whole * 100, static_cast<long long>(line.calls),
+              line.seconds / total * 100, static_cast<long long>(line.calls),
               line.flops / line.seconds * 1e-9, line.bytes / line.seconds * 1e-9,
               line.roofline * 1e3, line.roofline / line.seconds * 100, line.mark(),
               line.what.c_str());
 }
 
-void print_lines(const std::map<std::string, Line>& by_name, double whole) {
+void print_lines(const std::map<std::string, Line>& by_name, double total) {
   std::vector<const Line*> lines;
   for (const auto& [name, line] : by_name) lines.push_back(&line);
   std::stable_sort(lines.begin(), lines.end(),
                    [](const Line* a, const Line* b) { return a->seconds > b->seconds; });
   std::printf("%9s %6s %5s %8s %7s %9s %6s\n", "ms", "share", "calls", "GFLOP/s", "GB/s",
               "roofline", "of it");
-  for (const Line* line : lines) print(*line, whole);
+  for (const Line* line : lines) print(*line, total);
 }
 
 // The time of all steps if every matmul ran at the best rate seen among them, and all other bytes
@@ -114,11 +114,11 @@ void print_lines(const std::map<std::string, Line>& by_name, double whole) {
 void print_floor(const Plan& plan, const std::vector<double>& times, const Rates& rates) {
   // Smaller steps stay in a cache.
   constexpr double kMemoryBytes = 8e6;
-  double rate = 0, bandwidth = 0, flops = 0, bytes = 0, whole = 0;
+  double rate = 0, bandwidth = 0, flops = 0, bytes = 0, total = 0;
   for (size_t i = 0; i < times.size(); ++i) {
     const Step& step = plan.program(ProgramKind::Last)[i];
     const Line line = line_of(step, times[i], rates);
-    whole += times[i];
+    total += times[i];
     if (call_of(step).op->traits.matmul) {
       rate = std::max(rate, line.flops / times[i]);
       flops += line.flops;
@@ -131,7 +131,7 @@ void print_floor(const Plan& plan, const std::vector<double>& times, const Rates
   std::printf(
       "floor %.3f ms (%.0f%% of the time): %.1f GFLOP of matmuls at %.1f GFLOP/s, the rest at %.1f "
       "GB/s\n",
-      floor * 1e3, floor / whole * 100, flops * 1e-9, rate * 1e-9, bandwidth * 1e-9);
+      floor * 1e3, floor / total * 100, flops * 1e-9, rate * 1e-9, bandwidth * 1e-9);
 }
 
 // Explains the rooflines, and the flags of lines above theirs.
@@ -183,7 +183,7 @@ ExitCode run_ops(const OpsArguments& arguments, const std::vector<std::string>& 
   const Rates rates{.spec = session.compiled().device,
                     .cache_bytes = session.device().cache_bytes()};
   std::map<std::string, Line> by_step, by_op;
-  Line whole{.what = "all"};
+  Line total{.what = "all"};
   for (size_t i = 0; i < times.size(); ++i) {
     const Step& step = plan.program(ProgramKind::Last)[i];
     const Line line = line_of(step, times[i], rates);
@@ -192,14 +192,14 @@ ExitCode run_ops(const OpsArguments& arguments, const std::vector<std::string>& 
       Line& sum = map->try_emplace(name, Line{.what = name}).first->second;
       add(sum, line);
     }
-    add(whole, line);
+    add(total, line);
   }
-  print_lines(by_step, whole.seconds);
+  print_lines(by_step, total.seconds);
   std::printf("\n");
-  print_lines(by_op, whole.seconds);
-  print(whole, whole.seconds);
+  print_lines(by_op, total.seconds);
+  print(total, total.seconds);
   print_floor(plan, times, rates);
-  std::string marks(1, whole.mark());
+  std::string marks(1, total.mark());
   for (const auto* map : {&by_step, &by_op}) {
     for (const auto& [name, line] : *map) marks += line.mark();
   }

@@ -31,12 +31,12 @@ struct RanksBench {
   int64_t repeats = 3;
 };
 
-constexpr int64_t kMostRanks = 64;
+constexpr int64_t kMaxBenchRanks = 64;
 
 // Results that the processes of one run leave for the one that prints.
 struct Board {
-  double step_seconds = 0;                    // rank 0's fastest
-  double processor_seconds[kMostRanks] = {};  // of each rank, per step
+  double step_seconds = 0;                        // rank 0's fastest
+  double processor_seconds[kMaxBenchRanks] = {};  // of each rank, per step
   int64_t rank_bytes = 0;
 };
 
@@ -116,7 +116,7 @@ ExitCode run_once(Result& result, int64_t steps, Board& board) {
         std::unique_ptr<Communicator> comm;
         if (result.ranks > 1) {
           pin(rank);
-          comm = job.join({mesh, rank}, comm_options(result.config));
+          comm = job.connect({mesh, rank}, comm_options(result.config));
         }
         run_steps(result.config, comm.get(), steps, board);
         return 0;
@@ -144,7 +144,7 @@ void print(const Result& result, const Result& first) {
 std::vector<Result> variants(const RanksBench& bench, Config config) {
   config.device.threads = 1;
   Config copies = config;
-  copies.compile.common_gather = false;
+  copies.compile.shared_gather = false;
   Config one = config;
   one.device.threads = bench.ranks;
   one.parallelism = {};
@@ -160,7 +160,7 @@ ExitCode run_ranks(const RanksBench& bench, const std::vector<std::string>& over
   end_on_stop_signals();
   const Config config = load_config(bench.config, overrides);
   validate_run(config, bench.ranks);
-  USER_CHECK(find_backend(config.device.backend).join == nullptr,
+  USER_CHECK(find_backend(config.device.backend).connect == nullptr,
              "bench ranks: each rank gets a core, found device.backend = \"", config.device.backend,
              "\", expected \"cpu\"; make gpu-bench measures GPUs");
   USER_CHECK(
@@ -186,7 +186,7 @@ void add_bench_ranks(Command bench, const Finish& finish) {
       "ranks", "compare a training step on ranks, one core each, with one process with threads");
   command.add_option("CONFIG", arguments->config, "config file, as for train").required();
   command.add_option("--ranks", arguments->ranks, "ranks, and threads of the single process")
-      .range(2, kMostRanks)
+      .range(2, kMaxBenchRanks)
       .show_default();
   command.add_option("--steps", arguments->steps, "steps per run, after one warmup step")
       .range(1, 10000)

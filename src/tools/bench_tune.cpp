@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/stop.h"
 #include "compile/compile.h"
-#include "compile/open_sets.h"
+#include "compile/config_choices.h"
 #include "config/load.h"
 #include "config/validate.h"
 #include "runtime/kernel_timer.h"
@@ -45,7 +45,7 @@ std::vector<Call> distinct_calls(const Plan& plan) {
 ExitCode run_tune(const TuneArguments& arguments, const std::vector<std::string>& overrides) {
   end_on_stop_signals();
   Config config = load_config(arguments.config, overrides);
-  validate(config, arguments.ranks, open_sets());
+  validate(config, arguments.ranks, config_choices());
   config.device.tuning.clear();       // to be measured
   OutputFile file(arguments.output);  // opened first to check that it can be written
   const Compiled compiled =

@@ -22,9 +22,9 @@ namespace {
 constexpr double kBusySeconds = 0.02;  // a call this long keeps any device busy
 constexpr int64_t kLargestMatmul = 8192;
 constexpr int64_t kLargestVector = 1 << 28;
-constexpr double kLongestStep = 0.5;       // predicted seconds of the longest step that is measured
-constexpr double kLeastBytes = 1 << 14;    // of a call whose time is more than its launch
-constexpr double kLeastShareOfTime = 0.1;  // of a call that is not launch
+constexpr double kLongestStep = 0.5;     // predicted seconds of the longest step that is measured
+constexpr double kMinBytes = 1 << 14;    // of a call whose time is more than its launch
+constexpr double kMinShareOfTime = 0.1;  // of a call that is not launch
 
 // Steps to measure, from small to large: each device uses, for each type, the largest one it is
 // fast enough for. GPT-2's vocabulary is rounded up, as is usual for training: rows of 50257
@@ -93,7 +93,7 @@ class Calibration {
   // Without the launch; a kernel that takes hardly longer cannot be measured more precisely.
   double kernel_seconds(const Call& call) {
     const double seconds = timer_.seconds(call);
-    return std::max(seconds - spec_.launch_latency, kLeastShareOfTime * seconds);
+    return std::max(seconds - spec_.launch_latency, kMinShareOfTime * seconds);
   }
 
   // FLOP/s of a matmul.
@@ -202,7 +202,7 @@ class Calibration {
   }
 
   void add(const Counted& counted) {
-    if (cost_of(counted.call).bytes < kLeastBytes) return;
+    if (cost_of(counted.call).bytes < kMinBytes) return;
     Sum& sum = sums_[kernel_key(counted.call)];
     sum.bound += static_cast<double>(counted.count) * bound_seconds(counted.call, spec_);
     sum.taken += static_cast<double>(counted.count) * kernel_seconds(counted.call);

@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "compile/compile.h"
-#include "compile/open_sets.h"
+#include "compile/config_choices.h"
 #include "config/device_spec.h"
 #include "config/load.h"
 #include "config/validate.h"
@@ -53,7 +53,7 @@ Graph read_graph(const std::string& path) {
 }
 
 ExitCode run_opt(const OptArguments& arguments, const std::vector<std::string>& overrides) {
-  if (arguments.list_keys) std::fputs(config_reference_markdown(open_sets()).c_str(), stdout);
+  if (arguments.list_keys) std::fputs(config_reference_markdown(config_choices()).c_str(), stdout);
   if (arguments.list_ops) {
     if (arguments.markdown) std::fputs(ops_markdown().c_str(), stdout);
     for (const OpDef* op : all_ops()) {
@@ -74,7 +74,7 @@ ExitCode run_opt(const OptArguments& arguments, const std::vector<std::string>& 
                                            : load_config(arguments.config, overrides);
   std::vector<const Pass*> passes = find_passes(arguments.passes);
   Graph graph = read_graph(arguments.input);
-  validate(config, graph.mesh().ranks(), open_sets());
+  validate(config, graph.mesh().ranks(), config_choices());
   bool trains = false;
   for (const auto& output : graph.outputs()) trains |= output.name == "loss";
   const Goal goal = trains && graph.name() != "eval" ? Goal::Train : Goal::Evaluate;

@@ -4,7 +4,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "compile/compile.h"
-#include "compile/open_sets.h"
+#include "compile/config_choices.h"
 #include "config/load.h"
 #include "config/validate.h"
 #include "plan/text.h"
@@ -28,7 +28,7 @@ struct PlanArguments {
 
 ExitCode run_plan(const PlanArguments& arguments, const std::vector<std::string>& overrides) {
   Config config = load_config(arguments.config, overrides);
-  validate(config, arguments.ranks, open_sets());
+  validate(config, arguments.ranks, config_choices());
   Compiled compiled =
       compile(config, {.data_vocab = data_vocabulary(config), .ranks = arguments.ranks});
   if (!arguments.text_file.empty()) write_text_file(arguments.text_file, print_plan(compiled.plan));

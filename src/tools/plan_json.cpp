@@ -87,7 +87,7 @@ Json plan_object(const PlanSummary& plan) {
   for (const MeshAxis& axis : plan.mesh.axes) {
     mesh.push_back({{"axis", axis.name}, {"ranks", axis.size}});
   }
-  for (const CommonSpace& space : plan.shared) {
+  for (const SharedSpace& space : plan.shared) {
     shared.push_back(
         {{"axis", space.axis}, {"ranks", plan.mesh.axis_size(space.axis)}, {"bytes", space.bytes}});
   }

@@ -65,7 +65,7 @@ ExitCode train_threads(const Config& config, const Mesh& mesh, int64_t ranks) {
   std::exception_ptr first_error;
   for (int64_t rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
-      std::unique_ptr<Communicator> comm = job.join({mesh, rank}, comm_options(config));
+      std::unique_ptr<Communicator> comm = job.connect({mesh, rank}, comm_options(config));
       try {
         codes[static_cast<size_t>(rank)] = train_rank(config, *comm);
       } catch (const std::exception& error) {
@@ -93,7 +93,7 @@ ExitCode run_train(const TrainArguments& arguments, const std::vector<std::strin
   if (arguments.ranks > cores) {
     log_line(cat(arguments.ranks, " ranks on ", cores, " cores: ranks share cores"));
   }
-  USER_CHECK(arguments.transport == "shm" || find_backend(config.device.backend).join == nullptr,
+  USER_CHECK(arguments.transport == "shm" || find_backend(config.device.backend).connect == nullptr,
              "command line: --transport=", arguments.transport, " with device.backend = \"",
              config.device.backend, "\", expected shm: each GPU needs its own process");
   if (config.device.share_gpu) {
@@ -108,7 +108,7 @@ ExitCode run_train(const TrainArguments& arguments, const std::vector<std::strin
   const LaunchOptions options{.ranks = arguments.ranks, .ranks_finish_step = true, .report = {}};
   const int code = launch_ranks(options, [&](int64_t rank, ShmJob& job) {
     const std::unique_ptr<Communicator> comm =
-        join_devices(config, job.join({mesh, rank}, comm_options(config)));
+        connect_devices(config, job.connect({mesh, rank}, comm_options(config)));
     return static_cast<int>(train_rank(config, *comm));
   });
   return static_cast<ExitCode>(code);

@@ -108,14 +108,14 @@ void fill(const TraceRun& run, int64_t first_sample, Batch& batch) {
 
 // The values of the ranks along the axis, concatenated in rank order.
 std::vector<float> gather(std::span<const float> own, std::string_view axis, Communicator& comm) {
-  std::vector<float> all(own.size() * static_cast<size_t>(comm.ranks())), joined;
+  std::vector<float> all(own.size() * static_cast<size_t>(comm.ranks())), gathered;
   comm.exchange({reinterpret_cast<const char*>(own.data()), own.size_bytes()},
                 {reinterpret_cast<char*>(all.data()), all.size() * sizeof(float)});
   for (const int64_t rank : comm.info().group(axis)) {
     const auto begin = all.begin() + rank * std::ssize(own);
-    joined.insert(joined.end(), begin, begin + std::ssize(own));
+    gathered.insert(gathered.end(), begin, begin + std::ssize(own));
   }
-  return joined;
+  return gathered;
 }
 
 // A full gradient in f32, without the loss scale. If parameters are sharded, so are their

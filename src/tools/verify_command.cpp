@@ -58,7 +58,7 @@ ExitCode run_verify(const VerifyArguments& arguments, const std::vector<std::str
   const int code =
       launch_ranks({.ranks = arguments.ranks, .report = {}}, [&](int64_t rank, ShmJob& job) {
         const std::unique_ptr<Communicator> comm =
-            join_devices(run.config, job.join({mesh, rank}, comm_options(run.config)));
+            connect_devices(run.config, job.connect({mesh, rank}, comm_options(run.config)));
         const std::vector<Comparison> found = verify_trace(run, arguments.tolerances, comm.get());
         return static_cast<int>(rank == 0 ? report(found) : ExitCode::Done);
       });

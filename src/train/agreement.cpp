@@ -15,8 +15,8 @@
 namespace weft {
 namespace {
 
-constexpr size_t kMostKeys = 3;     // differing keys to report
-constexpr size_t kMostShown = 120;  // characters of a line
+constexpr size_t kMaxKeys = 3;     // differing keys to report
+constexpr size_t kMaxShown = 120;  // characters of a line
 
 // The number of every rank, in rank order.
 std::vector<uint64_t> all_of(Communicator& comm, uint64_t own) {
@@ -82,8 +82,8 @@ std::vector<std::string> key_lines(const Config& config) {
 std::string shown(const std::string& text, const std::string& other) {
   const auto [at, end] = std::mismatch(text.begin(), text.end(), other.begin(), other.end());
   const auto differs = static_cast<size_t>(at - text.begin());
-  const size_t begin = differs < kMostShown / 2 ? 0 : differs - kMostShown / 2;
-  const std::string part = text.substr(begin, kMostShown);
+  const size_t begin = differs < kMaxShown / 2 ? 0 : differs - kMaxShown / 2;
+  const std::string part = text.substr(begin, kMaxShown);
   return cat(begin > 0 ? "..." : "", part, begin + part.size() < text.size() ? "..." : "");
 }
 
@@ -95,7 +95,7 @@ void check_agreement(const Config& config, const Plan& plan, Communicator& comm)
   const bool configs_differ = first_other(all_of(comm, hash_text(join(keys, "\n")))).has_value();
   if (!plans_differ && !configs_differ) return;
   std::vector<std::string> parts;
-  for (const Difference& key : differences(comm, keys, kMostKeys)) {
+  for (const Difference& key : differences(comm, keys, kMaxKeys)) {
     parts.push_back(cat("rank ", key.rank, " has ", key.own, ", rank 0 has ", key.first));
   }
   if (plans_differ) {

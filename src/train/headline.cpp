@@ -50,7 +50,7 @@ std::string ranks_text(const Mesh& mesh) {
 
 std::string memory_text(const Plan& plan) {
   int64_t shared = 0;
-  for (const CommonSpace& space : plan.common) shared += space.bytes;
+  for (const SharedSpace& space : plan.shared) shared += space.bytes;
   return cat(bytes_text(plan.arena_bytes), " planned", plan.mesh.ranks() > 1 ? " per rank" : "",
              shared > 0 ? cat(", ", bytes_text(shared), " shared per host") : "");
 }

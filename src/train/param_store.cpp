@@ -10,7 +10,7 @@
 #include "base/machine.h"
 #include "base/parallel.h"
 #include "graph/flat.h"
-#include "runtime/comm/pieces.h"
+#include "runtime/comm/flat_layout.h"
 #include "train/init.h"
 
 namespace weft {
@@ -21,13 +21,13 @@ constexpr int64_t kFloat = sizeof(float);
 
 // Calls work(first, elements) for chunks of `elements`, on this rank's cores of the host.
 template <class Work>
-void in_pieces(int64_t elements, int64_t ranks_on_host, Work work) {
-  constexpr int64_t kPiece = 1 << 18;
+void in_chunks(int64_t elements, int64_t ranks_on_host, Work work) {
+  constexpr int64_t kChunk = 1 << 18;
   const int64_t threads = std::max<int64_t>(1, usable_cores() / ranks_on_host);
-  const auto pieces = static_cast<size_t>((elements + kPiece - 1) / kPiece);
-  parallel_for(static_cast<int>(threads), pieces, [&](int, size_t piece) {
-    const int64_t first = static_cast<int64_t>(piece) * kPiece;
-    work(static_cast<size_t>(first), static_cast<size_t>(std::min(kPiece, elements - first)));
+  const auto chunks = static_cast<size_t>((elements + kChunk - 1) / kChunk);
+  parallel_for(static_cast<int>(threads), chunks, [&](int, size_t chunk) {
+    const int64_t first = static_cast<int64_t>(chunk) * kChunk;
+    work(static_cast<size_t>(first), static_cast<size_t>(std::min(kChunk, elements - first)));
   });
 }
 
@@ -72,17 +72,17 @@ ParamStore::ParamStore(const Compiled& compiled, Executor& executor, Device& dev
 ParamStore::Part ParamStore::own_part(const Location& location, int64_t elements) const {
   const Binding& binding = *location.binding;
   if (binding.axis.empty()) return {0, elements, 0};
-  const int64_t cut = count(binding.tensor.shape);
-  const int64_t begin = comm_->coordinate(binding.axis) * cut;
+  const int64_t shard = count(binding.tensor.shape);
+  const int64_t begin = comm_->coordinate(binding.axis) * shard;
   const int64_t low = std::max(location.first, begin);
-  const int64_t high = std::min(location.first + elements, begin + cut);
+  const int64_t high = std::min(location.first + elements, begin + shard);
   return {low - location.first, std::max<int64_t>(high - low, 0), low - begin};
 }
 
 // Elements first, first + 1, ... of a parameter's initial values.
 void ParamStore::make(const ParamInfo& param, uint64_t seed, int64_t first,
                       std::span<float> values) const {
-  in_pieces(static_cast<int64_t>(values.size()), host_ranks(), [&](size_t at, size_t elements) {
+  in_chunks(static_cast<int64_t>(values.size()), host_ranks(), [&](size_t at, size_t elements) {
     init_param(param, seed, first + static_cast<int64_t>(at), values.subspan(at, elements));
   });
 }
@@ -153,7 +153,7 @@ void ParamStore::write_rounded(const Binding& binding, int64_t first,
   const bool bf16 = dtype == DType::BF16;
   CHECK(bf16 || dtype == DType::F16, binding.name, " is ", dtype_name(dtype));
   std::vector<uint16_t> rounded(values.size());
-  in_pieces(static_cast<int64_t>(values.size()), host_ranks(), [&](size_t begin, size_t elements) {
+  in_chunks(static_cast<int64_t>(values.size()), host_ranks(), [&](size_t begin, size_t elements) {
     for (size_t i = begin; i < begin + elements; ++i) {
       rounded[i] = bf16 ? bf16_from_f32(values[i]) : f16_from_f32(values[i]);
     }
@@ -172,20 +172,20 @@ int64_t ParamStore::elements_at_once(const Binding& binding) const {
 // Gathered slice by slice into host memory, so that parameters can be read even if the plan fills
 // the device to the last byte.
 void ParamStore::gather(const Binding& binding, bool keep) {
-  const Tensor cut = executor_.bound(binding.name);
+  const Tensor shard = executor_.bound(binding.name);
   const int64_t ranks = comm_->size(binding.axis), most = elements_at_once(binding);
   char* scratch = executor_.scratch().data();
   gathered_ = &binding;
-  gathered_values_.resize(static_cast<size_t>(keep ? ranks * cut.elements() : 0));
+  gathered_values_.resize(static_cast<size_t>(keep ? ranks * shard.elements() : 0));
   auto stream = device_.make_stream("read");
-  for (int64_t at = 0; at < cut.elements(); at += most) {
-    const int64_t slice = std::min(most, cut.elements() - at);
-    const Tensor own{shifted(cut.data, cut.dtype, at), cut.dtype, {slice}};
-    const Tensor joined{scratch, DType::F32, {ranks * slice}};
+  for (int64_t at = 0; at < shard.elements(); at += most) {
+    const int64_t slice = std::min(most, shard.elements() - at);
+    const Tensor own{shifted(shard.data, shard.dtype, at), shard.dtype, {slice}};
+    const Tensor gathered{scratch, DType::F32, {ranks * slice}};
     comm_->all_gather({.axis = binding.axis, .channel = kHostChannel, .stream = stream.get()}, own,
-                      {&joined, 1});
+                      {&gathered, 1});
     for (int64_t rank = 0; keep && rank < ranks; ++rank) {
-      stream->copy_out(gathered_values_.data() + rank * cut.elements() + at,
+      stream->copy_out(gathered_values_.data() + rank * shard.elements() + at,
                        scratch + rank * slice * kFloat, slice * kFloat);
     }
     stream->synchronize();

@@ -35,11 +35,11 @@ CommOptions comm_options(const Config& config) {
                     .latency_seconds = config.comm.link_latency}};
 }
 
-std::unique_ptr<Communicator> join_devices(const Config& config,
-                                           std::unique_ptr<Communicator> hosts) {
+std::unique_ptr<Communicator> connect_devices(const Config& config,
+                                              std::unique_ptr<Communicator> hosts) {
   const Backend& backend = find_backend(config.device.backend);
-  if (backend.join == nullptr) return hosts;
-  return backend.join(std::move(hosts), {.share_device = config.device.share_gpu});
+  if (backend.connect == nullptr) return hosts;
+  return backend.connect(std::move(hosts), {.share_device = config.device.share_gpu});
 }
 
 Session::Session(const Config& config, Compiled compiled, Communicator* comm)
@@ -194,10 +194,10 @@ void Session::write_valid_tokens(int64_t own) {
   int64_t valid = own;
   if (comm_ != nullptr) {
     std::vector<int64_t> all(static_cast<size_t>(ranks()));
-    comm_->mark(kHostChannel, "the count of tokens");
+    comm_->report_progress(kHostChannel, "the count of tokens");
     comm_->exchange(std::span(reinterpret_cast<const char*>(&own), sizeof own),
                     std::span(reinterpret_cast<char*>(all.data()), all.size() * sizeof own));
-    comm_->mark(kHostChannel, "");
+    comm_->report_progress(kHostChannel, "");
     valid = std::accumulate(all.begin(), all.end(), int64_t{0});
   }
   write_scalar("count", static_cast<float>(std::max<int64_t>(valid, 1)));
@@ -237,11 +237,11 @@ void Session::write_batch(const Batch& batch) {
   executor_->write("tokens", batch.tokens.data(), bytes_of(batch.tokens));
   executor_->write("targets", batch.targets.data(), bytes_of(batch.targets));
   if (!has_input("positions")) return;
-  std::vector<int32_t> whole(batch.positions.empty() ? batch.tokens.size() : 0);
-  for (size_t i = 0; i < whole.size(); ++i) {
-    whole[i] = static_cast<int32_t>(i) % static_cast<int32_t>(config_.training.seq_len);
+  std::vector<int32_t> counted(batch.positions.empty() ? batch.tokens.size() : 0);
+  for (size_t i = 0; i < counted.size(); ++i) {
+    counted[i] = static_cast<int32_t>(i) % static_cast<int32_t>(config_.training.seq_len);
   }
-  const std::vector<int32_t>& positions = whole.empty() ? batch.positions : whole;
+  const std::vector<int32_t>& positions = counted.empty() ? batch.positions : counted;
   executor_->write("positions", positions.data(), bytes_of(positions));
 }
 

@@ -45,8 +45,8 @@ struct StepResult {
 CommOptions comm_options(const Config& config);
 
 // The communicator for devices of the config's backend, created from that of the processes.
-std::unique_ptr<Communicator> join_devices(const Config& config,
-                                           std::unique_ptr<Communicator> hosts);
+std::unique_ptr<Communicator> connect_devices(const Config& config,
+                                              std::unique_ptr<Communicator> hosts);
 
 class Session {
  public:

@@ -44,7 +44,7 @@ struct Run {
   const TrainingData& data;
   MetricsLog* log;  // rank 0 only
   Communicator* comm;
-  BatchesAhead* batches;
+  BatchPrefetcher* batches;
   std::optional<double> peak_flops;  // of this rank's device, if known
   const StopRequest& stop;
   std::exception_ptr failure = {};  // why this rank's next batch could not be created
@@ -70,9 +70,9 @@ bool agree_to_end(Run& run) {
   if (run.comm == nullptr) return run.ended_by != 0;
   const char own = static_cast<char>(run.ended_by);
   std::vector<char> all(static_cast<size_t>(run.ranks()));
-  run.comm->mark(kHostChannel, "the end of the step");
+  run.comm->report_progress(kHostChannel, "the end of the step");
   run.comm->exchange(std::span(&own, 1), all);
-  run.comm->mark(kHostChannel, "");
+  run.comm->report_progress(kHostChannel, "");
   run.ended_by = static_cast<unsigned char>(*std::max_element(all.begin(), all.end()));
   return run.ended_by != 0;
 }
@@ -358,7 +358,7 @@ TrainResult train(const Config& config, const StopRequest& stop, Communicator* c
   }
   start.reset();
 
-  BatchesAhead batches(data, session.first_samples());
+  BatchPrefetcher batches(data, session.first_samples());
   std::optional<double> peak;
   if (first) peak = peak_flops(config, session.compiled().device, session.device());
   Run run{config, session, data, log ? &*log : nullptr, comm, &batches, peak, stop};

@@ -154,20 +154,20 @@ Batch TrainingData::validation_batch(int64_t first) const {
   return batch;
 }
 
-BatchesAhead::BatchesAhead(const TrainingData& data, std::vector<int64_t> first_samples)
+BatchPrefetcher::BatchPrefetcher(const TrainingData& data, std::vector<int64_t> first_samples)
     : data_(data),
       first_samples_(std::move(first_samples)),
       slots_(first_samples_.size()),
       thread_([this] { work(); }) {}
 
-BatchesAhead::~BatchesAhead() {
+BatchPrefetcher::~BatchPrefetcher() {
   ended_ = true;
   ++taken_;
   taken_.notify_one();
   thread_.join();
 }
 
-void BatchesAhead::work() {
+void BatchPrefetcher::work() {
   const auto slots = static_cast<int64_t>(slots_.size());
   for (int64_t next = 0;; ++next) {
     for (int64_t taken = taken_; next - taken >= slots; taken = taken_) taken_.wait(taken);
@@ -183,7 +183,7 @@ void BatchesAhead::work() {
   }
 }
 
-std::exception_ptr BatchesAhead::failure() {
+std::exception_ptr BatchPrefetcher::failure() {
   const int64_t last = taken_ + static_cast<int64_t>(slots_.size());
   for (int64_t made = made_; made < last; made = made_) made_.wait(made);
   for (const Slot& slot : slots_) {
@@ -192,7 +192,7 @@ std::exception_ptr BatchesAhead::failure() {
   return nullptr;
 }
 
-void BatchesAhead::take(Batch& batch) {
+void BatchPrefetcher::take(Batch& batch) {
   const int64_t next = taken_;
   for (int64_t made = made_; made <= next; made = made_) made_.wait(made);
   Slot& slot = slots_[static_cast<size_t>(next) % slots_.size()];

@@ -60,13 +60,13 @@ class TrainingData {
 
 // Training micro-batches, created by a thread while the device works on the previous step. Each has
 // two buffers that are swapped, so that a steady-state step neither allocates nor locks.
-class BatchesAhead {
+class BatchPrefetcher {
  public:
   // For steps from 0 on, whose micro-batches start at these samples; `data` outlives it.
-  BatchesAhead(const TrainingData& data, std::vector<int64_t> first_samples);
-  BatchesAhead(const BatchesAhead&) = delete;
-  BatchesAhead& operator=(const BatchesAhead&) = delete;
-  ~BatchesAhead();
+  BatchPrefetcher(const TrainingData& data, std::vector<int64_t> first_samples);
+  BatchPrefetcher(const BatchPrefetcher&) = delete;
+  BatchPrefetcher& operator=(const BatchPrefetcher&) = delete;
+  ~BatchPrefetcher();
 
   // Waits for all micro-batches of the next step; returns the error if one could not be created.
   std::exception_ptr failure();

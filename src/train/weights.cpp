@@ -141,12 +141,12 @@ void append(SafetensorsWriter& writer, std::span<const float> values, Precision 
     writer.append(std::as_bytes(values));
     return;
   }
-  constexpr size_t kPiece = 1 << 16;
+  constexpr size_t kChunk = 1 << 16;
   std::vector<uint16_t> halves;
-  for (size_t first = 0; first < values.size(); first += kPiece) {
-    const auto piece = values.subspan(first, std::min(kPiece, values.size() - first));
-    halves.resize(piece.size());
-    std::transform(piece.begin(), piece.end(), halves.begin(), bf16_from_f32);
+  for (size_t first = 0; first < values.size(); first += kChunk) {
+    const auto chunk = values.subspan(first, std::min(kChunk, values.size() - first));
+    halves.resize(chunk.size());
+    std::transform(chunk.begin(), chunk.end(), halves.begin(), bf16_from_f32);
     writer.append(std::as_bytes(std::span(halves)));
   }
 }

@@ -90,7 +90,7 @@ INSTANTIATE_TEST_SUITE_P(Cli, BenchStop,
                          });
 
 // A terminal sends the signal to every process of the job.
-TEST(BenchStop, ASignalToTheWholeGroupIsOneStop) {
+TEST(BenchStop, ASignalToTheProcessGroupIsOneStop) {
   const Workspace work;
   std::vector<pid_t> ranks;
   bool sent = false;

@@ -38,7 +38,7 @@ TEST(Bench, RanksComparesThemWithOneProcess) {
   }
 }
 
-TEST(Bench, RanksCountTheTokensOfWholeSteps) {
+TEST(Bench, RanksCountTheTokensOfFullSteps) {
   const Workspace work;
   work.folder().write("small.toml",
                       "[training]\nseq_len = 32\nlocal_batch_size = 2\nglobal_batch_size = 8\n");

@@ -151,7 +151,7 @@ std::vector<std::string> lines_of_program(const json& program) {
                         sent.at("kind").get<std::string>(), " ", sent.at("axis").get<std::string>(),
                         "=", sent.at("ranks").get<int64_t>(), "  ", sent.at("calls").get<int64_t>(),
                         " of ", smallest, smallest == largest ? "" : " to " + largest,
-                        "  a rank sends ", bytes(sent.at("sent_bytes"))));
+                        "  sent per rank ", bytes(sent.at("sent_bytes"))));
   }
   if (lines.size() > 3) {
     lines.push_back(
@@ -222,7 +222,7 @@ std::vector<std::string> lines_of(const json& report) {
       cat("arena         ", bytes(plan.at("arena_bytes")), " (", number(plan, "arena_bytes"),
           " bytes)  persistent ", bytes(plan.at("persistent_bytes")))};
   for (const json& space : plan.at("shared_spaces")) {
-    lines.push_back(cat("common        ", bytes(space.at("bytes")), " (", number(space, "bytes"),
+    lines.push_back(cat("shared        ", bytes(space.at("bytes")), " (", number(space, "bytes"),
                         " bytes)  gathered weights, once per host for ", text(space.at("axis")),
                         "=", number(space, "ranks")));
   }

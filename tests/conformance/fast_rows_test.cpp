@@ -195,7 +195,7 @@ TEST(FastRows, AreAllReachedByTheCases) {
   }
 }
 
-TEST(FastRows, RunEightProductsOnCopies) {
+TEST(FastRows, RunEightMatmulsOnCopies) {
   int found = 0;
   for (const FastCase& fast : kCases) {
     if (!fast.op.starts_with("matmul")) continue;

@@ -19,10 +19,10 @@
 namespace weft {
 namespace {
 
-constexpr int64_t kMostPieces = 4;
+constexpr int64_t kMaxShards = 4;
 
 // A dim of one operand of a call.
-struct Cut {
+struct ShardedDim {
   size_t operand = 0;
   int64_t dim = 0;
 };
@@ -37,8 +37,8 @@ std::string dim_name(const Call& call, size_t i, int64_t dim) {
 }
 
 // The dim of each operand with the same name in the rule as that of `cut`, -1 where there is none.
-std::vector<int64_t> dims_of_name(const Call& call, const Cut& cut) {
-  const std::string name = dim_name(call, cut.operand, cut.dim);
+std::vector<int64_t> dims_of_name(const Call& call, const ShardedDim& sharded) {
+  const std::string name = dim_name(call, sharded.operand, sharded.dim);
   std::vector<int64_t> dims(call.operands.size(), -1);
   for (size_t i = 0; i < dims.size(); ++i) {
     for (int64_t dim = 0; dim < std::ssize(call.operands[i].shape); ++dim) {
@@ -62,9 +62,9 @@ bool is_allowed(const Call& call, const std::vector<int64_t>& dims) {
 
 // The dim of each operand that is sharded together with `cut`, -1 for none; nullopt where the rule
 // needs the full dim. Operands that share a dim are sharded all or none.
-std::optional<std::vector<int64_t>> cut_dims(const Call& call, const Cut& cut) {
-  const std::vector<int64_t> dims = dims_of_name(call, cut);
-  const std::string name = dim_name(call, cut.operand, cut.dim);
+std::optional<std::vector<int64_t>> sharded_dims(const Call& call, const ShardedDim& sharded) {
+  const std::vector<int64_t> dims = dims_of_name(call, sharded);
+  const std::string name = dim_name(call, sharded.operand, sharded.dim);
   const bool full = std::isupper(static_cast<unsigned char>(name[0])) != 0;
   EXPECT_EQ(is_allowed(call, dims), !full) << describe(call) << " along " << to_string(dims);
   for (size_t i = 0; i < dims.size(); ++i) {
@@ -78,52 +78,52 @@ std::optional<std::vector<int64_t>> cut_dims(const Call& call, const Cut& cut) {
   return dims;
 }
 
-// Shard `piece` of `pieces` along a dim.
-HostTensor slice(const HostTensor& tensor, int64_t dim, int64_t piece, int64_t pieces) {
+// Shard `shard` of `shards` along a dim.
+HostTensor slice(const HostTensor& tensor, int64_t dim, int64_t shard, int64_t shards) {
   TensorType type = tensor.type;
   const auto at = static_cast<size_t>(dim);
-  type.shape[at] /= pieces;
+  type.shape[at] /= shards;
   HostTensor part(type);
   const Shape inner(type.shape.begin() + dim, type.shape.end());
   const auto run = static_cast<size_t>(count(inner) * dtype_bytes(type.dtype));
   const size_t runs = part.bytes.size() / std::max<size_t>(run, 1);
   for (size_t i = 0; i < runs; ++i) {
-    const size_t from = (i * static_cast<size_t>(pieces) + static_cast<size_t>(piece)) * run;
+    const size_t from = (i * static_cast<size_t>(shards) + static_cast<size_t>(shard)) * run;
     std::memcpy(part.bytes.data() + i * run, tensor.bytes.data() + from, run);
   }
   return part;
 }
 
 // Run-time scalars that say where a rank's shard starts.
-void shift_start(const Call& call, size_t operand, HostTensor& tensor, int64_t piece,
+void shift_start(const Call& call, size_t operand, HostTensor& tensor, int64_t shard,
                  int64_t length) {
   const auto& specs = call.op->parsed().operands;
   const std::string& name = specs.at(std::min(operand, specs.size() - 1)).name;
   auto* values = reinterpret_cast<int32_t*>(tensor.bytes.data());
   const bool is_rng = tensor.type.dtype == DType::I32 && tensor.type.shape == Shape{4} &&
                       (name == "rng" || call.op->name() == "fused");
-  if (is_rng) values[3] += static_cast<int32_t>(piece * length);
-  if (name == "coordinate") values[0] += static_cast<int32_t>(piece);
+  if (is_rng) values[3] += static_cast<int32_t>(shard * length);
+  if (name == "coordinate") values[0] += static_cast<int32_t>(shard);
 }
 
-struct Pieces {
+struct ShardedRun {
   std::vector<std::vector<HostTensor>> results;  // by shard
 };
 
-Pieces run_pieces(const Call& call, const std::vector<HostTensor>& inputs,
-                  const std::vector<int64_t>& dims, int64_t pieces) {
+ShardedRun run_shards(const Call& call, const std::vector<HostTensor>& inputs,
+                      const std::vector<int64_t>& dims, int64_t shards) {
   const auto device = make_host_device({.threads = 1});
-  Pieces run;
-  for (int64_t piece = 0; piece < pieces; ++piece) {
+  ShardedRun run;
+  for (int64_t shard = 0; shard < shards; ++shard) {
     Call local = call;
     std::vector<HostTensor> operands;
     int64_t length = 0;
     for (size_t i = 0; i < inputs.size(); ++i) {
-      operands.push_back(dims[i] < 0 ? inputs[i] : slice(inputs[i], dims[i], piece, pieces));
+      operands.push_back(dims[i] < 0 ? inputs[i] : slice(inputs[i], dims[i], shard, shards));
       local.operands[i] = operands[i].type;
       if (dims[i] >= 0) length = operands[i].type.shape[static_cast<size_t>(dims[i])];
     }
-    for (size_t i = 0; i < inputs.size(); ++i) shift_start(call, i, operands[i], piece, length);
+    for (size_t i = 0; i < inputs.size(); ++i) shift_start(call, i, operands[i], shard, length);
     local.results.clear();
     local.results = local.op->infer(local);
     run.results.push_back(run_call(reference_kernels(), *device, local, operands));
@@ -131,20 +131,20 @@ Pieces run_pieces(const Call& call, const std::vector<HostTensor>& inputs,
   return run;
 }
 
-void expect_concatenation(const HostTensor& whole, const Pieces& run, size_t result, int64_t dim,
+void expect_concatenation(const HostTensor& full, const ShardedRun& run, size_t result, int64_t dim,
                           const std::string& where) {
-  const auto pieces = static_cast<int64_t>(run.results.size());
-  for (int64_t piece = 0; piece < pieces; ++piece) {
-    EXPECT_TRUE(slice(whole, dim, piece, pieces).bytes ==
-                run.results[static_cast<size_t>(piece)][result].bytes)
-        << where << ": shard " << piece << " differs";
+  const auto shards = static_cast<int64_t>(run.results.size());
+  for (int64_t shard = 0; shard < shards; ++shard) {
+    EXPECT_TRUE(slice(full, dim, shard, shards).bytes ==
+                run.results[static_cast<size_t>(shard)][result].bytes)
+        << where << ": shard " << shard << " differs";
   }
 }
 
 // Each shard of a partial sum is rounded to the dtype, by at most half a unit of the largest.
-void expect_sum(const HostTensor& whole, const Pieces& run, size_t result,
+void expect_sum(const HostTensor& full, const ShardedRun& run, size_t result,
                 const std::string& where) {
-  const std::vector<double> expected = whole.values();
+  const std::vector<double> expected = full.values();
   std::vector<double> sum(expected.size(), 0);
   double largest = 0;
   for (const auto& results : run.results) {
@@ -154,7 +154,7 @@ void expect_sum(const HostTensor& whole, const Pieces& run, size_t result,
       largest = std::max(largest, std::fabs(part[i]));
     }
   }
-  const DType dtype = whole.type.dtype;
+  const DType dtype = full.type.dtype;
   const double unit = dtype == DType::BF16 ? 0x1p-8 : dtype == DType::F16 ? 0x1p-11 : 0x1p-24;
   const double allowed = static_cast<double>(run.results.size() + 1) * unit * largest * 2;
   for (size_t i = 0; i < sum.size(); ++i) {
@@ -171,7 +171,7 @@ bool lacks_position(const Call& call) {
 // The sample with the sharded dims long enough for all shards.
 Call enlarged(Call call, const std::vector<int64_t>& dims) {
   for (size_t i = 0; i < dims.size(); ++i) {
-    if (dims[i] >= 0) call.operands[i].shape[static_cast<size_t>(dims[i])] *= kMostPieces;
+    if (dims[i] >= 0) call.operands[i].shape[static_cast<size_t>(dims[i])] *= kMaxShards;
   }
   call.results.clear();
   call.results = call.op->infer(call);
@@ -182,17 +182,17 @@ void compare(const Call& call, const std::vector<int64_t>& dims) {
   const std::vector<Placement> placed = propagate(call, placements_of(dims));
   const std::vector<HostTensor> inputs = make_inputs(call, 0);
   const auto device = make_host_device({.threads = 1});
-  const auto whole = run_call(reference_kernels(), *device, call, inputs);
-  for (int64_t pieces = 2; pieces <= kMostPieces; pieces *= 2) {
-    const Pieces run = run_pieces(call, inputs, dims, pieces);
-    for (size_t r = 0; r < whole.size(); ++r) {
+  const auto full = run_call(reference_kernels(), *device, call, inputs);
+  for (int64_t shards = 2; shards <= kMaxShards; shards *= 2) {
+    const ShardedRun run = run_shards(call, inputs, dims, shards);
+    for (size_t r = 0; r < full.size(); ++r) {
       const std::string where = cat(describe(call), " sharded along ", to_string(dims), ", ",
-                                    pieces, " shards, result ", r);
+                                    shards, " shards, result ", r);
       const AxisPlacement& found = placed[r].at(0);
       if (found.kind == PlacementKind::Partial) {
-        expect_sum(whole[r], run, r, where);
+        expect_sum(full[r], run, r, where);
       } else {
-        expect_concatenation(whole[r], run, r, found.dim, where);
+        expect_concatenation(full[r], run, r, found.dim, where);
       }
     }
   }
@@ -206,13 +206,13 @@ bool is_small(const Call& call) {
 
 class ShardingTest : public ::testing::TestWithParam<const OpDef*> {};
 
-TEST_P(ShardingTest, PiecesMakeTheWhole) {
+TEST_P(ShardingTest, ShardsMakeTheFullTensor) {
   size_t compared = 0;
   for (const Call& sample : parse_samples(*GetParam())) {
     if (!is_small(sample) || lacks_position(sample)) continue;
     for (size_t operand = 0; operand < sample.operands.size(); ++operand) {
       for (size_t dim = 0; dim < sample.operands[operand].shape.size(); ++dim) {
-        const auto dims = cut_dims(sample, {operand, static_cast<int64_t>(dim)});
+        const auto dims = sharded_dims(sample, {operand, static_cast<int64_t>(dim)});
         if (!dims) continue;
         compare(enlarged(sample, *dims), *dims);
         ++compared;
@@ -223,7 +223,7 @@ TEST_P(ShardingTest, PiecesMakeTheWhole) {
 }
 
 // Ops with a dim that may be sharded, i.e. not those of scalars.
-std::vector<const OpDef*> cut_ops() {
+std::vector<const OpDef*> sharded_ops() {
   std::vector<const OpDef*> ops;
   for (const OpDef* op : computed_ops()) {
     const std::string_view name = op->name();
@@ -234,7 +234,7 @@ std::vector<const OpDef*> cut_ops() {
   return ops;
 }
 
-INSTANTIATE_TEST_SUITE_P(AllOps, ShardingTest, ::testing::ValuesIn(cut_ops()),
+INSTANTIATE_TEST_SUITE_P(AllOps, ShardingTest, ::testing::ValuesIn(sharded_ops()),
                          [](const auto& test) { return std::string(test.param->name()); });
 
 }  // namespace

@@ -74,17 +74,17 @@ Words plus(Words a, const Words& b) {
 
 TEST_P(SquareSumTest, AnyPartitionInAnyOrderGivesTheSameBits) {
   const std::vector<double> values = wide_values(23);
-  const Words whole = square_sum({floats(values)});
-  EXPECT_EQ(square_sum({blocks_of(values, 0, 9), blocks_of(values, 9, 23)}), whole);
+  const Words full = square_sum({floats(values)});
+  EXPECT_EQ(square_sum({blocks_of(values, 0, 9), blocks_of(values, 9, 23)}), full);
   EXPECT_EQ(
       square_sum({blocks_of(values, 22, 23), blocks_of(values, 0, 1), blocks_of(values, 1, 22)}),
-      whole);
+      full);
   Words sum(kExactSumWords, 0);
   for (int64_t first = 23; first-- > 0;) {
     sum = plus(sum, square_sum({blocks_of(values, first, first + 1)}));
   }
-  EXPECT_EQ(sum, whole);
-  EXPECT_TRUE(std::isfinite(norm(whole)));
+  EXPECT_EQ(sum, full);
+  EXPECT_TRUE(std::isfinite(norm(full)));
 }
 
 TEST_P(SquareSumTest, SmallValuesAreNotLost) {

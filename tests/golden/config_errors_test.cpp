@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "compile/open_sets.h"
+#include "compile/config_choices.h"
 #include "config/device_spec.h"
 #include "config/load.h"
 #include "config/validate.h"
@@ -64,7 +64,7 @@ void run_case(GoldenCase& golden) {
                             ? load_config(std::string(trim(golden.part("path"))), overrides)
                             : parse_config(golden.part("config"), "run.toml", overrides);
   const std::string ranks(trim(golden.part("ranks")));
-  validate(config, ranks.empty() ? 1 : parse_int(ranks).value(), open_sets());
+  validate(config, ranks.empty() ? 1 : parse_int(ranks).value(), config_choices());
   if (golden.has("device_spec")) {
     parse_device_spec(golden.part("device_spec"), "machine.toml");
   } else {

@@ -9,7 +9,7 @@
 #include <fstream>
 
 #include "compile/compile.h"
-#include "compile/open_sets.h"
+#include "compile/config_choices.h"
 #include "config/derived.h"
 #include "config/load.h"
 #include "config/validate.h"
@@ -45,7 +45,7 @@ int64_t ranks_of(fs::path config) {
 Plan compile_file(const fs::path& path) {
   const Config config = load_config(path, {});
   const int64_t ranks = ranks_of(path);
-  validate(config, ranks, open_sets());
+  validate(config, ranks, config_choices());
   return compile(config, {.ranks = ranks}).plan;
 }
 

@@ -28,7 +28,7 @@ const std::vector<Setting>& settings() {
       {"gpt2_accumulated",
        {"--model.name=gpt2", "--model.dropout=0.1", "--training.global_batch_size=8"}},
       // Without dropout `fuse` makes every possible fused op.
-      {"gpt2_joined",
+      {"gpt2_fused",
        {"--model.name=gpt2", "--model.dropout=0", "--training.mixed_precision_param=bfloat16",
         "--training.global_batch_size=8", "--training.loss_chunks=2"}},
       {"llama",
@@ -103,10 +103,10 @@ TEST(Accumulation, IsTheSameStepAsOneLargeBatch) {
   const Overrides common = {"--model.name=gpt2", "--training.seq_len=16"};
   Overrides split = common;
   split.insert(split.end(), {"--training.local_batch_size=2", "--training.global_batch_size=8"});
-  Overrides whole = common;
-  whole.push_back("--training.local_batch_size=8");
+  Overrides full = common;
+  full.push_back("--training.local_batch_size=8");
   ShortRun a = short_run(split);
-  ShortRun b = short_run(whole);
+  ShortRun b = short_run(full);
   for (size_t i = 0; i < a.losses.size(); ++i) {
     EXPECT_NEAR(a.losses[i] / b.losses[i], 1, 1e-6);
     EXPECT_NEAR(a.grad_norms[i] / b.grad_norms[i], 1, 1e-5);
@@ -116,18 +116,18 @@ TEST(Accumulation, IsTheSameStepAsOneLargeBatch) {
 // Chunking the loss changes the order of its sum and of the head's gradient, which is accumulated
 // in f32 also for bf16 and f16: a few ulps of f32 compared with one chunk, and the same bits
 // whatever else the compiler does.
-TEST(LossChunks, FollowOnePieceAndKeepTheirBits) {
+TEST(LossChunks, FollowOneChunkAndKeepTheirBits) {
   for (const Setting& setting : settings()) {
     SCOPED_TRACE(setting.name);
-    const ShortRun whole = run(setting, {});
-    const ShortRun cut = run(setting, {"--training.loss_chunks=4"});
-    for (size_t i = 0; i < whole.losses.size(); ++i) {
-      EXPECT_NEAR(cut.losses[i] / whole.losses[i], 1, 1e-6);
-      EXPECT_NEAR(cut.grad_norms[i] / whole.grad_norms[i], 1, 1e-5);
+    const ShortRun full = run(setting, {});
+    const ShortRun chunked = run(setting, {"--training.loss_chunks=4"});
+    for (size_t i = 0; i < full.losses.size(); ++i) {
+      EXPECT_NEAR(chunked.losses[i] / full.losses[i], 1, 1e-6);
+      EXPECT_NEAR(chunked.grad_norms[i] / full.grad_norms[i], 1, 1e-5);
     }
     for (const char* other : {"--compile.disable_passes=fuse", "--activation_checkpoint.mode=full",
                               "--device.threads=1"}) {
-      EXPECT_EQ(run(setting, {"--training.loss_chunks=4", other}), cut) << other;
+      EXPECT_EQ(run(setting, {"--training.loss_chunks=4", other}), chunked) << other;
     }
   }
 }
@@ -136,10 +136,10 @@ TEST(LossChunks, FollowOnePieceAndKeepTheirBits) {
 TEST(LossChunks, SaveTheMemoryOfTheLogits) {
   const Overrides large = {"--model.name=gpt2", "--model.vocab_size=4096", "--training.seq_len=64",
                            "--training.local_batch_size=16"};
-  Overrides cut = large;
-  cut.push_back("--training.loss_chunks=8");
+  Overrides chunked = large;
+  chunked.push_back("--training.loss_chunks=8");
   const int64_t logits = int64_t{16} * 64 * 4096 * 4;
-  EXPECT_LT(short_run(cut, 1).arena_bytes, short_run(large, 1).arena_bytes - logits / 2);
+  EXPECT_LT(short_run(chunked, 1).arena_bytes, short_run(large, 1).arena_bytes - logits / 2);
 }
 
 // Weights kept in the compute type equal a fresh cast.

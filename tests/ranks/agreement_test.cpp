@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "compile/compile.h"
-#include "compile/open_sets.h"
+#include "compile/config_choices.h"
 #include "config/load.h"
 #include "config/validate.h"
 #include "ranks/ranks.h"
@@ -23,7 +23,7 @@ std::vector<std::string> agree(Transport transport,
       make_mesh({{"dp_shard", ranks}}), {.transport = transport}, [&](Communicator& comm, Device&) {
         const Config config =
             parse_config(kToml, "run.toml", overrides[static_cast<size_t>(comm.rank())]);
-        validate(config, ranks, open_sets());
+        validate(config, ranks, config_choices());
         const Compiled compiled = compile(config, {.data_vocab = 0, .ranks = ranks});
         check_agreement(config, compiled.plan, comm);
       });

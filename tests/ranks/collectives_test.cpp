@@ -85,7 +85,7 @@ int64_t rounded(int64_t elements) {
 
 // Members of a flat tensor with gaps between them in memory, and this rank's shard of it.
 struct Flat {
-  Flat(const std::vector<int64_t>& sizes, DType member_dtype, DType shard_dtype, int64_t cuts,
+  Flat(const std::vector<int64_t>& sizes, DType member_dtype, DType shard_dtype, int64_t shards,
        Communicator& comm_, Device& device_)
       : comm(comm_), device(device_) {
     int64_t total = 0, bytes = 0;
@@ -94,15 +94,15 @@ struct Flat {
       total += rounded(size);
       bytes += rounded(size) * 8 + 192;
     }
-    const int64_t cut = rounded((total + cuts - 1) / cuts);
-    memory = static_cast<char*>(comm.allocate(bytes + cut * 8, device));
-    std::memset(memory, 0xff, static_cast<size_t>(bytes + cut * 8));
+    const int64_t shard_size = rounded((total + shards - 1) / shards);
+    memory = static_cast<char*>(comm.allocate(bytes + shard_size * 8, device));
+    std::memset(memory, 0xff, static_cast<size_t>(bytes + shard_size * 8));
     char* at = memory;
     for (const int64_t size : sizes) {
       members.push_back({at, member_dtype, {size}});
       at += rounded(size) * 8 + 192;
     }
-    shard = {at, shard_dtype, {cut}};
+    shard = {at, shard_dtype, {shard_size}};
   }
   ~Flat() { comm.release(memory, device); }
 
@@ -123,12 +123,12 @@ void gather_rounds(Communicator& comm, const CollectiveSite& site, Flat& flat, i
   for (int round = 0; round < rounds; ++round) {
     fill(flat.shard, comm.rank(), round);
     comm.all_gather(site, flat.shard, flat.members);
-    const int64_t cut = flat.shard.elements();
+    const int64_t shard_size = flat.shard.elements();
     for (size_t m = 0; m < flat.members.size(); ++m) {
       for (int64_t i = 0; i < flat.members[m].elements(); ++i) {
         const int64_t at = flat.starts[m] + i;
-        const int64_t owner = group[static_cast<size_t>(at / cut)];
-        const float value = decode(from, encode(from, element(owner, round, at % cut)));
+        const int64_t owner = group[static_cast<size_t>(at / shard_size)];
+        const float value = decode(from, encode(from, element(owner, round, at % shard_size)));
         require(read_bits(flat.members[m], i) == encode(to, value),
                 cat("gathered member ", m, " element ", i, " differs in round ", round));
       }
@@ -152,17 +152,17 @@ void reduce_rounds(Communicator& comm, const CollectiveSite& site, Flat& flat, i
       fill(flat.members[m], comm.rank(), round + static_cast<int64_t>(m));
     }
     comm.reduce_scatter(site, flat.members, flat.shard);
-    const int64_t cut = flat.shard.elements();
-    std::vector<uint64_t> expected(static_cast<size_t>(cut), 0);
+    const int64_t shard_size = flat.shard.elements();
+    std::vector<uint64_t> expected(static_cast<size_t>(shard_size), 0);
     for (size_t m = 0; m < flat.members.size(); ++m) {
       for (int64_t i = 0; i < flat.members[m].elements(); ++i) {
-        const int64_t at = flat.starts[m] + i - info.coordinate(site.axis) * cut;
-        if (at < 0 || at >= cut) continue;
+        const int64_t at = flat.starts[m] + i - info.coordinate(site.axis) * shard_size;
+        if (at < 0 || at >= shard_size) continue;
         expected[static_cast<size_t>(at)] =
             oracle_sum_bits(from, group, round + static_cast<int64_t>(m), i);
       }
     }
-    for (int64_t i = 0; i < cut; ++i) {
+    for (int64_t i = 0; i < shard_size; ++i) {
       require(read_bits(flat.shard, i) == expected[static_cast<size_t>(i)],
               cat("reduced element ", i, " of the shard differs in round ", round));
     }
@@ -255,16 +255,16 @@ TEST_P(Collectives, MatchTheOracle) {
   run(check_everything);
 }
 
-TEST_P(Collectives, GatherIntoACommonBlock) {
+TEST_P(Collectives, GatherIntoASharedBlock) {
   run([](Communicator& comm, Device& device) {
     const std::string axis = comm.info().mesh.axes.back().name;
     Flat flat(kSizes, DType::BF16, DType::F32, comm.size(axis), comm, device);
-    const int64_t cut = flat.shard.elements();
-    auto* common =
-        static_cast<char*>(comm.allocate_common(axis, cut * comm.size(axis) * 2, device));
-    for (size_t m = 0; m < kSizes.size(); ++m) flat.members[m].data = common + flat.starts[m] * 2;
+    const int64_t shard_size = flat.shard.elements();
+    auto* shared =
+        static_cast<char*>(comm.allocate_shared(axis, shard_size * comm.size(axis) * 2, device));
+    for (size_t m = 0; m < kSizes.size(); ++m) flat.members[m].data = shared + flat.starts[m] * 2;
     gather_rounds(comm, {axis, 0}, flat, 5);
-    comm.release(common, device);
+    comm.release(shared, device);
   });
 }
 

@@ -76,7 +76,7 @@ TEST(RankFailures, ARankThatLeavesIsMissed) {
   const auto errors = run_ranks(kTwo, {}, [](Communicator& comm, Device&) {
     if (comm.rank() == 0) return;
     comm.start_step(3);
-    comm.mark(0, "step step 4 all_reduce (bwd)");
+    comm.report_progress(0, "step step 4 all_reduce (bwd)");
     sum_of(comm, "dp", 1);
   });
   EXPECT_EQ(errors[1],
@@ -104,12 +104,12 @@ TEST(RankFailures, AHungRankIsNamedWithWhatItAndTheOthersDo) {
   const auto errors = run_ranks(kFour, options, [](Communicator& comm, Device&) {
     comm.start_step(7);
     if (comm.rank() == 1) {
-      comm.mark(0, "step step 2 matmul (layers.0 fwd)");
+      comm.report_progress(0, "step step 2 matmul (layers.0 fwd)");
       sleep_ms(1500);
       require(comm.poll_error().has_value(), "nobody missed this rank");
       return;
     }
-    comm.mark(1, "step step 5 reduce_scatter (bwd)");
+    comm.report_progress(1, "step step 5 reduce_scatter (bwd)");
     sum_of(comm, "dp", 1, 1);
   });
   for (const size_t rank : {0, 2, 3}) {
@@ -145,7 +145,7 @@ TEST(RankFailures, WorkThatShowsSignsOfLifeIsNotAHang) {
   options.comm.timeout_seconds = 1;
   const auto errors = run_ranks(kTwo, options, [](Communicator& comm, Device&) {
     for (int i = 0; comm.rank() == 1 && i < 30; ++i) {
-      comm.mark(0, cat("loading part ", i));
+      comm.report_progress(0, cat("loading part ", i));
       sleep_ms(50);
     }
     sum_of(comm, "dp", 1);
@@ -236,7 +236,7 @@ Outcome launch(int64_t ranks, const std::function<int(Communicator&)>& body,
   options.report = [&](const std::string& message) { outcome.messages.push_back(message); };
   const Mesh mesh = make_mesh({{"dp", ranks}});
   outcome.code = launch_ranks(options, [&](int64_t rank, ShmJob& job) {
-    const auto comm = job.join({mesh, rank}, {.timeout_seconds = timeout_seconds, .delay = {}});
+    const auto comm = job.connect({mesh, rank}, {.timeout_seconds = timeout_seconds, .delay = {}});
     return body(*comm);
   });
   return outcome;
@@ -264,7 +264,7 @@ TEST(Launcher, NamesAKilledRankAndWhatItDid) {
   const Outcome outcome = launch(4, [](Communicator& comm) {
     comm.start_step(12);
     sum_of(comm, "dp", 1);
-    comm.mark(0, "step step 3 matmul (layers.1 fwd)");
+    comm.report_progress(0, "step step 3 matmul (layers.1 fwd)");
     if (comm.rank() == 2) ::raise(SIGKILL);
     sum_of(comm, "dp", 1);
     return 0;
@@ -284,7 +284,7 @@ TEST(Launcher, NamesAStoppedRankInsideACollective) {
   const Outcome outcome = launch(
       3,
       [](Communicator& comm) {
-        comm.mark(1, "step step 8 all_reduce (bwd)");
+        comm.report_progress(1, "step step 8 all_reduce (bwd)");
         for (int i = 0; i < 1000000; ++i) {
           if (comm.rank() == 1 && i == 100) ::raise(SIGSTOP);
           sum_of(comm, "dp", 1, 1);

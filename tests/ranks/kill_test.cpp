@@ -41,7 +41,7 @@ Board* make_board() {
 // Collectives of all kinds and sizes, in an endless loop.
 int loop(int64_t rank, ShmJob& job, Board& board) {
   const Mesh mesh = make_mesh({{"replicate", 2}, {"shard", 2}});
-  const auto comm = job.join({mesh, rank});
+  const auto comm = job.connect({mesh, rank});
   HostDevice device(1);
   constexpr int64_t kElements = 64 * 1024;
   const auto release = [&](float* block) { comm->release(block, device); };
@@ -55,7 +55,7 @@ int loop(int64_t rank, ShmJob& job, Board& board) {
   board.pids[rank] = ::getpid();
   for (int64_t step = 0;; ++step) {
     comm->start_step(step);
-    comm->mark(0, "step step 0 all_gather (fwd)");
+    comm->report_progress(0, "step step 0 all_gather (fwd)");
     comm->all_gather({"shard", 0}, shard, {&full, 1});
     comm->reduce_scatter({"shard", 0}, {&full, 1}, shard);
     comm->all_reduce({"replicate", 0}, {&shard, 1});

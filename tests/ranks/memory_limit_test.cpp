@@ -15,7 +15,7 @@ Plan plan_on_device(int64_t memory, int64_t prefetch) {
   const TempFolder folder;
   DeviceSpec device = load_device_spec({}, "cpu");
   device.memory_bytes = memory;
-  device.common_memory = false;  // per rank
+  device.ranks_share_memory = false;  // per rank
   folder.write("device.toml", device_spec_to_toml(device));
   return prepare_run(4, with(kTiny, {"--model.dim=64", "--model.n_layers=8",
                                      cat("--compile.prefetch=", prefetch),

@@ -12,8 +12,8 @@
 #include "base/half.h"
 #include "graph/samples.h"
 #include "ranks/ranks.h"
+#include "runtime/comm/flat_layout.h"
 #include "runtime/comm/launcher.h"
-#include "runtime/comm/pieces.h"
 #include "runtime/comm/sum.h"
 
 namespace weft {
@@ -34,7 +34,7 @@ Outcome run(const Mesh& mesh, const CommOptions& options, const Body& body) {
   outcome.code = launch_ranks(launch, [&](int64_t rank, ShmJob& job) {
     ::setenv("NCCL_LAUNCH_RACE_FATAL", "1", 1);  // operations out of order end the rank
     const Backend& backend = find_backend("cuda");
-    const auto comm = backend.join(job.join({mesh, rank}, options), {.share_device = true});
+    const auto comm = backend.connect(job.connect({mesh, rank}, options), {.share_device = true});
     const auto device = backend.make_device({});
     device->set_watch([&](int64_t since) { comm->watch({.waiting_since = since}); });
     std::vector<CollectiveGroup> groups;
@@ -135,15 +135,15 @@ std::vector<char> expected_sum(const Communicator& comm, DType dtype, int64_t el
 void check_flat(Communicator& comm, Device& device, DType dtype, DType shard_dtype) {
   const int64_t ranks = comm.size("dp"), own = comm.coordinate("dp");
   const int64_t blocks = 3;
-  const int64_t cut = (blocks + ranks - 1) / ranks * 1024;
-  const int64_t flat_bytes = ranks * cut * dtype_bytes(dtype);
-  const int64_t shard_bytes = cut * dtype_bytes(shard_dtype);
-  const int64_t work_bytes = scatter_workspace(dtype, cut, ranks);
+  const int64_t shard_size = (blocks + ranks - 1) / ranks * 1024;
+  const int64_t flat_bytes = ranks * shard_size * dtype_bytes(dtype);
+  const int64_t shard_bytes = shard_size * dtype_bytes(shard_dtype);
+  const int64_t work_bytes = scatter_workspace(dtype, shard_size, ranks);
   Block block(comm, device, flat_bytes + shard_bytes + work_bytes);
   block.poison();
   const std::vector<Tensor> members = {block.tensor(0, dtype, {1500}),
                                        block.tensor(2048 * dtype_bytes(dtype), dtype, {700})};
-  const Tensor shard = block.tensor(flat_bytes, shard_dtype, {cut});
+  const Tensor shard = block.tensor(flat_bytes, shard_dtype, {shard_size});
   const CollectiveSite site{.axis = "dp",
                             .stream = block.stream(),
                             .workspace = block.tensor(flat_bytes + shard_bytes, dtype, {}).data};
@@ -164,12 +164,13 @@ void check_flat(Communicator& comm, Device& device, DType dtype, DType shard_dty
   };
   keep(0, 1500);
   keep(2048, 700);
-  require(block.read(flat_bytes, shard_bytes) == part(flat, own * cut, cut, shard_dtype),
-          "reduce_scatter differs from the CPU");
+  require(
+      block.read(flat_bytes, shard_bytes) == part(flat, own * shard_size, shard_size, shard_dtype),
+      "reduce_scatter differs from the CPU");
 
   comm.all_gather(site, shard, members);
-  std::vector<char> gathered(static_cast<size_t>(ranks * cut * dtype_bytes(dtype)));
-  convert({flat.data(), shard_dtype}, ranks * cut, {gathered.data(), dtype});
+  std::vector<char> gathered(static_cast<size_t>(ranks * shard_size * dtype_bytes(dtype)));
+  convert({flat.data(), shard_dtype}, ranks * shard_size, {gathered.data(), dtype});
   require(block.read(0, flat_bytes) == gathered, "all_gather differs from the CPU");
 }
 
@@ -272,10 +273,10 @@ TEST_F(Nccl, TwoGroupsOnTwoStreamsRunInOneOrder) {
           comm.reduce_scatter(scatter, {&gradient, 1}, gradient_shard);
           comm.all_reduce(sum, {&gradient_shard, 1});
         }
-        std::vector<char> whole = filled(1, kElements / 2);
+        std::vector<char> full = filled(1, kElements / 2);
         const std::vector<char> second = filled(2, kElements / 2);
-        whole.insert(whole.end(), second.begin(), second.end());
-        require(weights.read(0, bytes) == whole, "all_gather over dp_shard");
+        full.insert(full.end(), second.begin(), second.end());
+        require(weights.read(0, bytes) == full, "all_gather over dp_shard");
         require(gradients.read(bytes, bytes / 2) == filled(1 + 2 + 3 + 4, kElements / 2),
                 "sums over dp_shard, then dp_replicate");
       });
@@ -291,7 +292,7 @@ Outcome lose_rank(const std::function<void(Block&, Communicator&)>& lose) {
                for (int i = 0; i < 10000; ++i) {
                  comm.start_step(i);
                  if (i == 20 && comm.rank() == 1) lose(block, comm);
-                 comm.mark(0, "the sum of the test");
+                 comm.report_progress(0, "the sum of the test");
                  comm.all_reduce(site, {&tensor, 1});
                  block.stream()->synchronize();
                }

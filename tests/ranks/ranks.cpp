@@ -19,7 +19,7 @@ std::vector<std::string> run_threads(const Mesh& mesh, const RanksOptions& optio
   for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        const auto comm = job.join({mesh, rank}, options.comm);
+        const auto comm = job.connect({mesh, rank}, options.comm);
         HostDevice device(1);
         body(*comm, device);
       } catch (const std::exception& error) {
@@ -38,7 +38,7 @@ std::vector<std::string> run_processes(const Mesh& mesh, const RanksOptions& opt
   launch.ranks = mesh.ranks();
   launch.report = [&](const std::string& message) { messages.push_back(message); };
   const int code = launch_ranks(launch, [&](int64_t rank, ShmJob& job) {
-    const auto comm = job.join({mesh, rank}, options.comm);
+    const auto comm = job.connect({mesh, rank}, options.comm);
     HostDevice device(1);
     body(*comm, device);
     return 0;

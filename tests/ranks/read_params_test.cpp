@@ -70,7 +70,7 @@ TEST(ReadParams, NeedsNoMemoryBesideThePlan) {
   const PreparedRun run = prepare_run(4, with(wide, mode("fsdp", 4)));
   const Plan& plan = run.compiled.plan;
   ASSERT_LT(plan.arena_bytes - plan.persistent_bytes, 3 * 64 * 8192 * 4);
-  std::vector<float> sharded, whole;
+  std::vector<float> sharded, full;
   on_ranks(run, [&](Communicator& comm) {
     Session session(run.config, run.compiled, &comm);
     session.initialize(1);

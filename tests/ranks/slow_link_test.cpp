@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "base/file.h"
-#include "compile/open_sets.h"
+#include "compile/config_choices.h"
 #include "config/load.h"
 #include "config/validate.h"
 #include "ranks/modes.h"
@@ -147,7 +147,7 @@ class SlowMachine {
 
   Config make_config(const Overrides& overrides) const {
     Config config = parse_config("", "test", with(overrides, {"--device.spec=" + file_.string()}));
-    validate(config, kRanks, open_sets());
+    validate(config, kRanks, config_choices());
     return config;
   }
 

@@ -1,6 +1,6 @@
 // Sharded training on ranks that are threads: with the same ranks and micro-batches every mode
-// gives the same bits, for every kind of step. product_test.cpp crosses modes with the compiler's
-// choices.
+// gives the same bits, for every kind of step. combinations_test.cpp crosses modes with the
+// compiler's choices.
 #include <gtest/gtest.h>
 
 #include <cmath>

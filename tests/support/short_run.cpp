@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "compile/open_sets.h"
+#include "compile/config_choices.h"
 #include "config/load.h"
 #include "config/validate.h"
 #include "data/loader.h"
@@ -62,7 +62,7 @@ PreparedRun prepare_run(int64_t ranks, const std::vector<std::string>& overrides
   Config config = parse_config("", "test", overrides);
   // A group of one accepts all settings of a larger one, though they do not affect results.
   if (config.parallelism.data_parallel_shard_degree != 1 || ranks > 1)
-    validate(config, ranks, open_sets());
+    validate(config, ranks, config_choices());
   if (ranks > 1) config.device.threads = 1;
   return {config, ranks, compile(config, {.data_vocab = 0, .ranks = ranks})};
 }
@@ -80,7 +80,7 @@ void on_ranks(const PreparedRun& prepared, const std::function<void(Communicator
   std::vector<std::thread> threads;
   for (int64_t rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
-      std::unique_ptr<Communicator> comm = job.join({mesh, rank}, comm_options(config));
+      std::unique_ptr<Communicator> comm = job.connect({mesh, rank}, comm_options(config));
       try {
         work(*comm);
       } catch (const std::exception& error) {

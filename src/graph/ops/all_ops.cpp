@@ -18,7 +18,7 @@ constexpr const OpDef* kOps[] = {
     &kMatmul,
     &kSumRows,
     &kSplitTime,
-    &kJoinTime,
+    &kConcatTime,
     &kAddInPlace,
     &kLayerNorm,
     &kLayerNormGrad,

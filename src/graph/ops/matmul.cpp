@@ -40,9 +40,9 @@ std::vector<Value*> vjp_matmul(Vjp& v) {
   const bool tb = std::get<bool>(v.attr("tb"));
   std::vector<Value*> grads;
   grads.push_back(v.add(kMatmul, {dy, b}, {{"tb", !tb}}, 0)->result());
-  const std::vector<Value*> product = tb ? std::vector{dy, a} : std::vector{a, dy};
+  const std::vector<Value*> factors = tb ? std::vector{dy, a} : std::vector{a, dy};
   grads.push_back(
-      v.add(kMatmul, product, {{"ta", true}, {"out", grad_out(v, 1, dtype)}}, 1)->result());
+      v.add(kMatmul, factors, {{"ta", true}, {"out", grad_out(v, 1, dtype)}}, 1)->result());
   if (v.num_operands() > 2) {
     grads.push_back(v.add(kSumRows, {dy}, {{"out", grad_out(v, 2, dtype)}}, 2)->result());
   }

@@ -141,12 +141,12 @@ std::vector<Value*> vjp_attention(Vjp& v, const OpDef& grad) {
 }
 
 // `products` matmuls over the causal half: 2 D FLOPs for each pair of positions.
-Cost cost_attention(const Call& call, size_t qkv_operand, double products) {
+Cost cost_attention(const Call& call, size_t qkv_operand, double matmuls) {
   const Shape& qkv = call.type(qkv_operand).shape;
   const int64_t heads = call.int_attr("heads");
   const int64_t head_dim = qkv[2] / (heads + 2 * call.int_attr("kv_heads"));
   const double time = static_cast<double>(qkv[1]);
-  return {.flops = products * static_cast<double>(qkv[0] * heads * head_dim) * time * (time + 1)};
+  return {.flops = matmuls * static_cast<double>(qkv[0] * heads * head_dim) * time * (time + 1)};
 }
 
 }  // namespace

@@ -15,13 +15,13 @@ extern const OpDef kAdd, kCast, kGelu, kGeluGrad, kDropout, kFused;
 extern const OpDef kMatmul, kSumRows;
 
 // ops/slices.cpp: chunks of a batch along time.
-extern const OpDef kSplitTime, kJoinTime, kAddInPlace;
+extern const OpDef kSplitTime, kConcatTime, kAddInPlace;
 
 // ops/nn.cpp: norms, positions, attention, feed-forward gates.
 extern const OpDef kLayerNorm, kLayerNormGrad, kRmsNorm, kRmsNormGrad, kSwiglu, kSwigluGrad, kRope,
     kAttention, kAttentionGrad, kDocumentAttention, kDocumentAttentionGrad;
 
-// ops/joined.cpp: ops that `fuse` creates from neighbours.
+// ops/fused.cpp: ops that `fuse` creates from neighbours.
 extern const OpDef kGeluGradSum, kMatmulAdd, kMatmulAccumulate, kEmbeddingGradAdd, kAddLayerNorm,
     kAddRmsNorm, kLayerNormGradSums, kRmsNormGradAdd;
 

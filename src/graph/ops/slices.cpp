@@ -7,7 +7,7 @@ namespace weft {
 namespace {
 
 // "bTUV" for four dims: only the batch may be sharded.
-std::string whole_but_batch(const TensorType& type) {
+std::string replicated_but_batch(const TensorType& type) {
   std::string dims = "bTUVWXYZ";
   dims.resize(std::min(dims.size(), type.shape.size()));
   return dims;
@@ -22,24 +22,24 @@ std::vector<TensorType> infer_split_time(const Call& call) {
   require_time(call, 0);
   const int64_t parts = call.int_attr("parts");
   const int64_t index = call.int_attr("index");
-  TensorType piece = call.type(0);
-  call.require(parts > 0 && piece.shape[1] % parts == 0, "parts is ", parts,
-               ", expected a divisor of the time of x, ", piece.shape[1]);
+  TensorType chunk = call.type(0);
+  call.require(parts > 0 && chunk.shape[1] % parts == 0, "parts is ", parts,
+               ", expected a divisor of the time of x, ", chunk.shape[1]);
   call.require(index >= 0 && index < parts, "index is ", index, ", expected 0 to ", parts - 1);
-  piece.shape[1] /= parts;
-  return {piece};
+  chunk.shape[1] /= parts;
+  return {chunk};
 }
 
-std::vector<TensorType> infer_join_time(const Call& call) {
+std::vector<TensorType> infer_concat_time(const Call& call) {
   call.require(!call.operands.empty(), "no operands, expected one or more");
   require_time(call, 0);
   require_floating(call, 0);
-  TensorType whole = call.type(0);
+  TensorType full = call.type(0);
   for (size_t i = 1; i < call.operands.size(); ++i) {
-    require_type(call, i, whole.dtype, whole.shape);
+    require_type(call, i, full.dtype, full.shape);
   }
-  whole.shape[1] *= static_cast<int64_t>(call.operands.size());
-  return {whole};
+  full.shape[1] *= static_cast<int64_t>(call.operands.size());
+  return {full};
 }
 
 }  // namespace
@@ -56,7 +56,7 @@ constinit const OpDef kSplitTime{
         },
     .sharding_of =
         [](const Call& call) {
-          const std::string dims = whole_but_batch(call.type(0));
+          const std::string dims = replicated_but_batch(call.type(0));
           return cat(dims, " -> ", dims);
         },
     .samples =
@@ -64,14 +64,14 @@ constinit const OpDef kSplitTime{
         "x: bf16[1,4,3]; index=3, parts=4 | x: f32[3,130,67]; index=1, parts=2",
 };
 
-constinit const OpDef kJoinTime{
-    .signature = "join_time(x...) -> y",
+constinit const OpDef kConcatTime{
+    .signature = "concat_time(x...) -> y",
     .doc = "The concatenation of chunks [batch,time,...] along time.",
     .traits = {.differentiable = false, .linear = true},
-    .infer = infer_join_time,
+    .infer = infer_concat_time,
     .sharding_of =
         [](const Call& call) {
-          const std::string dims = whole_but_batch(call.type(0));
+          const std::string dims = replicated_but_batch(call.type(0));
           return cat(join(std::vector<std::string>(call.operands.size(), dims), ", "), " -> ",
                      dims);
         },

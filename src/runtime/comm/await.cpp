@@ -4,7 +4,7 @@
 
 #include "runtime/comm/control.h"
 #include "runtime/comm/futex.h"
-#include "runtime/comm/silence.h"
+#include "runtime/comm/watchdog.h"
 #include "runtime/cpu/spin.h"
 
 namespace weft {
@@ -41,12 +41,11 @@ int64_t find_culprit(const Control& control, int64_t peer) {
   return -1;
 }
 
-void check_silence(const Control& control, int64_t rank, int64_t peer, int64_t since,
-                   double timeout, Silence& silence) {
+void check_heartbeat(const Control& control, int64_t rank, int64_t peer, int64_t since,
+                     double timeout, HeartbeatAge& age) {
   const double waited = static_cast<double>(monotonic_ns() - since) * 1e-9;
   const int64_t culprit = find_culprit(control, peer);
-  const double silent =
-      culprit < 0 ? waited : static_cast<double>(silence.of(control, culprit)) * 1e-9;
+  const double silent = culprit < 0 ? waited : static_cast<double>(age.of(control, culprit)) * 1e-9;
   if (waited < timeout) return;
   if (culprit == -1) {
     control.abort(rank,
@@ -82,7 +81,7 @@ class ShownWait {
 
 }  // namespace
 
-void await_arrival(const Control& control, int64_t rank, int64_t peer, const MeetingPlace& place,
+void await_arrival(const Control& control, int64_t rank, int64_t peer, const BarrierId& place,
                    uint32_t target, const WaitOptions& options) {
   Cell& cell = control.cell(peer, place);
   for (int i = 0; i <= options.spins; ++i) {
@@ -91,7 +90,7 @@ void await_arrival(const Control& control, int64_t rank, int64_t peer, const Mee
   }
   const ShownWait shown(control.at(rank).waits[place.channel], peer, place.axis, target);
   const int64_t since = monotonic_ns();
-  Silence silence;
+  HeartbeatAge age;
   while (true) {
     const RankState state = control.state(peer);
     const uint32_t seen = cell.arrived.load();
@@ -105,7 +104,7 @@ void await_arrival(const Control& control, int64_t rank, int64_t peer, const Mee
     } else if (options.launcher_alive && !options.launcher_alive()) {
       control.abort(rank, "the launcher is gone", ExitCode::PeerLost);
     } else {
-      check_silence(control, rank, peer, since, options.timeout_seconds, silence);
+      check_heartbeat(control, rank, peer, since, options.timeout_seconds, age);
     }
     if (control.aborted()) continue;
     cell.sleepers.fetch_add(1);

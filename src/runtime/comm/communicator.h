@@ -85,7 +85,7 @@ class Communicator {
   // One block shared by the ranks along the axis, for results of all_gather over that axis only.
   // Each rank writes its own part and reads all of it, so a gather moves only the shards. All ranks
   // call it, as for allocate; release is the same.
-  virtual void* allocate_common(std::string_view axis, int64_t bytes, Device& device) = 0;
+  virtual void* allocate_shared(std::string_view axis, int64_t bytes, Device& device) = 0;
   virtual void release(void* memory, Device& device) = 0;
 
   // The three collectives take a flat tensor as its members: they lie in it in order, each aligned
@@ -117,7 +117,7 @@ class Communicator {
   // Progress for the watchdog and for messages about a lost rank: the current training step, and
   // what was just started on a channel. Both count as heartbeats.
   virtual void start_step(int64_t step) = 0;
-  virtual void mark(int64_t channel, std::string_view where) = 0;
+  virtual void report_progress(int64_t channel, std::string_view where) = 0;
 
   // Called periodically by the host thread while it waits for its device: sends heartbeats, and
   // throws DeviceError once the job cannot continue. The caller leaves out the parts of `look` that

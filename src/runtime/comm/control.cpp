@@ -19,10 +19,11 @@ void copy_text(std::string_view text, char (&to)[Size]) {
   to[length] = 0;
 }
 
-std::string mark_text(const MarkRecord& mark) {
-  char text[MarkRecord::kWords * 8 + 1] = {};
-  const auto& words = mark.texts[mark.current.load(std::memory_order_acquire) & 1];
-  for (int64_t i = 0; i < MarkRecord::kWords; ++i) {
+std::string progress_text(const ProgressRecord& report_progress) {
+  char text[ProgressRecord::kWords * 8 + 1] = {};
+  const auto& words =
+      report_progress.texts[report_progress.current.load(std::memory_order_acquire) & 1];
+  for (int64_t i = 0; i < ProgressRecord::kWords; ++i) {
     const uint64_t word = words[i].load(std::memory_order_relaxed);
     std::memcpy(text + i * 8, &word, 8);
   }
@@ -47,7 +48,7 @@ Control Control::start(void* memory, int64_t ranks) {
   return control;
 }
 
-uint32_t Control::arrive(int64_t rank, const MeetingPlace& place, uint64_t tag,
+uint32_t Control::arrive(int64_t rank, const BarrierId& place, uint64_t tag,
                          std::span<const char> payload) const {
   Cell& own = cell(rank, place);
   const uint32_t number = own.arrived.load(std::memory_order_relaxed) + 1;
@@ -95,16 +96,16 @@ void Control::set_failed(int64_t rank, std::string_view error, ExitCode code) co
   set_state(rank, RankState::Failed);
 }
 
-void Control::mark(int64_t rank, int64_t channel, std::string_view where) const {
+void Control::report_progress(int64_t rank, int64_t channel, std::string_view where) const {
   RankRecord& own = at(rank);
   own.sign_of_life.store(monotonic_ns(), std::memory_order_relaxed);
-  MarkRecord& record = own.marks[channel];
+  ProgressRecord& record = own.progress[channel];
   record.busy.store(!where.empty(), std::memory_order_relaxed);
   if (where.empty()) return;
   const uint32_t next = record.current.load(std::memory_order_relaxed) + 1;
-  char text[MarkRecord::kWords * 8] = {};
+  char text[ProgressRecord::kWords * 8] = {};
   std::memcpy(text, where.data(), std::min(where.size(), sizeof text));
-  for (int64_t i = 0; i < MarkRecord::kWords; ++i) {
+  for (int64_t i = 0; i < ProgressRecord::kWords; ++i) {
     uint64_t word;
     std::memcpy(&word, text + i * 8, 8);
     record.texts[next & 1][i].store(word, std::memory_order_relaxed);
@@ -116,10 +117,10 @@ std::string Control::whereabouts(int64_t rank) const {
   const RankRecord& record = at(rank);
   std::vector<std::string> busy;
   std::string last;
-  for (const MarkRecord& mark : record.marks) {
-    const std::string text = mark_text(mark);
+  for (const ProgressRecord& report_progress : record.progress) {
+    const std::string text = progress_text(report_progress);
     if (text.empty()) continue;
-    if (mark.busy.load()) busy.push_back(text);
+    if (report_progress.busy.load()) busy.push_back(text);
     if (last.empty()) last = text;
   }
   const int64_t step = record.step.load();

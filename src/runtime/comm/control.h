@@ -40,7 +40,7 @@ struct WaitRecord {
 };
 
 // What was last started on a channel; double-buffered, so that readers always see a complete text.
-struct MarkRecord {
+struct ProgressRecord {
   static constexpr int64_t kWords = 16;
   std::atomic<uint32_t> current;
   std::atomic<bool> busy;
@@ -56,7 +56,7 @@ struct RankRecord {
   std::atomic<int32_t> process;       // process id
   std::atomic<int64_t> sign_of_life;  // last heartbeat, in nanoseconds of the monotonic clock
   WaitRecord waits[kMaxChannels];
-  MarkRecord marks[kMaxChannels];
+  ProgressRecord progress[kMaxChannels];
   Cell cells[kMaxAxes + 1][kMaxChannels];
   char mail[2][kMailBytes];
   int32_t exit_code;
@@ -72,7 +72,7 @@ struct JobRecord {
 };
 
 // Identifies a barrier: the axis (or all ranks) and the channel.
-struct MeetingPlace {
+struct BarrierId {
   int64_t axis = kWorldAxis;
   int64_t channel = 0;
 };
@@ -86,12 +86,12 @@ class Control {
 
   int64_t ranks() const { return job_->ranks; }
   RankRecord& at(int64_t rank) const { return ranks_[rank]; }
-  Cell& cell(int64_t rank, const MeetingPlace& barrier) const {
+  Cell& cell(int64_t rank, const BarrierId& barrier) const {
     return at(rank).cells[barrier.axis][barrier.channel];
   }
 
   // Announces an arrival, wakes its sleepers and returns its number.
-  uint32_t arrive(int64_t rank, const MeetingPlace& barrier, uint64_t tag,
+  uint32_t arrive(int64_t rank, const BarrierId& barrier, uint64_t tag,
                   std::span<const char> payload = {}) const;
 
   // Aborts the job unless it is already aborted. `code` is the exit code of the other ranks.
@@ -109,7 +109,7 @@ class Control {
   // Stores the rank's error for the launcher.
   void set_failed(int64_t rank, std::string_view error, ExitCode code) const;
 
-  void mark(int64_t rank, int64_t channel, std::string_view where) const;
+  void report_progress(int64_t rank, int64_t channel, std::string_view where) const;
   // "at training step 12, in forward step 3 matmul (layers.0 fwd)".
   std::string whereabouts(int64_t rank) const;
 
@@ -128,7 +128,7 @@ struct WaitOptions {
 // Waits until `peer` has reached arrival `target`. Throws DeviceError when the job is aborted, and
 // aborts it when the peer has exited, the launcher is gone, or a rank is hung: it neither sends
 // heartbeats nor uses its processor. A single kernel may therefore take as long as it needs.
-void await_arrival(const Control& control, int64_t rank, int64_t peer, const MeetingPlace& place,
+void await_arrival(const Control& control, int64_t rank, int64_t peer, const BarrierId& place,
                    uint32_t target, const WaitOptions& options);
 
 // Nanoseconds of the monotonic clock, which all processes of a host share.

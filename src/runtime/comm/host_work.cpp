@@ -16,14 +16,14 @@ HostWork::~HostWork() {
   }
   wake_.notify_one();
   thread_.join();
-  comm_->mark(kHostChannel, "");
+  comm_->report_progress(kHostChannel, "");
 }
 
 void HostWork::beat() {
   constexpr std::chrono::milliseconds kBetweenBeats{50};
   std::unique_lock lock(mutex_);
   do {
-    comm_->mark(kHostChannel, what_);
+    comm_->report_progress(kHostChannel, what_);
   } while (!wake_.wait_for(lock, kBetweenBeats, [this] { return over_; }));
 }
 

@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 #include "runtime/comm/communicator.h"
-#include "runtime/comm/pieces.h"
+#include "runtime/comm/flat_layout.h"
 
 namespace weft {
 namespace {
@@ -92,7 +92,7 @@ constexpr Kernel gather_row(std::string_view op) {
           .name = "peer_all_gather",
           .supports = supports_floating,
           .launch = all_gather,
-          .common_results = true};
+          .shared_results = true};
 }
 
 constexpr Kernel scatter_row(std::string_view op) {

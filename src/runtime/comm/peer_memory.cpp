@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/machine.h"
-#include "runtime/comm/pieces.h"
+#include "runtime/comm/flat_layout.h"
 #include "runtime/comm/sum.h"
 
 namespace weft {
@@ -53,9 +53,9 @@ std::pair<int64_t, int64_t> slice(int64_t elements, int64_t i, int64_t n) {
 
 // One collective of a group on a channel: counts arrivals and checks that all ranks make the same
 // call.
-class PeerMemory::Meeting {
+class PeerMemory::Barrier {
  public:
-  Meeting(PeerMemory& comm, const Group& group, int64_t channel)
+  Barrier(PeerMemory& comm, const Group& group, int64_t channel)
       : comm_(comm), group_(group), place_{group.axis, channel} {
     CHECK(channel >= 0 && channel < kMaxChannels, "channel ", channel);
     // Incremented before the check: see close_block of threads.
@@ -67,9 +67,9 @@ class PeerMemory::Meeting {
       throw;
     }
   }
-  ~Meeting() { leave(); }
-  Meeting(const Meeting&) = delete;
-  Meeting& operator=(const Meeting&) = delete;
+  ~Barrier() { leave(); }
+  Barrier(const Barrier&) = delete;
+  Barrier& operator=(const Barrier&) = delete;
 
   const Group& group() const { return group_; }
   size_t size() const { return group_.ranks.size(); }
@@ -121,7 +121,7 @@ class PeerMemory::Meeting {
 
   PeerMemory& comm_;
   const Group& group_;
-  MeetingPlace place_;
+  BarrierId place_;
   uint64_t tag_ = 0;
   uint32_t number_ = 0;
 };
@@ -171,12 +171,12 @@ void* PeerMemory::allocate(int64_t bytes, Device& device) {
   return keep(std::move(block));
 }
 
-void* PeerMemory::allocate_common(std::string_view axis, int64_t bytes, Device&) {
+void* PeerMemory::allocate_shared(std::string_view axis, int64_t bytes, Device&) {
   Block block;
   block.bytes = std::max<int64_t>(bytes, 1);
   block.bases.resize(static_cast<size_t>(ranks()));
   block.leader = group(axis).ranks[0];
-  open_common(block);
+  open_shared(block);
   return keep(std::move(block));
 }
 
@@ -213,7 +213,7 @@ const void* PeerMemory::peer(int64_t rank, const void* own) const {
   throw InternalError("a tensor of a collective lies outside the shared memory");
 }
 
-bool PeerMemory::is_common(const void* data) const {
+bool PeerMemory::is_shared(const void* data) const {
   const char* at = static_cast<const char*>(data);
   const std::lock_guard lock(mutex_);
   return std::any_of(blocks_.begin(), blocks_.end(), [&](const Block& block) {
@@ -230,86 +230,89 @@ std::vector<const void*> PeerMemory::peers(const Group& group, const void* own) 
 
 void PeerMemory::all_gather(const CollectiveSite& site, const Tensor& shard,
                             std::span<const Tensor> members) {
-  Meeting meeting(*this, group(site.axis), site.channel);
-  const Group& group = meeting.group();
-  const int64_t cut = shard.elements();
-  const auto size = static_cast<int64_t>(meeting.size());
+  Barrier barrier(*this, group(site.axis), site.channel);
+  const Group& group = barrier.group();
+  const int64_t shard_size = shard.elements();
+  const auto size = static_cast<int64_t>(barrier.size());
   check_members(members, shard, size);
   const DType dtype = members[0].dtype;
   const auto own = static_cast<int64_t>(group.own);
   const auto place_own = [&] {
-    for (const Piece& piece : pieces_of(members, own * cut, (own + 1) * cut)) {
-      convert({shifted(shard.data, shard.dtype, piece.position), shard.dtype}, piece.elements,
-              {shifted(members[piece.member].data, dtype, piece.offset), dtype});
+    for (const MemberChunk& chunk :
+         member_chunks(members, own * shard_size, (own + 1) * shard_size)) {
+      convert({shifted(shard.data, shard.dtype, chunk.position), shard.dtype}, chunk.elements,
+              {shifted(members[chunk.member].data, dtype, chunk.offset), dtype});
     }
   };
-  if (is_common(members[0].data)) {
-    meeting.sync(tag_of(Kind::AllGather, dtype, cut));  // nobody still reads the old contents
+  if (is_shared(members[0].data)) {
+    barrier.sync(
+        tag_of(Kind::AllGather, dtype, shard_size));  // nobody still reads the old contents
     place_own();
-    meeting.sync(tag_of(Kind::Done, dtype, cut));
-    return delay((size - 1) * cut * dtype_bytes(dtype));
+    barrier.sync(tag_of(Kind::Done, dtype, shard_size));
+    return delay((size - 1) * shard_size * dtype_bytes(dtype));
   }
   // Without conversion peers read the shard directly, while this rank still copies its own part.
   const bool direct = shard.dtype == dtype;
   if (!direct) place_own();
-  meeting.arrive(tag_of(Kind::AllGather, dtype, cut));
+  barrier.arrive(tag_of(Kind::AllGather, dtype, shard_size));
   if (direct) place_own();
   for (int64_t k = 1; k < size; ++k) {
     const int64_t i = (own + k) % size;  // each rank starts elsewhere, to spread the reads
     const int64_t from = group.ranks[static_cast<size_t>(i)];
-    meeting.await(static_cast<size_t>(i));
-    for (const Piece& piece : pieces_of(members, i * cut, (i + 1) * cut)) {
-      void* to = shifted(members[piece.member].data, dtype, piece.offset);
+    barrier.await(static_cast<size_t>(i));
+    for (const MemberChunk& chunk : member_chunks(members, i * shard_size, (i + 1) * shard_size)) {
+      void* to = shifted(members[chunk.member].data, dtype, chunk.offset);
       const void* source =
-          direct ? peer(from, shifted(shard.data, dtype, piece.position)) : peer(from, to);
-      copy_bytes(to, source, piece.elements * dtype_bytes(dtype));
+          direct ? peer(from, shifted(shard.data, dtype, chunk.position)) : peer(from, to);
+      copy_bytes(to, source, chunk.elements * dtype_bytes(dtype));
     }
   }
-  meeting.sync(tag_of(Kind::Done, dtype, cut));
-  delay((size - 1) * cut * dtype_bytes(dtype));
+  barrier.sync(tag_of(Kind::Done, dtype, shard_size));
+  delay((size - 1) * shard_size * dtype_bytes(dtype));
 }
 
 void PeerMemory::reduce_scatter(const CollectiveSite& site, std::span<const Tensor> members,
                                 const Tensor& shard) {
-  Meeting meeting(*this, group(site.axis), site.channel);
-  const Group& group = meeting.group();
-  const int64_t cut = shard.elements();
-  const auto size = static_cast<int64_t>(meeting.size());
+  Barrier barrier(*this, group(site.axis), site.channel);
+  const Group& group = barrier.group();
+  const int64_t shard_size = shard.elements();
+  const auto size = static_cast<int64_t>(barrier.size());
   check_members(members, shard, size);
   const DType dtype = members[0].dtype;
   const auto own = static_cast<int64_t>(group.own);
-  meeting.sync(tag_of(Kind::ReduceScatter, dtype, cut));
-  const std::vector<Piece> pieces = pieces_of(members, own * cut, (own + 1) * cut);
-  for (const Gap& gap : gaps_of(pieces, cut)) {
+  barrier.sync(tag_of(Kind::ReduceScatter, dtype, shard_size));
+  const std::vector<MemberChunk> chunks =
+      member_chunks(members, own * shard_size, (own + 1) * shard_size);
+  for (const Gap& gap : gaps_of(chunks, shard_size)) {
     std::memset(shifted(shard.data, shard.dtype, gap.begin), 0,
                 static_cast<size_t>((gap.end - gap.begin) * dtype_bytes(shard.dtype)));
   }
-  for (const Piece& piece : pieces) {
+  for (const MemberChunk& chunk : chunks) {
     const std::vector<const void*> sources =
-        peers(group, shifted(members[piece.member].data, dtype, piece.offset));
-    tree_sum(sources, dtype, piece.elements,
-             {shifted(shard.data, shard.dtype, piece.position), shard.dtype});
+        peers(group, shifted(members[chunk.member].data, dtype, chunk.offset));
+    tree_sum(sources, dtype, chunk.elements,
+             {shifted(shard.data, shard.dtype, chunk.position), shard.dtype});
   }
-  meeting.sync(tag_of(Kind::Done, dtype, cut));
-  delay((size - 1) * cut * dtype_bytes(dtype));
+  barrier.sync(tag_of(Kind::Done, dtype, shard_size));
+  delay((size - 1) * shard_size * dtype_bytes(dtype));
 }
 
 void PeerMemory::all_reduce(const CollectiveSite& site, std::span<const Tensor> tensors) {
   CHECK(!tensors.empty(), "nothing to reduce");
-  Meeting meeting(*this, group(site.axis), site.channel);
+  Barrier barrier(*this, group(site.axis), site.channel);
   int64_t bytes = 0;
   for (const Tensor& tensor : tensors) bytes += tensor.elements() * dtype_bytes(tensor.dtype);
   if (bytes <= kInlineBytes) {
-    all_reduce_inline(meeting, tensors);
+    all_reduce_inline(barrier, tensors);
   } else {
-    all_reduce_shared(meeting, tensors);
+    all_reduce_shared(barrier, tensors);
   }
-  const auto size = static_cast<int64_t>(meeting.size());
+  const auto size = static_cast<int64_t>(barrier.size());
   delay(2 * (size - 1) * bytes / size);
 }
 
 // Few bytes travel with the arrival itself: one barrier, and the tensors may lie anywhere.
-void PeerMemory::all_reduce_inline(Meeting& meeting, std::span<const Tensor> tensors) {
+void PeerMemory::all_reduce_inline(Barrier& barrier, std::span<const Tensor> tensors) {
   char packed[kInlineBytes];
   int64_t bytes = 0;
   for (const Tensor& tensor : tensors) {
@@ -317,18 +320,18 @@ void PeerMemory::all_reduce_inline(Meeting& meeting, std::span<const Tensor> ten
     std::memcpy(packed + bytes, tensor.data, static_cast<size_t>(length));
     bytes += length;
   }
-  meeting.arrive(tag_of(Kind::AllReduce, tensors[0].dtype, total_elements(tensors)),
+  barrier.arrive(tag_of(Kind::AllReduce, tensors[0].dtype, total_elements(tensors)),
                  {packed, static_cast<size_t>(bytes)});
-  meeting.await_all();
+  barrier.await_all();
   int64_t at = 0;
   for (const Tensor& tensor : tensors) {
     std::vector<const void*> sources;
     const int64_t length = tensor.elements() * dtype_bytes(tensor.dtype);
     // Packing may leave an element misaligned.
     std::vector<std::vector<int64_t>> aligned;
-    for (size_t i = 0; i < meeting.size(); ++i) {
+    for (size_t i = 0; i < barrier.size(); ++i) {
       aligned.emplace_back((length + 7) / 8);
-      std::memcpy(aligned.back().data(), meeting.payload(i) + at, static_cast<size_t>(length));
+      std::memcpy(aligned.back().data(), barrier.payload(i) + at, static_cast<size_t>(length));
       sources.push_back(aligned.back().data());
     }
     tree_sum(sources, tensor.dtype, tensor.elements(), {tensor.data, tensor.dtype});
@@ -337,22 +340,22 @@ void PeerMemory::all_reduce_inline(Meeting& meeting, std::span<const Tensor> ten
 }
 
 // Each rank sums one slice of every tensor in its own memory, then copies the other slices.
-void PeerMemory::all_reduce_shared(Meeting& meeting, std::span<const Tensor> tensors) {
-  const Group& group = meeting.group();
-  const auto size = static_cast<int64_t>(meeting.size());
+void PeerMemory::all_reduce_shared(Barrier& barrier, std::span<const Tensor> tensors) {
+  const Group& group = barrier.group();
+  const auto size = static_cast<int64_t>(barrier.size());
   const auto own = static_cast<int64_t>(group.own);
   const uint64_t tag = tag_of(Kind::AllReduce, tensors[0].dtype, total_elements(tensors));
-  meeting.sync(tag);
+  barrier.sync(tag);
   for (const Tensor& tensor : tensors) {
     const auto [begin, end] = slice(tensor.elements(), own, size);
     if (begin == end) continue;
     void* to = shifted(tensor.data, tensor.dtype, begin);
     tree_sum(peers(group, to), tensor.dtype, end - begin, {to, tensor.dtype});
   }
-  meeting.arrive(tag);
+  barrier.arrive(tag);
   for (int64_t k = 1; k < size; ++k) {
     const int64_t i = (own + k) % size;
-    meeting.await(static_cast<size_t>(i));
+    barrier.await(static_cast<size_t>(i));
     for (const Tensor& tensor : tensors) {
       const auto [begin, end] = slice(tensor.elements(), i, size);
       if (begin == end) continue;
@@ -361,27 +364,27 @@ void PeerMemory::all_reduce_shared(Meeting& meeting, std::span<const Tensor> ten
                  (end - begin) * dtype_bytes(tensor.dtype));
     }
   }
-  meeting.sync(tag_of(Kind::Done, tensors[0].dtype, total_elements(tensors)));
+  barrier.sync(tag_of(Kind::Done, tensors[0].dtype, total_elements(tensors)));
 }
 
 void PeerMemory::barrier() {
-  Meeting meeting(*this, groups_.back(), 0);
-  meeting.sync(tag_of(Kind::Barrier, DType::F32, 0));
+  Barrier barrier(*this, groups_.back(), 0);
+  barrier.sync(tag_of(Kind::Barrier, DType::F32, 0));
 }
 
 void PeerMemory::exchange(std::span<const char> own, std::span<char> all) {
   CHECK(all.size() == own.size() * static_cast<size_t>(ranks()), "exchange of ", own.size(),
         " bytes into ", all.size());
-  Meeting meeting(*this, groups_.back(), 0);
+  Barrier barrier(*this, groups_.back(), 0);
   const auto tag = tag_of(Kind::Exchange, DType::F32, static_cast<int64_t>(own.size()));
   size_t at = 0;
   do {
     const size_t length = std::min(own.size() - at, static_cast<size_t>(kMailBytes));
-    std::memcpy(Meeting::mail(control_, rank(), meeting.next_number()), own.data() + at, length);
-    meeting.sync(tag);
+    std::memcpy(Barrier::mail(control_, rank(), barrier.next_number()), own.data() + at, length);
+    barrier.sync(tag);
     for (int64_t i = 0; i < ranks(); ++i) {
       std::memcpy(all.data() + static_cast<size_t>(i) * own.size() + at,
-                  Meeting::mail(control_, i, meeting.number()), length);
+                  Barrier::mail(control_, i, barrier.number()), length);
     }
     at += length;
   } while (at < own.size());
@@ -392,9 +395,9 @@ void PeerMemory::start_step(int64_t step) {
   control_.at(rank()).sign_of_life = monotonic_ns();
 }
 
-void PeerMemory::mark(int64_t channel, std::string_view where) {
+void PeerMemory::report_progress(int64_t channel, std::string_view where) {
   CHECK(channel >= 0 && channel < kMaxChannels, "channel ", channel);
-  control_.mark(rank(), channel, where);
+  control_.report_progress(rank(), channel, where);
 }
 
 void PeerMemory::watch(const DeviceLook& look) {

@@ -9,7 +9,7 @@
 
 #include "runtime/comm/communicator.h"
 #include "runtime/comm/control.h"
-#include "runtime/comm/silence.h"
+#include "runtime/comm/watchdog.h"
 
 namespace weft {
 
@@ -21,7 +21,7 @@ class PeerMemory : public Communicator {
 
   const RankInfo& info() const override { return info_; }
   void* allocate(int64_t bytes, Device& device) override;
-  void* allocate_common(std::string_view axis, int64_t bytes, Device& device) override;
+  void* allocate_shared(std::string_view axis, int64_t bytes, Device& device) override;
   void release(void* memory, Device& device) override;
   void all_gather(const CollectiveSite& site, const Tensor& shard,
                   std::span<const Tensor> members) override;
@@ -31,7 +31,7 @@ class PeerMemory : public Communicator {
   void barrier() override;
   void exchange(std::span<const char> own, std::span<char> all) override;
   void start_step(int64_t step) override;
-  void mark(int64_t channel, std::string_view where) override;
+  void report_progress(int64_t channel, std::string_view where) override;
   void watch(const DeviceLook& look) override;
   std::optional<std::string> poll_error() const override;
   void abort(std::string_view reason) override;
@@ -51,7 +51,7 @@ class PeerMemory : public Communicator {
   // Creates this rank's block, makes it visible to the peers, and fills in their bases.
   virtual void open_block(Block& block, Device& device) = 0;
   // Like open_block, but every base is the leader's memory.
-  virtual void open_common(Block& block) = 0;
+  virtual void open_shared(Block& block) = 0;
   virtual void close_block(Block& block, Device& device) = 0;
 
  private:
@@ -61,16 +61,16 @@ class PeerMemory : public Communicator {
     std::vector<int64_t> ranks;
     size_t own = 0;
   };
-  class Meeting;
+  class Barrier;
 
   const Group& group(std::string_view axis) const;
   // The same offset in the block of each rank of the group.
   std::vector<const void*> peers(const Group& group, const void* own) const;
   const void* peer(int64_t rank, const void* own) const;
-  bool is_common(const void* data) const;
+  bool is_shared(const void* data) const;
   void* keep(Block block);
-  void all_reduce_inline(Meeting& meeting, std::span<const Tensor> tensors);
-  void all_reduce_shared(Meeting& meeting, std::span<const Tensor> tensors);
+  void all_reduce_inline(Barrier& barrier, std::span<const Tensor> tensors);
+  void all_reduce_shared(Barrier& barrier, std::span<const Tensor> tensors);
   // Delays the collective by the time the artificial link needs for these bytes.
   void delay(int64_t bytes);
 

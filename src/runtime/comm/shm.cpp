@@ -61,7 +61,7 @@ class ShmRank : public PeerMemory {
   }
 
   // The other ranks' files have a hole at that offset.
-  void open_common(Block& block) override {
+  void open_shared(Block& block) override {
     reserve(block, block.leader);
     block.bases.assign(block.bases.size(), map_shared(job_.arena(block.leader), end_, block.bytes));
     note(block);
@@ -141,7 +141,7 @@ bool ShmJob::launcher_alive() const {
   return ::poll(&life, 1, 0) <= 0 || (life.revents & POLLHUP) == 0;
 }
 
-std::unique_ptr<Communicator> ShmJob::join(RankInfo info, const CommOptions& options) {
+std::unique_ptr<Communicator> ShmJob::connect(RankInfo info, const CommOptions& options) {
   return std::make_unique<ShmRank>(*this, std::move(info), options);
 }
 

@@ -30,7 +30,7 @@ class ShmJob {
   bool launcher_alive() const;
 
   // Creates the communicator of one rank; the job outlives it.
-  std::unique_ptr<Communicator> join(RankInfo info, const CommOptions& options = {});
+  std::unique_ptr<Communicator> connect(RankInfo info, const CommOptions& options = {});
 
   // The anonymous file of a rank's arena.
   int arena(int64_t rank) const { return arenas_[static_cast<size_t>(rank)].get(); }

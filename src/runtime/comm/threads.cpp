@@ -29,7 +29,7 @@ class ThreadRank : public PeerMemory {
   }
 
   // Every rank holds a reference, as a peer may still read after the leader has exited.
-  void open_common(Block& block) override {
+  void open_shared(Block& block) override {
     std::shared_ptr<void> own;
     if (rank() == block.leader) {
       const auto bytes = static_cast<size_t>((block.bytes + 63) / 64 * 64);
@@ -78,7 +78,7 @@ ThreadsJob::ThreadsJob(int64_t ranks) : state_(std::make_unique<State>()) {
 
 ThreadsJob::~ThreadsJob() = default;
 
-std::unique_ptr<Communicator> ThreadsJob::join(RankInfo info, const CommOptions& options) {
+std::unique_ptr<Communicator> ThreadsJob::connect(RankInfo info, const CommOptions& options) {
   return std::make_unique<ThreadRank>(state_->control, std::move(info), options);
 }
 

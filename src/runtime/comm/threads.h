@@ -16,7 +16,7 @@ class ThreadsJob {
   ThreadsJob& operator=(const ThreadsJob&) = delete;
 
   // Creates the communicator of one rank; each rank calls it once, on its own thread.
-  std::unique_ptr<Communicator> join(RankInfo info, const CommOptions& options = {});
+  std::unique_ptr<Communicator> connect(RankInfo info, const CommOptions& options = {});
 
  private:
   struct State;

@@ -58,7 +58,7 @@ void attend(const Problem& p, const PackedHead& packed, const Block& block, Scra
     fill_kept(p, block, scratch);
     multiply_tiles(scratch.p, scratch.kept, block.keys, scratch.p);
   }
-  add_products(p, packed.v, block, scratch.p, scratch);
+  add_matmul(p, packed.v, block, scratch.p, scratch);
 }
 
 void attend_all(const Problem& p, const PackedHead& packed, Block block, Scratch& scratch) {

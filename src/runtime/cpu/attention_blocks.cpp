@@ -63,8 +63,8 @@ void multiply_keys(const Problem& p, const float* keys, const Block& block, cons
   });
 }
 
-void add_products(const Problem& p, const float* transposed, const Block& block, const float* tile,
-                  Scratch& scratch) {
+void add_matmul(const Problem& p, const float* transposed, const Block& block, const float* tile,
+                Scratch& scratch) {
   const int64_t block_keys = std::min(kKeys, p.time - block.key);
   for_groups(block, [&](int64_t i, int64_t n, int64_t rows) {
     multiply_right_tile(*p.computed, {p.dim, n, rows},

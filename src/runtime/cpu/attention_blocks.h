@@ -193,8 +193,8 @@ void multiply_keys(const Problem& p, const float* keys, const Block& block, cons
                    float* tile);
 
 // scratch.sum += values (or keys), dim x keys, times the tile.
-void add_products(const Problem& p, const float* transposed, const Block& block, const float* tile,
-                  Scratch& scratch);
+void add_matmul(const Problem& p, const float* transposed, const Block& block, const float* tile,
+                Scratch& scratch);
 
 // Calls fn(query, first column, columns, values) for the queries of scratch.sum, a part of a row at
 // a time.

@@ -75,7 +75,7 @@ void attend_grad(const Problem& p, const GradTensors& t, const PackedHead& packe
     score_grad_column(Column(scratch.p, block, i), Column(scratch.dp, block, i), p.scale,
                       scratch.delta + i);
   });
-  add_products(p, packed.k_transposed, block, scratch.dp, scratch);
+  add_matmul(p, packed.k_transposed, block, scratch.dp, scratch);
   add_key_grads(p, block, scratch.dp, scratch.query_rows, dk);
 }
 

@@ -172,8 +172,8 @@ int64_t HostDevice::cache_bytes() const {
 void* HostDevice::allocate(int64_t bytes) {
   CHECK(bytes >= 0, "bytes ", bytes);
   const int64_t alignment = bytes >= kLargeBlock ? kLargePage : kAlignment;
-  const int64_t whole = bytes == 0 ? alignment : (bytes - 1) / alignment * alignment + alignment;
-  void* memory = std::aligned_alloc(static_cast<size_t>(alignment), static_cast<size_t>(whole));
+  const int64_t full = bytes == 0 ? alignment : (bytes - 1) / alignment * alignment + alignment;
+  void* memory = std::aligned_alloc(static_cast<size_t>(alignment), static_cast<size_t>(full));
   if (memory == nullptr) {
     throw DeviceError(cat("cpu: cannot allocate ", human_bytes(static_cast<double>(bytes)), " (",
                           bytes, " bytes); free memory or make the plan smaller"),
@@ -181,7 +181,7 @@ void* HostDevice::allocate(int64_t bytes) {
   }
 #if defined(__linux__)
   // Only a hint: if it is ignored, pages are small.
-  if (alignment == kLargePage) madvise(memory, static_cast<size_t>(whole), MADV_HUGEPAGE);
+  if (alignment == kLargePage) madvise(memory, static_cast<size_t>(full), MADV_HUGEPAGE);
 #endif
   return memory;
 }

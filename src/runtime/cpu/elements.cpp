@@ -22,13 +22,13 @@ WEFT_CLONES void load_bf16(const uint16_t* from, int64_t n, float* to) {
 }
 
 [[gnu::always_inline]] inline uint16_t narrowed(float value) {
-  constexpr uint32_t kLeast = 113u << 23;  // 2^-14, where subnormals begin
+  constexpr uint32_t kMin = 113u << 23;  // 2^-14, where subnormals begin
   const uint32_t size = bits_from_f32(value) & 0x7fffffff;
-  const uint32_t exponent = (size & 0x7f800000) > kLeast ? size & 0x7f800000 : kLeast;
+  const uint32_t exponent = (size & 0x7f800000) > kMin ? size & 0x7f800000 : kMin;
   // Added to a number 2^13 times as large, the last place is that of the f16.
   const uint32_t large = exponent + (13u << 23);
   const uint32_t units = bits_from_f32(f32_from_bits(size) + f32_from_bits(large)) - large;
-  const uint32_t finite = ((exponent - kLeast) >> 13) + units;
+  const uint32_t finite = ((exponent - kMin) >> 13) + units;
   const uint32_t payload = (size >> 13) & 0x3ff;
   const uint32_t nan = 0x7c00 | (payload != 0 ? payload : 0x200);
   const uint32_t rest = size > 0x7f800000 ? nan : 0x7c00;

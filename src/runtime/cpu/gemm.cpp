@@ -120,7 +120,7 @@ class Fetcher {
   int64_t row_ = 0, line_ = 0;
 };
 
-void multiply_panels(const GemmVariant& variant, void (*multiply)(const PanelProduct&),
+void multiply_panels(const GemmVariant& variant, void (*multiply)(const PanelMatmul&),
                      const GemmShape& shape, Walk a, Walk b, float* c, int64_t c_stride,
                      GemmMode mode, const Ahead& ahead = {}) {
   Fetcher fetcher(ahead, variant, shape);

@@ -99,9 +99,9 @@ void shape_tiles() {
 // c += the matmul of one or two tiles of rows and of columns; c is loaded first if `add`, else it
 // starts from zero. The intrinsics do not tell the compiler what memory they read.
 template <bool kTwoRows, bool kTwoCols>
-void sum_tiles(const PanelProduct& product, float* c, int64_t c_stride, bool add) {
+void sum_tiles(const PanelMatmul& matmul, float* c, int64_t c_stride, bool add) {
   const int64_t c_bytes = c_stride * static_cast<int64_t>(sizeof(float));
-  const int64_t b_bytes = product.b_stride * static_cast<int64_t>(sizeof(float));
+  const int64_t b_bytes = matmul.b_stride * static_cast<int64_t>(sizeof(float));
   constexpr int64_t kRowBytes = kTile * sizeof(float);
   float* below = c + kTile * c_stride;
   asm volatile("" ::: "memory");
@@ -116,9 +116,9 @@ void sum_tiles(const PanelProduct& product, float* c, int64_t c_stride, bool add
     if constexpr (kTwoRows) _tile_zero(2);
     if constexpr (kTwoRows && kTwoCols) _tile_zero(3);
   }
-  const float* a = product.a;
-  const float* b = product.b;
-  for (int64_t step = steps_of(product.depth); step > 0; --step) {
+  const float* a = matmul.a;
+  const float* b = matmul.b;
+  for (int64_t step = steps_of(matmul.depth); step > 0; --step) {
     _tile_loadd(4, a, kRowBytes);
     _tile_loadd(6, b, b_bytes);
     _tile_dpbf16ps(0, 4, 6);
@@ -132,7 +132,7 @@ void sum_tiles(const PanelProduct& product, float* c, int64_t c_stride, bool add
     }
     if constexpr (kTwoRows && kTwoCols) _tile_dpbf16ps(3, 5, 7);
     a += 2 * kTileElements;
-    b += kTile * product.b_stride;
+    b += kTile * matmul.b_stride;
   }
   _tile_stored(0, c, c_bytes);
   if constexpr (kTwoCols) _tile_stored(1, c + kTile, c_bytes);
@@ -142,32 +142,32 @@ void sum_tiles(const PanelProduct& product, float* c, int64_t c_stride, bool add
 
 // A partial panel is computed in a buffer, in full tiles.
 template <bool kTwoRows, bool kTwoCols>
-void sum_part(const PanelProduct& product) {
+void sum_part(const PanelMatmul& matmul) {
   constexpr int64_t kRows = kTwoRows ? kPanel : kTile;
   constexpr int64_t kCols = kTwoCols ? kPanel : kTile;
-  if (product.rows == kRows && product.cols == kCols) {
-    return sum_tiles<kTwoRows, kTwoCols>(product, product.c, product.c_stride, product.add);
+  if (matmul.rows == kRows && matmul.cols == kCols) {
+    return sum_tiles<kTwoRows, kTwoCols>(matmul, matmul.c, matmul.c_stride, matmul.add);
   }
-  alignas(64) float whole[kRows * kCols] = {};
-  for (int64_t row = 0; product.add && row < product.rows; ++row) {
-    for (int64_t i = 0; i < product.cols; ++i) {
-      whole[row * kCols + i] = product.c[row * product.c_stride + i];
+  alignas(64) float full[kRows * kCols] = {};
+  for (int64_t row = 0; matmul.add && row < matmul.rows; ++row) {
+    for (int64_t i = 0; i < matmul.cols; ++i) {
+      full[row * kCols + i] = matmul.c[row * matmul.c_stride + i];
     }
   }
-  sum_tiles<kTwoRows, kTwoCols>(product, whole, kCols, product.add);
-  for (int64_t row = 0; row < product.rows; ++row) {
-    for (int64_t i = 0; i < product.cols; ++i) {
-      product.c[row * product.c_stride + i] = whole[row * kCols + i];
+  sum_tiles<kTwoRows, kTwoCols>(matmul, full, kCols, matmul.add);
+  for (int64_t row = 0; row < matmul.rows; ++row) {
+    for (int64_t i = 0; i < matmul.cols; ++i) {
+      matmul.c[row * matmul.c_stride + i] = full[row * kCols + i];
     }
   }
 }
 
-void multiply_tiles(const PanelProduct& product) {
+void multiply_tiles(const PanelMatmul& matmul) {
   shape_tiles();
-  if (product.rows > kTile) {
-    return product.cols > kTile ? sum_part<true, true>(product) : sum_part<true, false>(product);
+  if (matmul.rows > kTile) {
+    return matmul.cols > kTile ? sum_part<true, true>(matmul) : sum_part<true, false>(matmul);
   }
-  return product.cols > kTile ? sum_part<false, true>(product) : sum_part<false, false>(product);
+  return matmul.cols > kTile ? sum_part<false, true>(matmul) : sum_part<false, false>(matmul);
 }
 
 }  // namespace

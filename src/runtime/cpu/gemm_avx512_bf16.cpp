@@ -6,16 +6,16 @@ namespace weft {
 
 namespace {
 
-struct PairProducts : Zmm {
+struct PairMatmul : Zmm {
   static Reg multiply_add(Reg a, Reg b, Reg sum) {
     return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
   }
 };
 
-void multiply_pairs(const PanelProduct& product) {
-  PanelProduct halved = product;
-  halved.depth = (product.depth + 1) / 2;
-  multiply<PairProducts, kPanelLeft, 12>(halved);
+void multiply_pairs(const PanelMatmul& matmul) {
+  PanelMatmul halved = matmul;
+  halved.depth = (matmul.depth + 1) / 2;
+  multiply<PairMatmul, kPanelLeft, 12>(halved);
 }
 
 }  // namespace

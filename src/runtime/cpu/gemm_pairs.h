@@ -40,10 +40,10 @@ void pack_pairs(const PackSource& source, float* packed) {
     int64_t p = 0;
     if (along) {
       p = source.depth / 2;
-      PackSource whole = source;
-      whole.lane_stride /= 2;
-      whole.depth = p;
-      pack_panel<Zmm, kWidth, LoadF32<Zmm>>(reinterpret_cast<const float*>(from), whole, lanes,
+      PackSource full = source;
+      full.lane_stride /= 2;
+      full.depth = p;
+      pack_panel<Zmm, kWidth, LoadF32<Zmm>>(reinterpret_cast<const float*>(from), full, lanes,
                                             panel);
     }
     for (; p < pairs; ++p) {

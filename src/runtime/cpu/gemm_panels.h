@@ -208,7 +208,7 @@ inline constexpr int64_t kTileLeft = kTileStride;
 
 // kRows rows and kVectors vectors of columns. The sums stay in registers.
 template <class V, int64_t kLeft, int kRows, int kVectors>
-[[gnu::always_inline]] inline void multiply_rows(const PanelProduct& product, float* c,
+[[gnu::always_inline]] inline void multiply_rows(const PanelMatmul& matmul, float* c,
                                                  int64_t c_stride, bool add) {
   using Reg = typename V::Reg;
   Reg sum[kRows][kVectors];
@@ -217,9 +217,9 @@ template <class V, int64_t kLeft, int kRows, int kVectors>
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) sum[row][v] = V::zero();
   }
-  const float* a = product.a;
-  const float* b = product.b;
-  for (int64_t p = 0; p < product.depth; ++p) {
+  const float* a = matmul.a;
+  const float* b = matmul.b;
+  for (int64_t p = 0; p < matmul.depth; ++p) {
     Reg right[kVectors];
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) right[v] = V::load(b + v * V::kLanes);
@@ -229,8 +229,8 @@ template <class V, int64_t kLeft, int kRows, int kVectors>
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) sum[row][v] = V::multiply_add(left, right[v], sum[row][v]);
     }
-    a += product.a_stride;
-    b += product.b_stride;
+    a += matmul.a_stride;
+    b += matmul.b_stride;
   }
 #pragma GCC unroll 16
   for (int row = 0; row < kRows; ++row) {
@@ -245,41 +245,40 @@ template <class V, int64_t kLeft, int kRows, int kVectors>
 // Up to kRows rows and kVectors vectors. At the edge of a matrix all of them are computed in a
 // buffer and the part inside is copied.
 template <class V, int64_t kLeft, int kRows, int kVectors>
-void multiply_part(const PanelProduct& product) {
+void multiply_part(const PanelMatmul& matmul) {
   constexpr int kCols = kVectors * V::kLanes;
-  if (product.rows == kRows && product.cols == kCols) {
-    return multiply_rows<V, kLeft, kRows, kVectors>(product, product.c, product.c_stride,
-                                                    product.add);
+  if (matmul.rows == kRows && matmul.cols == kCols) {
+    return multiply_rows<V, kLeft, kRows, kVectors>(matmul, matmul.c, matmul.c_stride, matmul.add);
   }
-  alignas(64) float whole[kRows * kCols];
-  multiply_rows<V, kLeft, kRows, kVectors>(product, whole, kCols, false);
-  for (int64_t row = 0; row < product.rows; ++row) {
-    float* to = product.c + row * product.c_stride;
-    const float* from = whole + row * kCols;
-    if (product.add) {
-      for (int64_t i = 0; i < product.cols; ++i) to[i] += from[i];
+  alignas(64) float full[kRows * kCols];
+  multiply_rows<V, kLeft, kRows, kVectors>(matmul, full, kCols, false);
+  for (int64_t row = 0; row < matmul.rows; ++row) {
+    float* to = matmul.c + row * matmul.c_stride;
+    const float* from = full + row * kCols;
+    if (matmul.add) {
+      for (int64_t i = 0; i < matmul.cols; ++i) to[i] += from[i];
     } else {
-      for (int64_t i = 0; i < product.cols; ++i) to[i] = from[i];
+      for (int64_t i = 0; i < matmul.cols; ++i) to[i] = from[i];
     }
   }
 }
 
 // Skips a third or two of the rows, and half of the columns, of a panel that is not full.
 template <class V, int64_t kLeft, int kRows>
-void multiply(const PanelProduct& product) {
+void multiply(const PanelMatmul& matmul) {
   static_assert(kRows % 3 == 0);
   constexpr int kThird = kRows / 3;
-  const bool narrow = product.cols <= V::kLanes;
-  if (product.rows <= kThird) {
-    return narrow ? multiply_part<V, kLeft, kThird, 1>(product)
-                  : multiply_part<V, kLeft, kThird, 2>(product);
+  const bool narrow = matmul.cols <= V::kLanes;
+  if (matmul.rows <= kThird) {
+    return narrow ? multiply_part<V, kLeft, kThird, 1>(matmul)
+                  : multiply_part<V, kLeft, kThird, 2>(matmul);
   }
-  if (product.rows <= 2 * kThird) {
-    return narrow ? multiply_part<V, kLeft, 2 * kThird, 1>(product)
-                  : multiply_part<V, kLeft, 2 * kThird, 2>(product);
+  if (matmul.rows <= 2 * kThird) {
+    return narrow ? multiply_part<V, kLeft, 2 * kThird, 1>(matmul)
+                  : multiply_part<V, kLeft, 2 * kThird, 2>(matmul);
   }
-  return narrow ? multiply_part<V, kLeft, kRows, 1>(product)
-                : multiply_part<V, kLeft, kRows, 2>(product);
+  return narrow ? multiply_part<V, kLeft, kRows, 1>(matmul)
+                : multiply_part<V, kLeft, kRows, 2>(matmul);
 }
 
 }  // namespace

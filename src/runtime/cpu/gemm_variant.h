@@ -25,7 +25,7 @@ struct PackSource {
 inline constexpr int64_t kTileStride = 64;
 
 // c[rows][cols] = or += the matmul of one panel of each factor.
-struct PanelProduct {
+struct PanelMatmul {
   int64_t depth = 0;
   const float* a = nullptr;
   const float* b = nullptr;
@@ -47,9 +47,9 @@ struct GemmVariant {
   // Packs lanes into consecutive panels of panel_rows or panel_cols lanes, each padded with zeros.
   void (*pack_rows)(const PackSource& source, float* packed) = nullptr;
   void (*pack_cols)(const PackSource& source, float* packed) = nullptr;
-  void (*multiply)(const PanelProduct& product) = nullptr;
+  void (*multiply)(const PanelMatmul& matmul) = nullptr;
   // The same with rows of a tile as the left factor; only where a float holds one term.
-  void (*multiply_tile)(const PanelProduct& product) = nullptr;
+  void (*multiply_tile)(const PanelMatmul& matmul) = nullptr;
 };
 
 // Each term is added by one fused multiply-add, in order of depth; without that instruction, by a

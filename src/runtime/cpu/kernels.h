@@ -22,6 +22,6 @@ std::span<const Kernel> cpu_embedding_kernels();
 std::span<const Kernel> cpu_loss_kernels();
 std::span<const Kernel> cpu_optimizer_kernels();
 std::span<const Kernel> cpu_slice_kernels();
-std::span<const Kernel> cpu_joined_kernels();
+std::span<const Kernel> cpu_fused_kernels();
 
 }  // namespace weft

@@ -29,7 +29,7 @@ constexpr int64_t kTileFloats = kTileRows * kTileCols;
 static_assert(kLeftFloats + kTileFloats + kTileCols <= ThreadTeam::kScratchFloats);
 
 // The matmul in normal form: rows x depth times depth x cols.
-struct Product {
+struct MatmulOperands {
   MatrixView a, b;
   GemmShape shape;
 };
@@ -52,15 +52,15 @@ GemmShape shape_of(const Call& call) {
   return {row_count(a), row_length(b), row_length(a)};
 }
 
-Product product_of(const Launch& launch) {
+MatmulOperands operands_of(const Launch& launch) {
   const size_t left = left_factor(*launch.call);
   const Tensor& a = launch.operands.at(left);
   const Tensor& b = launch.operands.at(left + 1);
-  Product product{matrix(a.data, a.dtype, row_length(a.shape)),
-                  matrix(b.data, b.dtype, row_length(b.shape)), shape_of(*launch.call)};
-  if (launch.call->bool_attr("ta")) product.a = transposed(product.a);
-  if (launch.call->bool_attr("tb")) product.b = transposed(product.b);
-  return product;
+  MatmulOperands operands{matrix(a.data, a.dtype, row_length(a.shape)),
+                          matrix(b.data, b.dtype, row_length(b.shape)), shape_of(*launch.call)};
+  if (launch.call->bool_attr("ta")) operands.a = transposed(operands.a);
+  if (launch.call->bool_attr("tb")) operands.b = transposed(operands.b);
+  return operands;
 }
 
 // How a matmul is blocked.
@@ -109,14 +109,14 @@ class Multiplication {
  public:
   explicit Multiplication(const Launch& launch)
       : launch_(launch),
-        product_(product_of(launch)),
-        blocking_(*launch.call, product_.shape),
-        variant_(gemm_variant(product_.a.dtype, product_.b.dtype)),
+        operands_(operands_of(launch)),
+        blocking_(*launch.call, operands_.shape),
+        variant_(gemm_variant(operands_.a.dtype, operands_.b.dtype)),
         packed_(static_cast<float*>(launch.workspace)),
         partial_(packed_ + blocking_.packed_floats()) {}
 
   void run() const {
-    const GemmShape& shape = product_.shape;
+    const GemmShape& shape = operands_.shape;
     for (int64_t col = 0; col < shape.cols; col += blocking_.chunk_cols) {
       const int64_t cols = std::min(blocking_.chunk_cols, shape.cols - col);
       int64_t depth = 0;
@@ -136,14 +136,14 @@ class Multiplication {
       const int64_t block = tile / across;
       const int64_t depth = std::min(kGemmDepth, chunk.terms - block * kGemmDepth);
       const int64_t col = tile % across * kPackCols;
-      pack_right(variant_, from(product_.b, chunk.depth + block * kGemmDepth, chunk.col + col),
+      pack_right(variant_, from(operands_.b, chunk.depth + block * kGemmDepth, chunk.col + col),
                  depth, std::min(kPackCols, chunk.cols - col),
                  packed_ + block * blocking_.packed_block() + col * packed_depth(variant_, depth));
     });
   }
 
   void multiply(const Chunk& chunk) const {
-    const int64_t down = ceil_div(product_.shape.rows, blocking_.tile_rows);
+    const int64_t down = ceil_div(operands_.shape.rows, blocking_.tile_rows);
     team(launch_).run(down * tiles_across(chunk),
                       [&](int64_t tile, float* scratch) { multiply_tile(chunk, tile, scratch); });
   }
@@ -159,19 +159,19 @@ class Multiplication {
     const int64_t row = first_row(chunk, tile);
     const int64_t col = tile % tiles_across(chunk) * blocking_.tile_cols;
     const Tensor& y = launch_.results[0];
-    const GemmShape& whole = product_.shape;
-    GemmShape shape{std::min(blocking_.tile_rows, whole.rows - row),
+    const GemmShape& full = operands_.shape;
+    GemmShape shape{std::min(blocking_.tile_rows, full.rows - row),
                     std::min(blocking_.tile_cols, chunk.cols - col), 0};
-    const int64_t first = row * whole.cols + chunk.col + col;
+    const int64_t first = row * full.cols + chunk.col + col;
     float* buffer = scratch + kLeftFloats;
-    auto [c, stride] = blocking_.in_result ? std::pair(y.as<float>() + first, whole.cols)
+    auto [c, stride] = blocking_.in_result ? std::pair(y.as<float>() + first, full.cols)
                        : blocking_.partial
                            ? std::pair(partial_ + row * chunk.cols + col, chunk.cols)
                            : std::pair(buffer, kTileCols);
     int64_t start = 0;
     do {
       shape.depth = std::min(kGemmDepth, chunk.terms - start);
-      const MatrixView a = from(product_.a, row, chunk.depth + start);
+      const MatrixView a = from(operands_.a, row, chunk.depth + start);
       const int64_t lane = packed_depth(variant_, shape.depth);
       const float* block = packed_ + start / kGemmDepth * blocking_.packed_block();
       const PackedFactor b{block + col * lane, lane};
@@ -186,21 +186,21 @@ class Multiplication {
       }
       start += kGemmDepth;
     } while (start < chunk.terms);
-    if (chunk.depth + chunk.terms < whole.depth) return;
+    if (chunk.depth + chunk.terms < full.depth) return;
     const float* bias =
         has_bias() ? load(launch_.operands[2], chunk.col + col, shape.cols, buffer + kTileFloats)
                    : nullptr;
     for (int64_t r = 0; r < shape.rows; ++r) {
       float* c_row = c + r * stride;
       if (bias != nullptr) add_to_row(bias, shape.cols, c_row);
-      finish_row(first + r * whole.cols, shape.cols, c_row);
+      finish_row(first + r * full.cols, shape.cols, c_row);
     }
   }
 
   // Whether `rows` rows of the left factor need no packing because each step of their depth is
   // contiguous.
   bool lies_in_panels(int64_t rows) const {
-    return product_.a.row_stride == 1 && product_.a.dtype == DType::F32 &&
+    return operands_.a.row_stride == 1 && operands_.a.dtype == DType::F32 &&
            rows % variant_.panel_rows == 0;
   }
 
@@ -211,11 +211,11 @@ class Multiplication {
     if (start >= chunk.terms) {
       start = 0;
       const int64_t next = first_row(chunk, tile + team(launch_).threads());
-      if (next == row || next >= product_.shape.rows) return {};
+      if (next == row || next >= operands_.shape.rows) return {};
       row = next;
     }
-    const MatrixView a = from(product_.a, row, chunk.depth + start);
-    const int64_t rows = std::min(blocking_.tile_rows, product_.shape.rows - row);
+    const MatrixView a = from(operands_.a, row, chunk.depth + start);
+    const int64_t rows = std::min(blocking_.tile_rows, operands_.shape.rows - row);
     const int64_t terms = std::min(kGemmDepth, chunk.terms - start);
     const int64_t bytes = dtype_bytes(a.dtype);
     const char* data = static_cast<const char*>(a.data);
@@ -244,7 +244,7 @@ class Multiplication {
   }
 
   const Launch& launch_;
-  Product product_;
+  MatmulOperands operands_;
   Blocking blocking_;
   const GemmVariant& variant_;
   float* packed_;

@@ -30,22 +30,22 @@ double measure(const GemmVariant& variant) {
   const Floats a = zeros(variant.panel_rows * packed_depth(variant, kGemmDepth));
   const Floats b = zeros(variant.panel_cols);
   const Floats c = zeros(variant.panel_rows * variant.panel_cols);
-  const PanelProduct product{.depth = kGemmDepth,
-                             .a = a.get(),
-                             .b = b.get(),
-                             .a_stride = variant.panel_rows,
-                             .b_stride = 0,  // the same columns at every depth
-                             .c = c.get(),
-                             .c_stride = variant.panel_cols,
-                             .rows = variant.panel_rows,
-                             .cols = variant.panel_cols};
+  const PanelMatmul matmul{.depth = kGemmDepth,
+                           .a = a.get(),
+                           .b = b.get(),
+                           .a_stride = variant.panel_rows,
+                           .b_stride = 0,  // the same columns at every depth
+                           .c = c.get(),
+                           .c_stride = variant.panel_cols,
+                           .rows = variant.panel_rows,
+                           .cols = variant.panel_cols};
   const auto flops =
       static_cast<double>(kCalls * 2 * variant.panel_rows * variant.panel_cols * kGemmDepth);
   double best = 0;
   const Clock::time_point end = Clock::now() + kDuration;
   do {
     const Clock::time_point start = Clock::now();
-    for (int i = 0; i < kCalls; ++i) variant.multiply(product);
+    for (int i = 0; i < kCalls; ++i) variant.multiply(matmul);
     best = std::max(best, flops / std::chrono::duration<double>(Clock::now() - start).count());
   } while (Clock::now() < end);
   return best;

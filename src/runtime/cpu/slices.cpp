@@ -1,4 +1,4 @@
-// split_time and join_time: one copy of contiguous memory per sample and chunk.
+// split_time and concat_time: one copy of contiguous memory per sample and chunk.
 #include <cstring>
 
 #include "runtime/cpu/device.h"
@@ -25,7 +25,7 @@ void launch_split_time(const Launch& launch) {
   });
 }
 
-void launch_join_time(const Launch& launch) {
+void launch_concat_time(const Launch& launch) {
   const Tensor& y = launch.results.at(0);
   const auto parts = static_cast<int64_t>(launch.operands.size());
   team(launch).run(y.shape.at(0) * parts, [&](int64_t tile) {
@@ -41,7 +41,7 @@ void launch_join_time(const Launch& launch) {
 std::span<const Kernel> cpu_slice_kernels() {
   static const Kernel rows[] = {
       {"split_time", "copy", supports_cpu_dtypes, nullptr, launch_split_time},
-      {"join_time", "copy", supports_cpu_dtypes, nullptr, launch_join_time},
+      {"concat_time", "copy", supports_cpu_dtypes, nullptr, launch_concat_time},
   };
   return rows;
 }

@@ -115,17 +115,17 @@ Decision added_gemm_fits(const Call& call) {
   return any_call(call);
 }
 
-int64_t product_workspace(const Call& call, size_t first) {
+int64_t matmul_workspace(const Call& call, size_t first) {
   const std::optional<GemmCopies> copies = gemm_copies(gemm_shape(call, first));
   return kGemmWorkspace + (copies ? copies->bytes() : 0);
 }
 
 int64_t gemm_workspace(const Call& call) {
-  return product_workspace(call, 0);
+  return matmul_workspace(call, 0);
 }
 
 int64_t added_gemm_workspace(const Call& call) {
-  return product_workspace(call, 1);
+  return matmul_workspace(call, 1);
 }
 
 Decision norm_row_fits(const Call& call) {
@@ -303,11 +303,11 @@ int64_t adamw_workspace(const Call& call) {
   return static_cast<int64_t>(call.ints_attr("decayed").size() * sizeof(int64_t));
 }
 
-Decision joined_fits(const Call& call) {
+Decision parts_fit(const Call& call) {
   return parts_supported(kernels(), call);
 }
 
-int64_t joined_workspace(const Call& call) {
+int64_t parts_workspace(const Call& call) {
   return parts_workspace(kernels(), call);
 }
 
@@ -325,7 +325,7 @@ constexpr Row kRows[] = {
     {"add_in_place", "vector_add_in_place", vector_program_fits},
     {"add_in_place", "plain_add_in_place", program_fits},
     {"split_time", "plain_split_time", any_call},
-    {"join_time", "plain_join_time", any_call},
+    {"concat_time", "plain_concat_time", any_call},
     {"cast", "vector_cast", vector_program_fits},
     {"cast", "plain_cast", program_fits},
     {"gelu", "vector_gelu", vector_program_fits},
@@ -388,21 +388,21 @@ constexpr Row kRows[] = {
     {"cross_entropy_both", "online_cross_entropy_both", any_call, cross_entropy_both_workspace},
     {"cross_entropy_both", "plain_cross_entropy_both", any_call, cross_entropy_both_workspace},
     {"gelu_grad_sum", "vector_gelu_grad_sum", vector_operand<0>, sum_rows_workspace},
-    {"gelu_grad_sum", "plain_gelu_grad_sum", joined_fits, joined_workspace},
+    {"gelu_grad_sum", "plain_gelu_grad_sum", parts_fit, parts_workspace},
     {"matmul_add", "cublaslt_matmul_add", added_gemm_fits, added_gemm_workspace},
-    {"matmul_add", "plain_matmul_add", joined_fits, joined_workspace},
+    {"matmul_add", "plain_matmul_add", parts_fit, parts_workspace},
     {"matmul_accumulate", "cublaslt_matmul_accumulate", added_gemm_fits, added_gemm_workspace},
-    {"matmul_accumulate", "plain_matmul_accumulate", joined_fits, joined_workspace},
+    {"matmul_accumulate", "plain_matmul_accumulate", parts_fit, parts_workspace},
     {"embedding_grad_add", "ordered_embedding_grad_add", vector_operand<2>},
-    {"embedding_grad_add", "plain_embedding_grad_add", joined_fits, joined_workspace},
+    {"embedding_grad_add", "plain_embedding_grad_add", parts_fit, parts_workspace},
     {"add_layer_norm", "row_add_layer_norm", norm_row_fits},
-    {"add_layer_norm", "plain_add_layer_norm", joined_fits, joined_workspace},
+    {"add_layer_norm", "plain_add_layer_norm", parts_fit, parts_workspace},
     {"add_rms_norm", "row_add_rms_norm", norm_row_fits},
-    {"add_rms_norm", "plain_add_rms_norm", joined_fits, joined_workspace},
+    {"add_rms_norm", "plain_add_rms_norm", parts_fit, parts_workspace},
     {"layer_norm_grad_sums", "row_layer_norm_grad_sums", norm_row_fits, three_sums_workspace},
-    {"layer_norm_grad_sums", "plain_layer_norm_grad_sums", joined_fits, joined_workspace},
+    {"layer_norm_grad_sums", "plain_layer_norm_grad_sums", parts_fit, parts_workspace},
     {"rms_norm_grad_add", "row_rms_norm_grad_add", norm_row_fits, sum_rows_workspace},
-    {"rms_norm_grad_add", "plain_rms_norm_grad_add", joined_fits, joined_workspace},
+    {"rms_norm_grad_add", "plain_rms_norm_grad_add", parts_fit, parts_workspace},
     {"accumulate", "vector_accumulate", vector_elements},
     {"accumulate", "plain_accumulate", any_call},
     {"square_sum", "exact_square_sum", any_call},

@@ -20,7 +20,7 @@ constexpr NamedLaunch kLaunches[] = {
     {"vector_add_in_place", launch_vector_elementwise},
     {"plain_add_in_place", launch_elementwise},
     {"plain_split_time", launch_split_time},
-    {"plain_join_time", launch_join_time},
+    {"plain_concat_time", launch_concat_time},
     {"vector_cast", launch_vector_elementwise},
     {"plain_cast", launch_elementwise},
     {"vector_gelu", launch_vector_elementwise},
@@ -78,21 +78,21 @@ constexpr NamedLaunch kLaunches[] = {
     {"online_cross_entropy_both", launch_online_cross_entropy_both},
     {"plain_cross_entropy_both", launch_cross_entropy_both},
     {"vector_gelu_grad_sum", launch_vector_gelu_grad_sum},
-    {"plain_gelu_grad_sum", launch_joined},
+    {"plain_gelu_grad_sum", launch_fused_parts},
     {"cublaslt_matmul_add", launch_cublaslt_matmul_add},
-    {"plain_matmul_add", launch_joined},
+    {"plain_matmul_add", launch_fused_parts},
     {"cublaslt_matmul_accumulate", launch_cublaslt_matmul_accumulate},
-    {"plain_matmul_accumulate", launch_joined},
+    {"plain_matmul_accumulate", launch_fused_parts},
     {"ordered_embedding_grad_add", launch_ordered_embedding_grad_add},
-    {"plain_embedding_grad_add", launch_joined},
+    {"plain_embedding_grad_add", launch_fused_parts},
     {"row_add_layer_norm", launch_row_add_norm},
-    {"plain_add_layer_norm", launch_joined},
+    {"plain_add_layer_norm", launch_fused_parts},
     {"row_add_rms_norm", launch_row_add_norm},
-    {"plain_add_rms_norm", launch_joined},
+    {"plain_add_rms_norm", launch_fused_parts},
     {"row_layer_norm_grad_sums", launch_row_layer_norm_grad_sums},
-    {"plain_layer_norm_grad_sums", launch_joined},
+    {"plain_layer_norm_grad_sums", launch_fused_parts},
     {"row_rms_norm_grad_add", launch_row_rms_norm_grad},
-    {"plain_rms_norm_grad_add", launch_joined},
+    {"plain_rms_norm_grad_add", launch_fused_parts},
     {"vector_accumulate", launch_vector_accumulate},
     {"plain_accumulate", launch_accumulate},
     {"exact_square_sum", launch_square_sum},
@@ -107,7 +107,7 @@ constexpr NamedLaunch kLaunches[] = {
 
 }  // namespace
 
-void launch_joined(const Launch& launch) {
+void launch_fused_parts(const Launch& launch) {
   launch_parts(kernels(), launch);
 }
 

@@ -18,7 +18,7 @@ void launch_vector_dropout(const Launch& launch);
 void launch_dropout_add(const Launch& launch);
 
 void launch_split_time(const Launch& launch);
-void launch_join_time(const Launch& launch);
+void launch_concat_time(const Launch& launch);
 void launch_matmul(const Launch& launch);
 void launch_cublaslt_matmul(const Launch& launch);
 void launch_sum_rows(const Launch& launch);
@@ -36,7 +36,7 @@ void launch_vector_gelu_grad_sum(const Launch& launch);
 void launch_cublaslt_matmul_add(const Launch& launch);
 void launch_cublaslt_matmul_accumulate(const Launch& launch);
 // Fused ops, run as the rows of their parts.
-void launch_joined(const Launch& launch);
+void launch_fused_parts(const Launch& launch);
 void launch_swiglu(const Launch& launch);
 void launch_swiglu_grad(const Launch& launch);
 void launch_vector_swiglu(const Launch& launch);

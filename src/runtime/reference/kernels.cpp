@@ -16,14 +16,14 @@ constexpr Kernel row(std::string_view op, std::string_view name, void (*launch)(
 }
 
 // Fused ops run as their parts, in sequence.
-int64_t joined_workspace(const Call& call) {
+int64_t parts_workspace(const Call& call) {
   return parts_workspace(reference_kernels(), call);
 }
-void launch_joined(const Launch& launch) {
+void launch_fused_parts(const Launch& launch) {
   launch_parts(reference_kernels(), launch);
 }
-constexpr Kernel joined(std::string_view op) {
-  return {op, "reference_parts", any_call, joined_workspace, launch_joined};
+constexpr Kernel fused(std::string_view op) {
+  return {op, "reference_parts", any_call, parts_workspace, launch_fused_parts};
 }
 
 constexpr Kernel kKernels[] = {
@@ -55,16 +55,16 @@ constexpr Kernel kKernels[] = {
     row("cross_entropy_grad", "reference_cross_entropy_grad", reference::cross_entropy_grad),
     row("cross_entropy_both", "reference_cross_entropy_both", reference::cross_entropy_both),
     row("split_time", "reference_split_time", reference::split_time),
-    row("join_time", "reference_join_time", reference::join_time),
+    row("concat_time", "reference_concat_time", reference::concat_time),
     row("add_in_place", "reference_add_in_place", reference::add),
-    joined("gelu_grad_sum"),
-    joined("matmul_add"),
-    joined("matmul_accumulate"),
-    joined("embedding_grad_add"),
-    joined("add_layer_norm"),
-    joined("add_rms_norm"),
-    joined("layer_norm_grad_sums"),
-    joined("rms_norm_grad_add"),
+    fused("gelu_grad_sum"),
+    fused("matmul_add"),
+    fused("matmul_accumulate"),
+    fused("embedding_grad_add"),
+    fused("add_layer_norm"),
+    fused("add_rms_norm"),
+    fused("layer_norm_grad_sums"),
+    fused("rms_norm_grad_add"),
     row("accumulate", "reference_accumulate", reference::accumulate),
     row("square_sum", "reference_square_sum", reference::square_sum),
     row("norm", "reference_norm", reference::norm),

@@ -41,7 +41,7 @@ void cross_entropy(const Launch&);
 void cross_entropy_grad(const Launch&);
 void cross_entropy_both(const Launch&);
 void split_time(const Launch&);
-void join_time(const Launch&);
+void concat_time(const Launch&);
 void accumulate(const Launch&);
 void square_sum(const Launch&);
 void norm(const Launch&);

@@ -18,7 +18,7 @@ void split_time(const Launch& launch) {
   const Tensor& x = launch.operands[0];
   const Tensor& y = launch.results[0];
   const int64_t first = launch.call->int_attr("index") * per_sample(y);
-  const auto piece = [&](const auto& all) {
+  const auto chunk = [&](const auto& all) {
     std::decay_t<decltype(all)> part;
     for (int64_t i = 0; i < y.elements(); ++i) {
       const int64_t at = i / per_sample(y) * per_sample(x) + first + i % per_sample(y);
@@ -27,26 +27,26 @@ void split_time(const Launch& launch) {
     return part;
   };
   if (is_floating(x.dtype)) {
-    write(y, piece(read(x)));
+    write(y, chunk(read(x)));
     return;
   }
-  const std::vector<int32_t> part = piece(read_ints(x));
+  const std::vector<int32_t> part = chunk(read_ints(x));
   std::copy(part.begin(), part.end(), y.as<int32_t>());
 }
 
-void join_time(const Launch& launch) {
+void concat_time(const Launch& launch) {
   const Tensor& y = launch.results[0];
-  Values whole(static_cast<size_t>(y.elements()));
+  Values full(static_cast<size_t>(y.elements()));
   for (size_t p = 0; p < launch.operands.size(); ++p) {
     const Tensor& x = launch.operands[p];
-    const Values piece = read(x);
+    const Values chunk = read(x);
     const int64_t first = static_cast<int64_t>(p) * per_sample(x);
     for (int64_t i = 0; i < x.elements(); ++i) {
       const int64_t at = i / per_sample(x) * per_sample(y) + first + i % per_sample(x);
-      whole[static_cast<size_t>(at)] = piece[static_cast<size_t>(i)];
+      full[static_cast<size_t>(at)] = chunk[static_cast<size_t>(i)];
     }
   }
-  write(y, whole);
+  write(y, full);
 }
 
 }  // namespace weft::reference

@@ -12,7 +12,7 @@ TEST(Hash, PublishedValues) {
   EXPECT_EQ(hash_text("foobar"), 0x85944171f73967e8u);
 }
 
-TEST(Hash, StreamingEqualsWhole) {
+TEST(Hash, StreamingEqualsOneCall) {
   Hasher hasher;
   hasher.add("foo");
   hasher.add("bar");

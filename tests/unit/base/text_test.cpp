@@ -10,15 +10,15 @@
 namespace weft {
 namespace {
 
-using Pieces = std::vector<std::string>;
+using Parts = std::vector<std::string>;
 
-TEST(Text, CatJoinsStreamForms) {
+TEST(Text, CatConcatenatesStreamForms) {
   EXPECT_EQ(cat("a", 1, 'c', 2.5), "a1c2.5");
 }
 
-TEST(Text, SplitKeepsEmptyPieces) {
-  EXPECT_EQ(split("a,b,,c,", ','), (Pieces{"a", "b", "", "c", ""}));
-  EXPECT_EQ(split("", ','), (Pieces{""}));
+TEST(Text, SplitKeepsEmptyParts) {
+  EXPECT_EQ(split("a,b,,c,", ','), (Parts{"a", "b", "", "c", ""}));
+  EXPECT_EQ(split("", ','), (Parts{""}));
 }
 
 TEST(Text, JoinIsTheInverseOfSplit) {
@@ -34,7 +34,7 @@ TEST(Text, TrimRemovesWhiteSpaceAtBothEnds) {
   EXPECT_EQ(trim(" \n"), "");
 }
 
-TEST(Text, ParseIntTakesTheWholeTextOrNothing) {
+TEST(Text, ParseIntTakesTheFullTextOrNothing) {
   EXPECT_EQ(parse_int("-12"), -12);
   EXPECT_EQ(parse_int("9223372036854775807"), std::numeric_limits<int64_t>::max());
   for (const char* bad : {"", "1x", " 1", "9223372036854775808", "1.0", "+1", "0x10"}) {
@@ -42,7 +42,7 @@ TEST(Text, ParseIntTakesTheWholeTextOrNothing) {
   }
 }
 
-TEST(Text, ParseDoubleTakesTheWholeTextOrNothing) {
+TEST(Text, ParseDoubleTakesTheFullTextOrNothing) {
   EXPECT_EQ(parse_double("1e-3"), 1e-3);
   EXPECT_EQ(parse_double("-0.5"), -0.5);
   for (const char* bad : {"", "1.0f", "1e999", " 1", "one"}) EXPECT_FALSE(parse_double(bad)) << bad;
@@ -94,7 +94,7 @@ TEST(Text, InQuotesIsShortAndPrintable) {
   EXPECT_EQ(in_quotes(std::string(61, 'k')), cat('"', std::string(60, 'k'), "...\""));
 }
 
-TEST(Text, ShortenedKeepsCharactersWhole) {
+TEST(Text, ShortenedDoesNotSplitCharacters) {
   EXPECT_EQ(shortened(std::string(60, 'k')), std::string(60, 'k'));
   EXPECT_EQ(shortened(std::string(60000, 'k')), cat(std::string(60, 'k'), "..."));
   EXPECT_EQ(shortened("abcdef", 4), "abcd...");
@@ -104,7 +104,7 @@ TEST(Text, ShortenedKeepsCharactersWhole) {
 }
 
 TEST(Text, NearestFindsTypingSlipsOnly) {
-  const Pieces names = {"n_layers", "n_heads", "dropout"};
+  const Parts names = {"n_layers", "n_heads", "dropout"};
   EXPECT_EQ(nearest("n_layer", names), "n_layers");
   EXPECT_EQ(nearest("drpoout", names), "dropout");
   EXPECT_EQ(nearest("n_haeds", names), "n_heads");

@@ -98,7 +98,7 @@ TEST(TomlFile, CharactersOutsideAsciiNeedQuotesEvenAfterLongQuotes) {
   EXPECT_NE(error_of("a = \"\"\"x\"\"\"\" \xd2\x9e\n"), "");
 }
 
-TEST(TomlFile, LongValuesAreCutInMessages) {
+TEST(TomlFile, LongValuesAreShortenedInMessages) {
   const std::vector<Entry> entries = read_toml("a = \"" + repeat("x", 1000) + "\"", "a.toml");
   EXPECT_LT(entries[0].subject.size(), 100u);
 }

@@ -68,10 +68,10 @@ TEST(Validate, EveryScheduleThatAMessageNamesFits) {
 TEST(Validate, AMemberOfAnOpenSetBringsItsOwnKeys) {
   constexpr std::array<std::string_view, 1> kOwn = {"model.dropout"};
   constexpr std::array<std::string_view, 2> kOthers = {"model.bias", "model.rope_theta"};
-  const OpenSets sets = {{.key = "model.name",
-                          .members = {{.name = "gpt2", .own_keys = kOthers},
-                                      {.name = "mixer", .own_keys = kOwn},
-                                      {.name = "plain"}}}};
+  const ConfigChoices sets = {{.key = "model.name",
+                               .members = {{.name = "gpt2", .own_keys = kOthers},
+                                           {.name = "mixer", .own_keys = kOwn},
+                                           {.name = "plain"}}}};
   EXPECT_NO_THROW(validate(Config{}, 1, sets));
   EXPECT_NO_THROW(validate(parse({"--model.name=mixer", "--model.dropout=0.5"}), 1, sets));
   EXPECT_NO_THROW(validate(parse({"--model.name=plain", "--model.ffn_dim=5"}), 1, sets));

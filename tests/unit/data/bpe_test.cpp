@@ -84,7 +84,7 @@ TEST(Bpe, TheCacheChangesNothing) {
   EXPECT_EQ(first, second);
 }
 
-TEST(Bpe, IgnoreMergesTakesWholeWords) {
+TEST(Bpe, IgnoreMergesTakesFullWords) {
   BpeParts parts = tiny_bpe_parts();
   parts.merges = {{'b', 'c', 258}};
   EXPECT_EQ(encode_all(parts, "abc"), (Ids{'a', 258}));
@@ -139,17 +139,17 @@ TEST(Bpe, NormalizedTokensAreFoundInNormalizedText) {
 }
 
 // The normal form around a position decides whether the text may be split there.
-TEST(Bpe, DoesNotCutThroughNormalizedTokens) {
+TEST(Bpe, DoesNotSplitNormalizedTokens) {
   BpeParts parts = tiny_bpe_parts();
   parts.nfc = true;
   parts.added = {{.id = 300, .content = "\xc3\xa9 x", .special = false, .normalized = true}};
   const std::string text = "abc e\xcc\x81 x abc";
-  const size_t cut = BpeTokenizer(parts).cut(text, 7);
-  Ids ids = encode_all(parts, text.substr(0, cut));
-  for (const int32_t id : encode_all(parts, text.substr(cut))) ids.push_back(id);
+  const size_t split = BpeTokenizer(parts).split(text, 7);
+  Ids ids = encode_all(parts, text.substr(0, split));
+  for (const int32_t id : encode_all(parts, text.substr(split))) ids.push_back(id);
   EXPECT_EQ(ids, encode_all(parts, text));
   EXPECT_EQ(std::count(ids.begin(), ids.end(), 300), 1);
-  EXPECT_LE(BpeTokenizer(parts).cut("abc \xff\xff\xff abc", 7), 11U);
+  EXPECT_LE(BpeTokenizer(parts).split("abc \xff\xff\xff abc", 7), 11U);
 }
 
 // Hugging Face's word characters are those of Rust's \w.
@@ -184,22 +184,22 @@ TEST(Bpe, PutsASpaceBeforeTheText) {
   EXPECT_EQ(ids, (Ids{256, 300, 259}));
 }
 
-TEST(Bpe, CutTextsGiveTheIdsOfTheWhole) {
+TEST(Bpe, SplitTextsGiveTheSameIds) {
   BpeParts parts = tiny_bpe_parts();
   parts.added.push_back({.id = 300, .content = "b c", .special = false});
   parts.added.push_back({.id = 301, .content = "ab", .special = false, .rstrip = true});
   const BpeTokenizer tokenizer(parts);
   const std::string text = "ab b c abc, bc b c x y. abcab  b cab cb c\n ab";
-  const Ids whole = encode_all(parts, text);
+  const Ids full = encode_all(parts, text);
   for (size_t want = 1; want < text.size(); ++want) {
-    const size_t cut = tokenizer.cut(text, want);
-    Ids ids = encode_all(parts, text.substr(0, cut));
-    const Ids rest = encode_all(parts, text.substr(cut));
+    const size_t split = tokenizer.split(text, want);
+    Ids ids = encode_all(parts, text.substr(0, split));
+    const Ids rest = encode_all(parts, text.substr(split));
     ids.insert(ids.end(), rest.begin(), rest.end());
-    EXPECT_EQ(ids, whole) << want << " " << cut;
+    EXPECT_EQ(ids, full) << want << " " << split;
   }
-  EXPECT_EQ(tokenizer.cut(text, 25), 23U);
-  EXPECT_EQ(tokenizer.cut("abcabc", 3), 6U);
+  EXPECT_EQ(tokenizer.split(text, 25), 23U);
+  EXPECT_EQ(tokenizer.split("abcabc", 3), 6U);
 }
 
 TEST(Bpe, BadText) {

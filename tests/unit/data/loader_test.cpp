@@ -48,22 +48,22 @@ std::vector<TokenSource> both_sources(const TempFolder& folder) {
   return sources;
 }
 
-TEST(Loader, ABatchDoesNotDependOnHowItIsCut) {
+TEST(Loader, ABatchDoesNotDependOnHowItIsSharded) {
   const TempFolder folder;
   for (const TokenSource& source : both_sources(folder)) {
-    const BatchSpec whole{.seed = 3, .step = 5, .first_sample = 0, .count = 6, .seq_len = 8};
-    const Batch all = batch_of(source, whole);
-    EXPECT_EQ(batch_of(source, whole), all);
-    Batch joined;
+    const BatchSpec full{.seed = 3, .step = 5, .first_sample = 0, .count = 6, .seq_len = 8};
+    const Batch all = batch_of(source, full);
+    EXPECT_EQ(batch_of(source, full), all);
+    Batch batches;
     for (int64_t first = 0; first < 6; first += 2) {
-      BatchSpec part = whole;
+      BatchSpec part = full;
       part.first_sample = first;
       part.count = 2;
-      const Batch piece = batch_of(source, part);
-      joined.tokens.insert(joined.tokens.end(), piece.tokens.begin(), piece.tokens.end());
-      joined.targets.insert(joined.targets.end(), piece.targets.begin(), piece.targets.end());
+      const Batch chunk = batch_of(source, part);
+      batches.tokens.insert(batches.tokens.end(), chunk.tokens.begin(), chunk.tokens.end());
+      batches.targets.insert(batches.targets.end(), chunk.targets.begin(), chunk.targets.end());
     }
-    EXPECT_EQ(joined, all);
+    EXPECT_EQ(batches, all);
   }
 }
 

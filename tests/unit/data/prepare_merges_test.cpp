@@ -125,7 +125,7 @@ TEST_F(PrepareMerges, LinesOfJsonAreDocuments) {
                cat(folder_ / "a.jsonl", ":1: \"text\" is number, expected a string"), lines);
 }
 
-TEST_F(PrepareMerges, TheTextIsCutAtItsShareOfBytes) {
+TEST_F(PrepareMerges, TheTextIsSplitAtItsShareOfBytes) {
   // 20 bytes, of which 17 train; the split moves to the next character and the next line.
   prepare(options({folder_.write("a.txt", "abc ab bc abc ab\xc3\xa9\xc3\xa9")}, 0.15));
   EXPECT_EQ(ids("train.bin"), (Ids{257, 259, ' ', 258, ' ', 257, 259, 0xc3, 0xa9}));
@@ -150,8 +150,8 @@ TEST_F(PrepareMerges, TheNumberOfThreadsChangesNothing) {
   EXPECT_EQ(outputs[0], outputs[1]);
   // Splitting into chunks changes nothing: encoding the complete text in one call gives the same
   // ids.
-  const std::vector<int32_t> whole = encode_all(tiny_bpe_parts(), text + text.substr(0, 3 << 20));
-  EXPECT_NEAR(static_cast<double>(outputs[0].size()) / 2, static_cast<double>(whole.size()), 8);
+  const std::vector<int32_t> full = encode_all(tiny_bpe_parts(), text + text.substr(0, 3 << 20));
+  EXPECT_NEAR(static_cast<double>(outputs[0].size()) / 2, static_cast<double>(full.size()), 8);
 }
 
 // A document of several chunks gets one space; each line of .jsonl gets its own.
@@ -163,8 +163,8 @@ TEST_F(PrepareMerges, PutsASpaceBeforeDocuments) {
   parts.prefix_space = true;
   spaced.merges = Tokenizer::bpe(bpe_from_json(tokenizer_json_text(parts), "spaced"));
   prepare(spaced);
-  const std::vector<int32_t> whole = encode_all(parts, text);
-  EXPECT_EQ(ids("train.bin"), Ids(whole.begin(), whole.end()));
+  const std::vector<int32_t> full = encode_all(parts, text);
+  EXPECT_EQ(ids("train.bin"), Ids(full.begin(), full.end()));
   spaced.inputs = {
       folder_.write("b.jsonl", "{\"text\":\"ab\"}\n{\"text\":\" ab\"}\n{\"text\":\"c\"}")};
   prepare(spaced);
@@ -226,7 +226,7 @@ TEST_F(PrepareMerges, KilledAtRandomMoments) {
   const PrepareOptions all = options({folder_ / "in"}, 0.05);
   const auto start = std::chrono::steady_clock::now();
   prepare(all);
-  const std::chrono::duration<double> whole = std::chrono::steady_clock::now() - start;
+  const std::chrono::duration<double> full = std::chrono::steady_clock::now() - start;
   const std::string train = folder_.read("out/train.bin");
   const std::string validation = folder_.read("out/val.bin");
   const uint32_t seed = std::random_device()();
@@ -234,8 +234,8 @@ TEST_F(PrepareMerges, KilledAtRandomMoments) {
   std::mt19937 random(seed);
   for (int round = 0; round < 3; ++round) {
     std::filesystem::remove_all(folder_ / "out");
-    const double delay = whole.count() * static_cast<double>(random() % 1000) / 1000;
-    SCOPED_TRACE(cat("round ", round, ", killed after ", delay, " of ", whole.count(), " s"));
+    const double delay = full.count() * static_cast<double>(random() % 1000) / 1000;
+    SCOPED_TRACE(cat("round ", round, ", killed after ", delay, " of ", full.count(), " s"));
     const pid_t child = ::fork();
     if (child == 0) {
       prepare(all);

@@ -117,7 +117,7 @@ TEST(Pretokenize, PatternsAreFoundByTheirExpressions) {
 
 // The words of the parts are the words of the complete text, for every pattern and every certain
 // end.
-TEST(Pretokenize, CertainEndsCutNoWord) {
+TEST(Pretokenize, CertainEndsSplitNoWord) {
   const std::string text =
       "It's 12 (foo),  bar.\n\nX 'S a\xe4\xb8\x80\xe3\x80\x82 \xe3\x82\xa2\xe3\x83\xbb z\xcc\x81 - "
       "9;\t"

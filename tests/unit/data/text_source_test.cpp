@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-std::vector<TextSpan> whole(const std::vector<SourceFile>& files) {
+std::vector<TextSpan> all_of(const std::vector<SourceFile>& files) {
   std::vector<TextSpan> spans;
   for (const SourceFile& file : files) spans.push_back({&file, 0, file.size});
   return spans;
@@ -30,14 +30,14 @@ TEST(TextSource, AWaveHoldsManySmallFiles) {
   const std::vector<SourceFile> files = look_at_files(paths);
   EXPECT_EQ(total_size(files), static_cast<int64_t>(text.size()));
   const BpeTokenizer tokenizer(tiny_bpe_parts());
-  const std::vector<TextSpan> spans = whole(files);
+  const std::vector<TextSpan> spans = all_of(files);
   TextPlace place;
   std::vector<size_t> waves;
   std::string read;
   while (place.span < spans.size()) {
     const std::vector<TextChunk> wave = take_wave(spans, place, tokenizer);
     waves.push_back(wave.size());
-    for (const TextChunk& chunk : wave) read += chunk.piece.text();
+    for (const TextChunk& chunk : wave) read += chunk.range.text();
   }
   // Limited, because each of them is a map.
   EXPECT_EQ(waves, (std::vector<size_t>{4096, 904}));
@@ -59,15 +59,15 @@ TEST(TextSource, AWaveOfLargeFilesFillsTheThreads) {
   TextPlace place;
   const std::vector<TextChunk> wave = take_wave(spans, place, tokenizer);
   EXPECT_EQ(wave.size(), 32U);
-  EXPECT_EQ(wave.front().piece.begin, begin);
+  EXPECT_EQ(wave.front().range.begin, begin);
   EXPECT_EQ(place.span, 2U);
   // Continues in the middle of a file.
-  TextPlace middle{.span = 1, .offset = wave[20].piece.begin};
+  TextPlace middle{.span = 1, .offset = wave[20].range.begin};
   const std::vector<TextChunk> rest = take_wave(spans, middle, tokenizer);
   ASSERT_EQ(rest.size(), 12U);
   for (size_t i = 0; i < rest.size(); ++i) {
-    EXPECT_EQ(rest[i].piece.begin, wave[20 + i].piece.begin);
-    EXPECT_EQ(rest[i].piece.end, wave[20 + i].piece.end);
+    EXPECT_EQ(rest[i].range.begin, wave[20 + i].range.begin);
+    EXPECT_EQ(rest[i].range.end, wave[20 + i].range.end);
   }
 }
 
@@ -78,7 +78,7 @@ TEST(TextSource, AFileThatChangesIsNoticed) {
   TextPlace place;
   expect_user_error(ExitCode::InputFile,
                     cat(folder / "a", ": the file changed while it was read; start again"),
-                    [&] { take_wave(whole(files), place, BpeTokenizer(tiny_bpe_parts())); });
+                    [&] { take_wave(all_of(files), place, BpeTokenizer(tiny_bpe_parts())); });
 }
 
 // Detected before parsing, both when the file is split into slices and when a slice is read.

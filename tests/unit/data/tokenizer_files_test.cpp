@@ -147,10 +147,10 @@ TEST(Gpt2Files, AMissingMergeIsNoticed) {
                       [&] { parse_gpt2_files(vocab, "e.json", merges, "v.bpe"); });
   };
   const std::string vocab = R"({"a":0,"b":1,"ab":2,"aba":3,"<|endoftext|>":4})";
-  const std::string cut =
+  const std::string split =
       "v.bpe: no merge makes token \"aba\", which is not a special token; is the file complete?";
   EXPECT_EQ(parse_gpt2_files(vocab, "e.json", "a b\nab a\n", "v.bpe").added.size(), 1U);
-  expect(cut, vocab, "a b\n");
+  expect(split, vocab, "a b\n");
   // Half of a character, which is not valid text by itself.
   const std::string half =
       "v.bpe: no merge makes token \"a\xc3\x83\", which is not a special token; is the file "

@@ -36,7 +36,7 @@ TEST(CommCost, AReduceScatterCountsWhatItTakes) {
             3 + 4 * 64);
 }
 
-TEST(CommCost, AnAllReduceAcrossHostsCountsTheCutOfEachRank) {
+TEST(CommCost, AnAllReduceAcrossHostsCountsTheShardOfEachRank) {
   EXPECT_EQ(seconds_of(R"(  %s = input "s" : f32[8192] @P(dp_replicate) @F(dp_shard)
   %r = all_reduce(%s; axis="dp_replicate") : f32[8192] @F(dp_shard))"),
             20 + 4 * 2048 / 0.5);
@@ -49,16 +49,16 @@ TEST(CommCost, ComputationCountsThePartOfARank) {
 }
 
 TEST(CommCost, AStartIsOfTheKindThatItStarts) {
-  for (const OpDef* whole : {&kAllGather, &kReduceScatter, &kAllReduce}) {
-    const OpDef* start = start_of(*whole);
-    ASSERT_NE(start, nullptr) << whole->name();
-    EXPECT_EQ(start->name(), cat(whole->name(), "_start"));
-    EXPECT_EQ(&whole_of(*start), whole);
-    EXPECT_EQ(&whole_of(*whole), whole);
-    EXPECT_TRUE(is_start(*start) && !is_start(*whole));
-    EXPECT_EQ(is_gather(*start), whole == &kAllGather);
-    EXPECT_EQ(is_all_reduce(*start), whole == &kAllReduce);
-    EXPECT_EQ(is_reduction(*start), whole != &kAllGather);
+  for (const OpDef* collective : {&kAllGather, &kReduceScatter, &kAllReduce}) {
+    const OpDef* start = start_of(*collective);
+    ASSERT_NE(start, nullptr) << collective->name();
+    EXPECT_EQ(start->name(), cat(collective->name(), "_start"));
+    EXPECT_EQ(&collective_of(*start), collective);
+    EXPECT_EQ(&collective_of(*collective), collective);
+    EXPECT_TRUE(is_start(*start) && !is_start(*collective));
+    EXPECT_EQ(is_gather(*start), collective == &kAllGather);
+    EXPECT_EQ(is_all_reduce(*start), collective == &kAllReduce);
+    EXPECT_EQ(is_reduction(*start), collective != &kAllGather);
     EXPECT_EQ(start_of(*start), nullptr);
   }
   EXPECT_FALSE(is_start(kWait) || is_gather(kWait) || is_reduction(kWait));

@@ -30,8 +30,8 @@ TEST(Samples, AMistakeInOneIsOurs) {
 }
 
 TEST(CallText, SplitsOutsideQuotesAndBrackets) {
-  const std::vector<std::string_view> pieces = split_top_level("a[1,2], \"b,\\\",c\", d(e,f)", ',');
-  EXPECT_EQ(pieces, (std::vector<std::string_view>{"a[1,2]", "\"b,\\\",c\"", "d(e,f)"}));
+  const std::vector<std::string_view> chunks = split_top_level("a[1,2], \"b,\\\",c\", d(e,f)", ',');
+  EXPECT_EQ(chunks, (std::vector<std::string_view>{"a[1,2]", "\"b,\\\",c\"", "d(e,f)"}));
   EXPECT_TRUE(split_top_level("  ", ',').empty());
 }
 

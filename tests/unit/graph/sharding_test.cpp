@@ -79,7 +79,7 @@ TEST(Sharding, ReplicatedOperandsGiveReplicatedResults) {
   }
 }
 
-TEST(Sharding, ElementwiseKeepsTheCut) {
+TEST(Sharding, ElementwiseKeepsTheSharding) {
   EXPECT_EQ(placed(kAdd, {"f32[4,6] @S(1:dp)", "f32[4,6] @S(1:dp)"}), Texts{"f32[4,6] @S(1:dp)"});
   EXPECT_EQ(placed(kCast, {"f32[2048] @F(dp)"}, "dtype=bf16"), Texts{"bf16[2048] @F(dp)"});
   EXPECT_EQ(placed(kGelu, {"f32[4,6] @S(0:r) @S(0:s)"}), Texts{"f32[4,6] @S(0:r) @S(0:s)"});
@@ -90,7 +90,7 @@ TEST(Sharding, ElementwiseKeepsTheCut) {
   expect_refusal("gelu: x has no dim 3 to shard over dp", kGelu, {"f32[4] @S(3:dp)"});
 }
 
-TEST(Sharding, DropoutIsCutAlongSamplesOnly) {
+TEST(Sharding, DropoutIsShardedAlongSamplesOnly) {
   const std::string_view attrs = "rate=0.1, stream=1";
   EXPECT_EQ(placed(kDropout, {"f32[4,6] @S(0:dp)", "i32[4]"}, attrs), Texts{"f32[4,6] @S(0:dp)"});
   expect_refusal("dropout: dim 1 of x is sharded over dp, expected it unsharded", kDropout,
@@ -118,7 +118,7 @@ TEST(Sharding, MatmulSumsOverTheContractedDim) {
                  kMatmul, {"f32[4,6] @P(dp)", "f32[6,8]"});
 }
 
-TEST(Sharding, NormsKeepRowsWhole) {
+TEST(Sharding, NormsDoNotShardRows) {
   EXPECT_EQ(placed(kRmsNorm, {"f32[4,6] @S(0:dp)", "f32[6]"}),
             (Texts{"f32[4,6] @S(0:dp)", "f32[4] @S(0:dp)"}));
   EXPECT_EQ(
@@ -128,7 +128,7 @@ TEST(Sharding, NormsKeepRowsWhole) {
                  {"f32[4,6] @S(1:tp)", "f32[6]"});
 }
 
-TEST(Sharding, AttentionIsCutAlongTheBatch) {
+TEST(Sharding, AttentionIsShardedAlongTheBatch) {
   const std::string_view attrs = "heads=1, kv_heads=1";
   EXPECT_EQ(placed(kAttention, {"f32[4,2,6] @S(0:dp)"}, attrs),
             (Texts{"f32[4,2,2] @S(0:dp)", "f32[4,1,2] @S(0:dp)"}));

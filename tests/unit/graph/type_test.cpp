@@ -38,7 +38,7 @@ TEST(Type, RefusesWhatItCannotRead) {
   EXPECT_EQ(error_of("f32[2] @P(dp"), "type \"f32[2] @P(dp\" has an unclosed placement");
 }
 
-TEST(Type, LocalShapeCutsTheShardedDim) {
+TEST(Type, LocalShapeDividesTheShardedDim) {
   Mesh mesh{{{"dp", 4}, {"tp", 2}}};
   EXPECT_EQ(mesh.ranks(), 8);
   EXPECT_EQ(local_shape(parse_type("f32[8,6] @S(0:dp) @S(1:tp)"), mesh), (Shape{2, 3}));
@@ -47,7 +47,7 @@ TEST(Type, LocalShapeCutsTheShardedDim) {
   EXPECT_THROW(local_shape(parse_type("f32[6] @S(0:pp)"), mesh), UserError);
 }
 
-TEST(Type, FlatStorageIsPaddedToWholeBlocksPerRank) {
+TEST(Type, FlatStorageIsPaddedToFullBlocksPerRank) {
   Mesh mesh{{{"dp", 4}}};
   EXPECT_EQ(local_shape(parse_type("f32[3] @F(dp)"), mesh), (Shape{1024}));
   EXPECT_EQ(local_shape(parse_type("f32[4096] @F(dp)"), mesh), (Shape{1024}));

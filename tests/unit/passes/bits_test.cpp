@@ -95,9 +95,9 @@ class Interpreter {
 
   // The name of the value without the suffix that fuse adds.
   static std::string plain_name(const Value& value) {
-    constexpr std::string_view kJoined = ".fused";
+    constexpr std::string_view kFused = ".fused";
     const std::string& name = value.name;
-    return name.ends_with(kJoined) ? name.substr(0, name.size() - kJoined.size()) : name;
+    return name.ends_with(kFused) ? name.substr(0, name.size() - kFused.size()) : name;
   }
 
   Tensor tensor(const Value* value) const {

@@ -72,7 +72,7 @@ TEST(PlanBySize, ClosesAtTheLeastSizeAndKeepsTheRest) {
   EXPECT_EQ(plan_by_size({}, 5).groups, Groups{});
 }
 
-TEST(PlanByHand, JoinsMatchesOfTheSameWildcards) {
+TEST(PlanByHand, MergesMatchesOfTheSameWildcards) {
   Config config;
   config.compile.buckets = {"layers.*.a+layers.*.c", "layers.*.b"};
   const auto list = items({"layers.0.a", "layers.0.b", "layers.0.c", "layers.1.a", "layers.1.b"});

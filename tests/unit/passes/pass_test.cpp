@@ -30,7 +30,7 @@ std::vector<PassReport> run(Graph& graph, std::vector<const Pass*> passes,
   return run_passes(graph, passes, config, device, options);
 }
 
-std::vector<const Pass*> whole_pipeline() {
+std::vector<const Pass*> full_pipeline() {
   return {pipeline().begin(), pipeline().end()};
 }
 
@@ -117,9 +117,9 @@ constexpr Pass kClaimsPlaced = claiming(kPlaced);
 constexpr Fact kSharded[] = {Fact::Sharded};
 constexpr Pass kClaimsSharded = claiming(kSharded);
 
-TEST(Runner, TheWholePipelineGivesATrainingStep) {
+TEST(Runner, TheFullPipelineGivesATrainingStep) {
   Graph graph = parse_graph(kForward);
-  const auto reports = run(graph, whole_pipeline());
+  const auto reports = run(graph, full_pipeline());
   ASSERT_EQ(reports.size(), pipeline().size());
   EXPECT_NE(graph.find_value("w.new"), nullptr);
   ASSERT_EQ(graph.outputs().size(), 2u);
@@ -130,7 +130,7 @@ TEST(Runner, EvaluationLeavesTheForwardAlone) {
   Graph graph = parse_graph(kForward);
   RunOptions options;
   options.goal = Goal::Evaluate;
-  for (const auto& report : run(graph, whole_pipeline(), options)) {
+  for (const auto& report : run(graph, full_pipeline(), options)) {
     EXPECT_FALSE(report.changed) << report.pass;
     EXPECT_NE(report.note, "") << report.pass;
   }
@@ -187,7 +187,7 @@ TEST(Runner, DisabledPassesAreLeftOut) {
   Graph graph = parse_graph(kForward);
   Config config;
   config.compile.disable_passes = {"optimizer", "fuse"};
-  const auto reports = run(graph, whole_pipeline(), {}, config);
+  const auto reports = run(graph, full_pipeline(), {}, config);
   EXPECT_TRUE(reports.at(3).disabled);
   EXPECT_EQ(graph.find_value("w.new"), nullptr);
   EXPECT_NE(graph.find_value("d.w"), nullptr);
@@ -201,7 +201,7 @@ TEST(Runner, ANeededPassCannotBeDisabled) {
       ExitCode::Config,
       "compile.disable_passes = [\"autodiff\"]: autodiff cannot be disabled, optimizer needs it; "
       "disable optimizer too",
-      [&] { run(graph, whole_pipeline(), {}, config); });
+      [&] { run(graph, full_pipeline(), {}, config); });
 }
 
 TEST(Runner, AnUnknownPassCannotBeDisabled) {
@@ -213,7 +213,7 @@ TEST(Runner, AnUnknownPassCannotBeDisabled) {
       "compile.disable_passes = [\"fuze\"]: no pass \"fuze\", there are mixed_precision, "
       "autodiff, loss_chunks, optimizer, simplify, place, shard_params, recompute, "
       "bucket, overlap, fuse; did you mean \"fuse\"?",
-      [&] { run(graph, whole_pipeline(), {}, config); });
+      [&] { run(graph, full_pipeline(), {}, config); });
 }
 
 TEST(Runner, DumpsStandBeforeAndAfterEachPassWithItsNumber) {

@@ -90,7 +90,7 @@ TEST_P(ShardParams, ReshardGathersAgainWhatTheBackwardReads) {
   }
 }
 
-TEST_P(ShardParams, HybridReducesCutsAcross) {
+TEST_P(ShardParams, HybridReducesShardsAcrossReplicas) {
   const Graph graph = compile(config_, kHybrid);
   EXPECT_EQ(count_op(graph, kReduceScatter), params_);
   EXPECT_EQ(count_op(graph, kAllReduce), params_ + 3);  // loss over both axes, norm over one

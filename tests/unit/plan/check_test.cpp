@@ -159,17 +159,17 @@ step 2 c add.plain(b1: f32[16], b2: f32[16]) -> b3: f32[16] wait e1 # fwd
 }
 
 // Two gathers into shared memory; the second overwrites the first after it has been read.
-constexpr std::string_view kCommon = R"(plan common
+constexpr std::string_view kShared = R"(plan shared
 backend test
 mesh dp=2
 streams compute, gather
 events 3
 arena 4352
 persistent 4352
-common dp 8192
+shared dp 8192
 buffer b0 param 4096 at 0 persistent "w"
-buffer b1 gathered 8192 at 0 common dp last 0..1 "w.full"
-buffer b2 gathered 8192 at 0 common dp last 2..3 "w.again"
+buffer b1 gathered 8192 at 0 shared dp last 0..1 "w.full"
+buffer b2 gathered 8192 at 0 shared dp last 2..3 "w.again"
 buffer b3 output 4 at 4096 persistent "y"
 param "w" b0: f32[1024]
 output "y" b3: f32[]
@@ -180,29 +180,29 @@ step 2 gather all_gather.plain(b0: f32[1024]; axis="dp", types=["f32[2048]"]) ->
 step 3 compute gelu.plain(b2: f32[]) -> b3: f32[] wait e2 # bwd
 )";
 
-TEST(CheckPlan, CommonMemoryIsASpaceOfItsOwn) {
-  EXPECT_EQ(complaint(parse_plan(kCommon)), "");
-  EXPECT_EQ(complaint_with(kCommon, "common dp 8192", "common dp 4096"),
-            "plan common: buffer b1 \"w.full\" [0, 8192) outside the shared space "
+TEST(CheckPlan, SharedMemoryIsASpaceOfItsOwn) {
+  EXPECT_EQ(complaint(parse_plan(kShared)), "");
+  EXPECT_EQ(complaint_with(kShared, "shared dp 8192", "shared dp 4096"),
+            "plan shared: buffer b1 \"w.full\" [0, 8192) outside the shared space "
             "of 4096");
-  EXPECT_EQ(complaint_with(kCommon, "common dp last 2..3", "common dp last 1..3"),
-            "plan common: buffers b2 \"w.again\" [0, 8192) and b1 \"w.full\" [0, "
+  EXPECT_EQ(complaint_with(kShared, "shared dp last 2..3", "shared dp last 1..3"),
+            "plan shared: buffers b2 \"w.again\" [0, 8192) and b1 \"w.full\" [0, "
             "8192) overlap at last step 1");
-  EXPECT_EQ(complaint_with(kCommon, "common dp last 2..3", "common dp persistent"),
-            "plan common: buffer b2 \"w.again\" [0, 8192) is persistent in a shared "
+  EXPECT_EQ(complaint_with(kShared, "shared dp last 2..3", "shared dp persistent"),
+            "plan shared: buffer b2 \"w.again\" [0, 8192) is persistent in a shared "
             "space");
 }
 
 // A peer may still be reading that memory unless every rank has finished its reads.
-TEST(CheckPlan, AGatherIntoCommonMemoryComesAfterTheReadsOfWhatItReplaces) {
-  EXPECT_EQ(complaint_with(kCommon, "b2: f32[2048] wait e1", "b2: f32[2048]"),
-            "plan common: last step 2 all_gather (bwd): writes b2 \"w.again\" [0, "
+TEST(CheckPlan, AGatherIntoSharedMemoryComesAfterTheReadsOfWhatItReplaces) {
+  EXPECT_EQ(complaint_with(kShared, "b2: f32[2048] wait e1", "b2: f32[2048]"),
+            "plan shared: last step 2 all_gather (bwd): writes b2 \"w.again\" [0, "
             "8192) with no event after last step 1 gelu (fwd), which uses those bytes");
 }
 
-TEST(CheckPlan, OnlyGathersOverItsAxisWriteCommonMemory) {
-  EXPECT_EQ(complaint_with(kCommon, "gelu.plain(b2: f32[]) -> b3", "gelu.plain(b2: f32[]) -> b2"),
-            "plan common: last step 3 gelu (bwd): writes b2 \"w.again\" [0, 8192), "
+TEST(CheckPlan, OnlyGathersOverItsAxisWriteSharedMemory) {
+  EXPECT_EQ(complaint_with(kShared, "gelu.plain(b2: f32[]) -> b3", "gelu.plain(b2: f32[]) -> b2"),
+            "plan shared: last step 3 gelu (bwd): writes b2 \"w.again\" [0, 8192), "
             "which only a gather over dp may write");
 }
 

@@ -105,7 +105,7 @@ TEST(CommVolume, MembersElsewhereAreCopied) {
   EXPECT_EQ(packing_bytes(plan_of({not_into}), ProgramKind::Last), 1024 * 2);
 }
 
-TEST(CommVolume, BucketsAreCutParametersOrSummedGradients) {
+TEST(CommVolume, BucketsAreShardedParametersOrSummedGradients) {
   Plan plan = plan_of({sum(scatter().operands), sum({ref(4, DType::F32, {8})})});
   plan.buffers.resize(5);
   plan.buffers[static_cast<size_t>(scatter().operands[0].buffer)].name = "d.w";
@@ -119,8 +119,8 @@ TEST(CommVolume, BucketsAreCutParametersOrSummedGradients) {
 TEST(CommVolume, TheSummarySaysIt) {
   const std::string text = to_string(summarize(plan_of({gather(), scatter()})));
   EXPECT_NE(text.find(R"(
-  collectives all_gather shard=2  1 of 4 KiB  a rank sends 2 KiB
-              reduce_scatter shard=2  1 of 8 KiB  a rank sends 4 KiB
+  collectives all_gather shard=2  1 of 4 KiB  sent per rank 2 KiB
+              reduce_scatter shard=2  1 of 8 KiB  sent per rank 4 KiB
               copied for packing 0 B
 )"),
             std::string::npos)

@@ -228,48 +228,48 @@ constexpr std::string_view kGathers = R"(graph g(mesh dp_shard=2) {
 )";
 
 // Kernels that may gather into shared memory.
-std::vector<Kernel> common_kernels() {
+std::vector<Kernel> shared_kernels() {
   std::vector<Kernel> kernels = plain_kernels();
-  for (Kernel& kernel : kernels) kernel.common_results = kernel.op == "all_gather";
+  for (Kernel& kernel : kernels) kernel.shared_results = kernel.op == "all_gather";
   return kernels;
 }
 
-TEST(Lower, GatheredWeightsLieInCommonMemoryOnceAHost) {
+TEST(Lower, GatheredWeightsLieInSharedMemoryOnceAHost) {
   const Graph graph = parse_graph(kGathers);
   const std::vector<ProgramSource> sources = {{ProgramKind::Last, &graph}};
   DeviceSpec device = tiny_device();
-  device.common_memory = true;
-  const std::vector<Kernel> kernels = common_kernels();
+  device.ranks_share_memory = true;
+  const std::vector<Kernel> kernels = shared_kernels();
   const Plan plan = lower(sources, {.backend = "test", .kernels = kernels, .device = device});
-  EXPECT_EQ(plan.common, (std::vector<CommonSpace>{{"dp_shard", 4096}}));
-  EXPECT_EQ(buffer_named(plan, "w").common, 0);
+  EXPECT_EQ(plan.shared, (std::vector<SharedSpace>{{"dp_shard", 4096}}));
+  EXPECT_EQ(buffer_named(plan, "w").shared, 0);
   EXPECT_EQ(buffer_named(plan, "w").offset, 0);
   EXPECT_EQ(buffer_named(plan, "w.again").offset, 0);
-  EXPECT_EQ(buffer_named(plan, "x").common, -1);
-  EXPECT_EQ(buffer_named(plan, "full.p").common, -1);  // kept between steps, one per rank
+  EXPECT_EQ(buffer_named(plan, "x").shared, -1);
+  EXPECT_EQ(buffer_named(plan, "full.p").shared, -1);  // kept between steps, one per rank
   EXPECT_EQ(rank_bytes(plan), plan.arena_bytes + 2048);
   EXPECT_EQ(print_plan(parse_plan(print_plan(plan))), print_plan(plan));
 }
 
-TEST(Lower, GatheredWeightsAreEachRanksOwnWhereNothingIsInCommon) {
+TEST(Lower, GatheredWeightsAreEachRanksOwnWhereNothingIsShared) {
   const Graph graph = parse_graph(kGathers);
   const std::vector<ProgramSource> sources = {{ProgramKind::Last, &graph}};
   const DeviceSpec apart = tiny_device();
   DeviceSpec one = tiny_device();
-  one.common_memory = true;
+  one.ranks_share_memory = true;
   DeviceSpec hosts = one;
   hosts.ranks_per_host = 1;
   const std::vector<Kernel> copying = plain_kernels();
-  const std::vector<Kernel> sharing = common_kernels();
+  const std::vector<Kernel> sharing = shared_kernels();
   const std::vector<LowerOptions> all = {
       {.backend = "test", .kernels = sharing, .device = apart},
       {.backend = "test", .kernels = sharing, .device = hosts},
       {.backend = "test", .kernels = copying, .device = one},
-      {.backend = "test", .kernels = sharing, .device = one, .common_gather = false}};
+      {.backend = "test", .kernels = sharing, .device = one, .shared_gather = false}};
   for (const LowerOptions& options : all) {
     const Plan plan = lower(sources, options);
-    EXPECT_TRUE(plan.common.empty());
-    EXPECT_EQ(buffer_named(plan, "w").common, -1);
+    EXPECT_TRUE(plan.shared.empty());
+    EXPECT_EQ(buffer_named(plan, "w").shared, -1);
     EXPECT_EQ(rank_bytes(plan), plan.arena_bytes);
   }
 }
@@ -280,14 +280,14 @@ TEST(Lower, GatheredWeightsAreEachRanksOwnWhereAGroupStraddlesHosts) {
   text.replace(text.find("dp_shard=2"), 10, "dp_replicate=2, dp_shard=3");
   const Graph graph = parse_graph(text);
   const std::vector<ProgramSource> sources = {{ProgramKind::Last, &graph}};
-  const std::vector<Kernel> kernels = common_kernels();
+  const std::vector<Kernel> kernels = shared_kernels();
   DeviceSpec device = tiny_device();
-  device.common_memory = true;
+  device.ranks_share_memory = true;
   device.ranks_per_host = 6;
   const LowerOptions options{.backend = "test", .kernels = kernels, .device = device};
-  EXPECT_EQ(lower(sources, options).common.size(), 1U);
+  EXPECT_EQ(lower(sources, options).shared.size(), 1U);
   device.ranks_per_host = 4;
-  EXPECT_TRUE(lower(sources, options).common.empty());
+  EXPECT_TRUE(lower(sources, options).shared.empty());
 }
 
 TEST(Lower, NamesTheNodeWithoutAKernel) {

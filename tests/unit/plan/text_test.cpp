@@ -24,7 +24,7 @@ TEST(PlanText, KeepsEveryField) {
   plan.num_events = 3;
   plan.arena_bytes = 8192;
   plan.persistent_bytes = 256;
-  plan.common = {{"tp", 64}, {"dp", 4096}};
+  plan.shared = {{"tp", 64}, {"dp", 4096}};
   for (int i = 0; i < kBufferKinds; ++i) {
     Buffer buffer;
     buffer.name = cat("quo\"te \\ # ", i);
@@ -36,7 +36,7 @@ TEST(PlanText, KeepsEveryField) {
       buffer.program = static_cast<ProgramKind>(i % kPrograms);
       buffer.first = i;
       buffer.last = 2 * i;
-      buffer.common = i == 4 ? 1 : -1;
+      buffer.shared = i == 4 ? 1 : -1;
     }
     plan.buffers.push_back(buffer);
   }
@@ -72,9 +72,9 @@ TEST(PlanText, KeepsEveryField) {
   EXPECT_EQ(parsed.streams, plan.streams);
   EXPECT_EQ(parsed.buffers[6].name, plan.buffers[6].name);
   EXPECT_EQ(parsed.buffers[5].last, 10);
-  EXPECT_EQ(parsed.common, plan.common);
-  EXPECT_EQ(parsed.buffers[4].common, 1);
-  EXPECT_EQ(parsed.buffers[5].common, -1);
+  EXPECT_EQ(parsed.shared, plan.shared);
+  EXPECT_EQ(parsed.buffers[4].shared, 1);
+  EXPECT_EQ(parsed.buffers[5].shared, -1);
   EXPECT_EQ(parsed.states[0].tensor, plan.states[0].tensor);
   const Step& back = parsed.programs[0].at(0);
   EXPECT_EQ(back.attrs, step.attrs);
@@ -117,8 +117,8 @@ TEST(PlanText, RefusesWhatItCouldNotHavePrinted) {
   };
   refuses("", "line 1: the text has no plan");
   refuses("buffer b0", "line 1: \"buffer\" found, expected a plan that starts with \"plan NAME\"");
-  refuses("plan p\nbuffer b0 activation 4 at 0 common dp persistent \"w\"",
-          "line 2: a buffer is in the shared space of \"dp\", which has no line \"common\"");
+  refuses("plan p\nbuffer b0 activation 4 at 0 shared dp persistent \"w\"",
+          "line 2: a buffer is in the shared space of \"dp\", which has no line \"shared\"");
   refuses("plan p\nbuffers 3", "line 2: unknown line \"buffers\"");
   refuses("plan p\nbuffer b1 param 4 at 0 persistent \"w\"",
           "line 2: buffer b1 found, expected b0");

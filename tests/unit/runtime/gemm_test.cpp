@@ -83,8 +83,8 @@ struct Factor {
   Factor(const Factor&) = delete;
 };
 
-std::vector<float> product(const GemmVariant& variant, const Sizes& s, const Factor& a,
-                           const Factor& b, GemmMode mode) {
+std::vector<float> matmul(const GemmVariant& variant, const Sizes& s, const Factor& a,
+                          const Factor& b, GemmMode mode) {
   const Memory packed_a = aligned((s.rows + kGemmPadding) * largest_packed_depth(s.depth));
   const Memory packed_b = aligned((s.cols + kGemmPadding) * largest_packed_depth(s.depth));
   pack_left(variant, a.view, s.rows, s.depth, packed_a.get());
@@ -96,8 +96,8 @@ std::vector<float> product(const GemmVariant& variant, const Sizes& s, const Fac
   return c;
 }
 
-void expect_product(const std::vector<float>& c, const Sizes& s, const Factor& a, const Factor& b,
-                    double start) {
+void expect_matmul(const std::vector<float>& c, const Sizes& s, const Factor& a, const Factor& b,
+                   double start) {
   for (int64_t i = 0; i < s.rows; ++i) {
     for (int64_t j = 0; j < s.cols; ++j) {
       double sum = start, size = std::abs(start);
@@ -124,8 +124,8 @@ void expect_every_layout_and_dtype(const GemmVariant& variant) {
                            dtype_name(dtype), " ", a_across, b_across));
           const Factor a(s.rows, s.depth, dtype, a_across, 0);
           const Factor b(s.depth, s.cols, dtype, b_across, 100000);
-          expect_product(product(variant, s, a, b, GemmMode::Store), s, a, b, 0);
-          expect_product(product(variant, s, a, b, GemmMode::Add), s, a, b, 1);
+          expect_matmul(matmul(variant, s, a, b, GemmMode::Store), s, a, b, 0);
+          expect_matmul(matmul(variant, s, a, b, GemmMode::Add), s, a, b, 1);
         }
       }
     }
@@ -163,7 +163,7 @@ TEST(Gemm, ATileIsAFactorAsItIs) {
       SCOPED_TRACE(cat(variant->name, " ", s.rows, "x", s.cols, "x", s.depth));
       const Factor a(s.rows, s.depth, DType::F32, false, 0);
       const Factor b(s.depth, s.cols, DType::F32, false, 100000);
-      const std::vector<float> expected = product(*variant, s, a, b, GemmMode::Add);
+      const std::vector<float> expected = matmul(*variant, s, a, b, GemmMode::Add);
       const GemmShape shape{s.rows, s.cols, s.depth};
 
       const Memory packed_b = aligned((s.cols + kGemmPadding) * s.depth);
@@ -183,11 +183,11 @@ TEST(Gemm, ATileIsAFactorAsItIs) {
   }
 }
 
-TEST(Gemm, ATransposedLeftFactorOfWholePanelsIsAFactorAsItIs) {
-  constexpr Sizes kWhole[] = {{12, 32, 16}, {96, 20, 64}, {24, 64, 1}, {48, 1, 33}};
+TEST(Gemm, ATransposedLeftFactorOfFullPanelsNeedsNoPacking) {
+  constexpr Sizes kFullPanels[] = {{12, 32, 16}, {96, 20, 64}, {24, 64, 1}, {48, 1, 33}};
   for (const GemmVariant* variant : variants()) {
     if (variant->terms > 1) continue;
-    for (const Sizes& s : kWhole) {
+    for (const Sizes& s : kFullPanels) {
       SCOPED_TRACE(cat(variant->name, " ", s.rows, "x", s.cols, "x", s.depth));
       const Factor a(s.rows, s.depth, DType::F32, true, 0);
       const Factor b(s.depth, s.cols, DType::F32, false, 100000);
@@ -198,7 +198,7 @@ TEST(Gemm, ATransposedLeftFactorOfWholePanelsIsAFactorAsItIs) {
       const Ahead ahead{reinterpret_cast<const char*>(a.f32.data()), s.rows * 4, 100, s.depth};
       multiply_transposed(*variant, {s.rows, s.cols, s.depth}, a.f32.data(), s.rows,
                           {packed_b.get(), s.depth}, c.data(), s.cols, GemmMode::Add, ahead);
-      EXPECT_EQ(c, product(*variant, s, a, b, GemmMode::Add));
+      EXPECT_EQ(c, matmul(*variant, s, a, b, GemmMode::Add));
     }
   }
 }
@@ -209,8 +209,8 @@ TEST(Gemm, TheWidthOfVectorsDoesNotChangeBits) {
   for (const Sizes& s : kSizes) {
     const Factor a(s.rows, s.depth, DType::F32, false, 0);
     const Factor b(s.depth, s.cols, DType::F32, true, 100000);
-    EXPECT_EQ(product(gemm_avx2(), s, a, b, GemmMode::Store),
-              product(gemm_avx512(), s, a, b, GemmMode::Store));
+    EXPECT_EQ(matmul(gemm_avx2(), s, a, b, GemmMode::Store),
+              matmul(gemm_avx512(), s, a, b, GemmMode::Store));
   }
 #else
   GTEST_SKIP() << "not an x86-64 machine";

@@ -121,7 +121,7 @@ TEST(SteadyStep, TheCountersCount) {
 // Batches are exchanged with the thread that produces them.
 TEST(SteadyStep, BatchesAreTakenWithoutAllocatingOrLocking) {
   const TrainingData data(small({}), {}, 256);
-  BatchesAhead ahead(data, {0, 2});
+  BatchPrefetcher ahead(data, {0, 2});
   std::vector<Batch> batches(2);
   for (int step = 0; step < 2 + kRuns; ++step) {
     if (step == 2) {

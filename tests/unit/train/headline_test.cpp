@@ -40,7 +40,7 @@ TEST(Headline, SaysTheGlobalBatchTheMeshAndTheSharedMemory) {
 }
 
 // Steps, plus a validation after every tenth step and after the last.
-TEST(Headline, PredictsTheWholeRun) {
+TEST(Headline, PredictsTheEntireRun) {
   const Config config = parse_config("", "run.toml",
                                      {"--training.steps=25", "--validation.enable=true",
                                       "--validation.freq=10", "--validation.steps=4"});

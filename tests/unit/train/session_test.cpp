@@ -186,14 +186,14 @@ TEST(Session, TargetsBelowZeroDoNotCount) {
 }
 
 TEST(Session, MicroBatchesAddUpToTheBatch) {
-  const Config whole_config = tiny({"--training.local_batch_size=2"});
+  const Config full_config = tiny({"--training.local_batch_size=2"});
   const Config split_config =
       tiny({"--training.local_batch_size=1", "--training.global_batch_size=2"});
-  Session whole(whole_config, compile(whole_config));
+  Session full(full_config, compile(full_config));
   Session split(split_config, compile(split_config));
-  whole.initialize(1);
+  full.initialize(1);
   split.initialize(1);
-  const StepResult a = step(whole, 0, 1e-3);
+  const StepResult a = step(full, 0, 1e-3);
   const StepResult b =
       split.train_step({.step = 0, .seed = 3, .lr = 1e-3}, [](int64_t first_sample, Batch& batch) {
         const int64_t first = first_sample * 8;

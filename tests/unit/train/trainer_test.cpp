@@ -195,7 +195,7 @@ TEST(Train, RefusesAPlanThatTheDeviceCannotHold) {
       "launch_latency = 1e-6\nmemory_bytes = 1024\ncontext_bytes = 0\ncollectives_bytes = "
       "0\nmatmul_efficiency = "
       "0.7\nunaligned_share = 1\nkernels = []\n"
-      "ranks_per_host = 1\ncommon_memory = false\nlinks = []\n");
+      "ranks_per_host = 1\nranks_share_memory = false\nlinks = []\n");
   const Config config = small_run(folder, {"--device.spec=" + spec});
   try {
     train_quietly(config);

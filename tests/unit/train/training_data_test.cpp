@@ -50,7 +50,7 @@ Batch batch_of(const TrainingData& data, int64_t step, int64_t first_sample) {
 
 TEST(TrainingData, BatchesAheadAreThoseMadeInTime) {
   const TrainingData data = open_data(config_of({}));
-  BatchesAhead ahead(data, {0, 4, 2});
+  BatchPrefetcher ahead(data, {0, 4, 2});
   Batch found;
   for (int64_t step = 0; step < 20; ++step) {
     for (const int64_t first : {0, 4, 2}) {
@@ -72,7 +72,7 @@ TEST(TrainingDataDeathTest, BatchesAheadEndAtAnyTime) {
     ::alarm(60);
     {
       const TrainingData data = open_data(config_of({}));
-      BatchesAhead ahead(data, {0, 2});
+      BatchPrefetcher ahead(data, {0, 2});
       Batch batch;
       for (int i = 0; i < taken; ++i) ahead.take(batch);
     }
@@ -89,7 +89,7 @@ TEST(TrainingData, AFailureWhileMakingABatchIsCarriedOver) {
   Config config = config_of({});
   config.training.seq_len = int64_t{1} << 60;  // more tokens than a vector can hold
   const TrainingData data = open_data(config);
-  BatchesAhead ahead(data, {0});
+  BatchPrefetcher ahead(data, {0});
   Batch batch;
   EXPECT_THROW(ahead.take(batch), std::length_error);
   EXPECT_THROW(ahead.take(batch), std::length_error);

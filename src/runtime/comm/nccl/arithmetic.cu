@@ -12,13 +12,12 @@ namespace {
 using cuda::Elements;
 using cuda::kThreads;
 
-constexpr int64_t kMostBlocks = 4096;
+constexpr int64_t kMaxBlocks = 4096;
 constexpr int kGapsOfLaunch = 64;
-constexpr int kMostLevels = 32;
+constexpr int kMaxLevels = 32;
 
 unsigned blocks(int64_t elements) {
-  return static_cast<unsigned>(
-      std::min<int64_t>(cuda::blocks_for(elements, kThreads), kMostBlocks));
+  return static_cast<unsigned>(std::min<int64_t>(cuda::blocks_for(elements, kThreads), kMaxBlocks));
 }
 
 __device__ int64_t grid_threads() {
@@ -41,7 +40,7 @@ struct Sources {
 // A binary counter of partial sums: complete subtrees are added as they fill up, the rest from the
 // right. The result is the tree that splits every node at the largest power of two below n.
 __device__ float sum_of(const Sources& sources, int64_t i) {
-  float sums[kMostLevels];
+  float sums[kMaxLevels];
   int level = 0;
   for (int64_t source = 0; source < sources.ranks; ++source) {
     float sum = sources.get(source, i);

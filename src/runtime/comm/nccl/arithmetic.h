@@ -8,7 +8,7 @@
 #include <span>
 
 #include "plan/kernel.h"
-#include "runtime/comm/pieces.h"
+#include "runtime/comm/flat_layout.h"
 #include "runtime/comm/sum.h"
 
 namespace weft::nccl {

@@ -10,11 +10,11 @@
 
 #include "base/error.h"
 #include "runtime/comm/control.h"
+#include "runtime/comm/flat_layout.h"
 #include "runtime/comm/nccl/arithmetic.h"
+#include "runtime/comm/nccl/connect.h"
 #include "runtime/comm/nccl/groups.h"
-#include "runtime/comm/nccl/join.h"
 #include "runtime/comm/nccl/progress.h"
-#include "runtime/comm/pieces.h"
 #include "runtime/cuda/device/check.h"
 #include "runtime/cuda/device/stream.h"
 
@@ -51,7 +51,7 @@ class GpuRank : public Communicator {
   const RankInfo& info() const override { return hosts_->info(); }
   void make_groups(std::span<const CollectiveGroup> groups) override { groups_.make(groups); }
   void* allocate(int64_t bytes, Device& device) override { return device.allocate(bytes); }
-  void* allocate_common(std::string_view, int64_t, Device&) override {
+  void* allocate_shared(std::string_view, int64_t, Device&) override {
     throw InternalError("GPUs share no memory");
   }
   void release(void* memory, Device& device) override { device.release(memory); }
@@ -67,9 +67,9 @@ class GpuRank : public Communicator {
     hosts_->exchange(own, all);
   }
   void start_step(int64_t step) override { hosts_->start_step(step); }
-  void mark(int64_t channel, std::string_view where) override {
+  void report_progress(int64_t channel, std::string_view where) override {
     progress_.set_label(channel, where);
-    hosts_->mark(channel, where);
+    hosts_->report_progress(channel, where);
   }
   void watch(const DeviceLook& look) override;
   std::optional<std::string> poll_error() const override { return hosts_->poll_error(); }
@@ -97,9 +97,9 @@ class GpuRank : public Communicator {
     cudaStream_t stream_ = nullptr;
   };
 
-  static void sum_cut(const Work& work, std::span<const Tensor> members, const Tensor& shard,
-                      void* workspace);
-  static void sum_whole(const Work& work, const Tensor& flat, void* workspace);
+  static void sum_shards(const Work& work, std::span<const Tensor> members, const Tensor& shard,
+                         void* workspace);
+  static void sum_small(const Work& work, const Tensor& flat, void* workspace);
   static void sum_slices(const Work& work, const Tensor& flat, void* workspace);
 
   std::unique_ptr<Communicator> hosts_;
@@ -112,15 +112,15 @@ void GpuRank::all_gather(const CollectiveSite& site, const Tensor& shard,
   Work work(*this, site);
   const Group& group = work.group();
   check_members(members, shard, group.size);
-  check_in_one_piece(members);
+  check_contiguous(members);
   const DType dtype = members[0].dtype;
-  const int64_t cut = shard.elements();
-  void* slot = shifted(members[0].data, dtype, group.rank * cut);
+  const int64_t shard_size = shard.elements();
+  void* slot = shifted(members[0].data, dtype, group.rank * shard_size);
   const bool converts = shard.dtype != dtype || group.size == 1;
-  if (converts) nccl::convert({shard.data, shard.dtype}, cut, {slot, dtype}, work.stream());
+  if (converts) nccl::convert({shard.data, shard.dtype}, shard_size, {slot, dtype}, work.stream());
   if (group.size > 1) {
     NCCL_CHECK(functions().all_gather(converts ? slot : shard.data, members[0].data,
-                                      unsigned_count(cut), nccl_type(dtype), group.comm,
+                                      unsigned_count(shard_size), nccl_type(dtype), group.comm,
                                       work.stream()));
   }
   work.end();
@@ -131,36 +131,39 @@ void GpuRank::reduce_scatter(const CollectiveSite& site, std::span<const Tensor>
   Work work(*this, site);
   const Group& group = work.group();
   check_members(members, shard, group.size);
-  check_in_one_piece(members);
-  const int64_t cut = shard.elements();
+  check_contiguous(members);
+  const int64_t shard_size = shard.elements();
   if (site.ordered || group.size == 1) {
-    sum_cut(work, members, shard, site.workspace);
+    sum_shards(work, members, shard, site.workspace);
   } else {
-    NCCL_CHECK(functions().reduce_scatter(members[0].data, shard.data, unsigned_count(cut),
+    NCCL_CHECK(functions().reduce_scatter(members[0].data, shard.data, unsigned_count(shard_size),
                                           nccl_type(shard.dtype), ncclSum, group.comm,
                                           work.stream()));
   }
-  const auto pieces = pieces_of(members, group.rank * cut, (group.rank + 1) * cut);
-  nccl::zero(gaps_of(pieces, cut), {shard.data, shard.dtype}, work.stream());
+  const auto chunks =
+      member_chunks(members, group.rank * shard_size, (group.rank + 1) * shard_size);
+  nccl::zero(gaps_of(chunks, shard_size), {shard.data, shard.dtype}, work.stream());
   work.end();
 }
 
 // Every rank sends the others their shards and sums its own.
-void GpuRank::sum_cut(const Work& work, std::span<const Tensor> members, const Tensor& shard,
-                      void* workspace) {
+void GpuRank::sum_shards(const Work& work, std::span<const Tensor> members, const Tensor& shard,
+                         void* workspace) {
   const Group& group = work.group();
   const DType dtype = members[0].dtype;
-  const int64_t cut = shard.elements();
+  const int64_t shard_size = shard.elements();
   const int64_t end = flat_end(members);
   // Nothing needs to be sent past the last member.
-  const auto filled = [&](int64_t rank) { return std::clamp<int64_t>(end - rank * cut, 0, cut); };
+  const auto filled = [&](int64_t rank) {
+    return std::clamp<int64_t>(end - rank * shard_size, 0, shard_size);
+  };
   const int64_t own = filled(group.rank);
   int64_t arrived = 0;
   NCCL_CHECK(functions().group_start());
   for (int64_t rank = 0; rank < group.size; ++rank) {
     if (rank == group.rank) continue;
     if (filled(rank) > 0) {
-      NCCL_CHECK(functions().send(shifted(members[0].data, dtype, rank * cut),
+      NCCL_CHECK(functions().send(shifted(members[0].data, dtype, rank * shard_size),
                                   unsigned_count(filled(rank)), nccl_type(dtype),
                                   static_cast<int>(rank), group.comm, work.stream()));
     }
@@ -171,7 +174,7 @@ void GpuRank::sum_cut(const Work& work, std::span<const Tensor> members, const T
     arrived += own;
   }
   NCCL_CHECK(functions().group_end());
-  nccl::tree_sum({.own = {shifted(members[0].data, dtype, group.rank * cut), dtype},
+  nccl::tree_sum({.own = {shifted(members[0].data, dtype, group.rank * shard_size), dtype},
                   .others = workspace,
                   .rank = group.rank,
                   .ranks = group.size,
@@ -182,7 +185,7 @@ void GpuRank::sum_cut(const Work& work, std::span<const Tensor> members, const T
 void GpuRank::all_reduce(const CollectiveSite& site, std::span<const Tensor> tensors) {
   CHECK(!tensors.empty(), "nothing to reduce");
   Work work(*this, site);
-  check_in_one_piece(tensors);
+  check_contiguous(tensors);
   // The gaps between tensors are summed too; nobody reads them.
   const Tensor flat{tensors[0].data, tensors[0].dtype, {flat_end(tensors)}};
   const Group& group = work.group();
@@ -193,8 +196,8 @@ void GpuRank::all_reduce(const CollectiveSite& site, std::span<const Tensor> ten
   if (!site.ordered) {
     NCCL_CHECK(functions().all_reduce(flat.data, flat.data, unsigned_count(flat.elements()),
                                       nccl_type(flat.dtype), ncclSum, group.comm, work.stream()));
-  } else if (flat.elements() * dtype_bytes(flat.dtype) <= kWholeSumBytes) {
-    sum_whole(work, flat, site.workspace);
+  } else if (flat.elements() * dtype_bytes(flat.dtype) <= kSmallSumBytes) {
+    sum_small(work, flat, site.workspace);
   } else {
     sum_slices(work, flat, site.workspace);
   }
@@ -202,7 +205,7 @@ void GpuRank::all_reduce(const CollectiveSite& site, std::span<const Tensor> ten
 }
 
 // Few bytes: every rank gathers all parts and computes the same sum.
-void GpuRank::sum_whole(const Work& work, const Tensor& flat, void* workspace) {
+void GpuRank::sum_small(const Work& work, const Tensor& flat, void* workspace) {
   const Group& group = work.group();
   NCCL_CHECK(functions().all_gather(flat.data, workspace, unsigned_count(flat.elements()),
                                     nccl_type(flat.dtype), group.comm, work.stream()));
@@ -269,7 +272,8 @@ void GpuRank::watch(const DeviceLook& look) {
     places[static_cast<size_t>(channel)] = progress.label;
     seen.inside |= !progress.label.empty();
     seen.got_further |= progress.changed;
-    if (progress.changed && channel != kHostChannel) hosts_->mark(channel, progress.label);
+    if (progress.changed && channel != kHostChannel)
+      hosts_->report_progress(channel, progress.label);
   }
   try {
     hosts_->watch(seen);
@@ -289,8 +293,8 @@ void share_one_gpu(const RankInfo& info) {
 
 }  // namespace
 
-std::unique_ptr<Communicator> join_gpus(std::unique_ptr<Communicator> hosts,
-                                        const JoinOptions& options) {
+std::unique_ptr<Communicator> connect_gpus(std::unique_ptr<Communicator> hosts,
+                                           const ConnectOptions& options) {
   if (options.share_device) share_one_gpu(hosts->info());
   functions();  // reports a missing library first
   return std::make_unique<GpuRank>(std::move(hosts));

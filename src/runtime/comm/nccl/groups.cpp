@@ -19,31 +19,31 @@ constexpr std::chrono::milliseconds kNap{5};
 
 // Creates a communicator on a separate thread: NCCL waits for the other ranks without noticing that
 // one is lost. `hosts` does notice, and throws.
-ncclComm_t join(Communicator& hosts, const ncclUniqueId& id, int64_t size, int64_t rank) {
-  struct Joined {
+ncclComm_t connect(Communicator& hosts, const ncclUniqueId& id, int64_t size, int64_t rank) {
+  struct Connected {
     ncclComm_t comm = nullptr;
     ncclResult_t result = ncclSuccess;
     std::string error;
   };
   int device = 0;
   CUDA_CHECK(cudaGetDevice(&device));
-  std::promise<Joined> promise;
-  std::future<Joined> future = promise.get_future();
+  std::promise<Connected> promise;
+  std::future<Connected> future = promise.get_future();
   std::thread([promise = std::move(promise), id, size, rank, device]() mutable {
-    Joined joined;
+    Connected connected;
     cudaSetDevice(device);
-    joined.result = functions().comm_init_rank(&joined.comm, static_cast<int>(size), id,
-                                               static_cast<int>(rank));
-    if (joined.result != ncclSuccess) joined.error = error_text(joined.result);
-    promise.set_value(joined);
+    connected.result = functions().comm_init_rank(&connected.comm, static_cast<int>(size), id,
+                                                  static_cast<int>(rank));
+    if (connected.result != ncclSuccess) connected.error = error_text(connected.result);
+    promise.set_value(connected);
   }).detach();
   const int64_t since = monotonic_ns();
   while (future.wait_for(kNap) != std::future_status::ready) {
     hosts.watch({.waiting_since = since, .inside = true});
   }
-  const Joined joined = future.get();
-  if (joined.result == ncclSuccess) return joined.comm;
-  throw DeviceError(cat("nccl: joining ", size, " ranks failed: ", joined.error));
+  const Connected connected = future.get();
+  if (connected.result == ncclSuccess) return connected.comm;
+  throw DeviceError(cat("nccl: joining ", size, " ranks failed: ", connected.error));
 }
 
 }  // namespace
@@ -63,7 +63,7 @@ void Groups::make(std::span<const CollectiveGroup> groups) {
   for (const CollectiveGroup& key : groups) {
     const bool known = std::any_of(groups_.begin(), groups_.end(),
                                    [&](const Entry& entry) { return entry.key == key; });
-    if (!known) groups_.push_back({key, join_group(key.axis)});
+    if (!known) groups_.push_back({key, connect_group(key.axis)});
   }
 }
 
@@ -79,7 +79,7 @@ const Group& Groups::at(const CollectiveSite& site) const {
 
 // The first rank of each group creates its id. All ranks create such a group now, so one exchange
 // between all of them distributes the ids of every group.
-Group Groups::join_group(std::string_view axis) {
+Group Groups::connect_group(std::string_view axis) {
   Group group{.rank = hosts_.coordinate(axis), .size = hosts_.size(axis)};
   if (group.size == 1) return group;
   ncclUniqueId own{};
@@ -88,7 +88,7 @@ Group Groups::join_group(std::string_view axis) {
   hosts_.exchange({own.internal, sizeof own.internal},
                   {all.front().internal, all.size() * sizeof own.internal});
   const auto leader = static_cast<size_t>(hosts_.info().group(axis).front());
-  group.comm = join(hosts_, all[leader], group.size, group.rank);
+  group.comm = connect(hosts_, all[leader], group.size, group.rank);
   return group;
 }
 

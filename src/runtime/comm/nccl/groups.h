@@ -49,7 +49,7 @@ class Groups {
     CollectiveGroup key;
     Group group;
   };
-  Group join_group(std::string_view axis);
+  Group connect_group(std::string_view axis);
 
   Communicator& hosts_;
   std::vector<Entry> groups_;

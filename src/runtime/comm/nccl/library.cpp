@@ -8,13 +8,13 @@ namespace weft::nccl {
 
 namespace {
 
-constexpr int kLeastVersion = 22600;  // 2.26, the first with the implicit launch order
+constexpr int kMinVersion = 22600;  // 2.26, the first with the implicit launch order
 
 // NCCL reads its options from the environment when it creates its first communicator.
 void use_launch_order(const Functions& functions) {
   int version = 0;
   const ncclResult_t result = functions.get_version(&version);
-  if (result != ncclSuccess || version < kLeastVersion) {
+  if (result != ncclSuccess || version < kMinVersion) {
     throw DeviceError(cat("nccl: found version ", version / 10000, ".", version / 100 % 100,
                           ", Weft needs 2.26 or newer; install a newer libnccl.so.2"),
                       ExitCode::Config);

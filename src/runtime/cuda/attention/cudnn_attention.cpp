@@ -64,9 +64,9 @@ class AttentionGraph {
 
   // scale q k^T
   TensorId scores(TensorId q, TensorId k) {
-    const TensorId product = between_pairs();
-    graph.matmul(q, k, product);
-    return pointwise(CUDNN_POINTWISE_MUL, product, scale());
+    const TensorId scores = between_pairs();
+    graph.matmul(q, k, scores);
+    return pointwise(CUDNN_POINTWISE_MUL, scores, scale());
   }
 
   // Minus infinity where the key comes after the query.
@@ -97,14 +97,14 @@ class AttentionGraph {
   }
 
   // c = a^T b for every query head, summed over the heads that share a key.
-  void transposed_product(TensorId a, TensorId b, TensorId c) {
+  void transposed_matmul(TensorId a, TensorId b, TensorId c) {
     if (h_ == g_) {
       graph.matmul(transposed(a), b, c);
       return;
     }
-    const TensorId whole = graph.between(half, query, {h_ * t_ * d_, t_ * d_, d_, 1});
-    graph.matmul(transposed(a), b, whole);
-    graph.reduce(CUDNN_REDUCE_TENSOR_ADD, whole, c);
+    const TensorId full = graph.between(half, query, {h_ * t_ * d_, t_ * d_, d_, 1});
+    graph.matmul(transposed(a), b, full);
+    graph.reduce(CUDNN_REDUCE_TENSOR_ADD, full, c);
   }
 
   CudnnGraph graph;
@@ -157,12 +157,12 @@ void build_backward(AttentionGraph& a, AttentionTensors& t) {
   t.dy = graph.bound(a.half, a.query, a.result);
   t.lse = graph.bound(CUDNN_DATA_FLOAT, a.rows, a.row_strides);
 
-  const TensorId product = graph.between(CUDNN_DATA_FLOAT, a.query, a.result);
+  const TensorId scores = graph.between(CUDNN_DATA_FLOAT, a.query, a.result);
   const TensorId factors[] = {t.dy, t.y};
-  graph.pointwise(CUDNN_POINTWISE_MUL, factors, product);
+  graph.pointwise(CUDNN_POINTWISE_MUL, factors, scores);
   const Axes plain_rows = {a.rows[1] * a.rows[2], a.rows[2], 1, 1};
   const TensorId sum = graph.between(CUDNN_DATA_FLOAT, a.rows, plain_rows);
-  graph.reduce(CUDNN_REDUCE_TENSOR_ADD, product, sum);
+  graph.reduce(CUDNN_REDUCE_TENSOR_ADD, scores, sum);
   t.delta = graph.bound(CUDNN_DATA_FLOAT, a.rows, plain_rows);
   const TensorId kept[] = {sum, graph.scalar(1.0f)};
   graph.pointwise(CUDNN_POINTWISE_MUL, kept, t.delta);
@@ -170,7 +170,7 @@ void build_backward(AttentionGraph& a, AttentionTensors& t) {
   const TensorId s = a.pointwise(CUDNN_POINTWISE_SUB, a.scores(t.q, t.k), t.lse);
   const TensorId p = a.exponential(a.causal(s));
   t.dv = graph.bound(a.half, a.keys, a.packed);
-  a.transposed_product(p, t.dy, t.dv);
+  a.transposed_matmul(p, t.dy, t.dv);
 
   const TensorId dp = a.between_pairs();
   graph.matmul(t.dy, t.v, dp);
@@ -178,7 +178,7 @@ void build_backward(AttentionGraph& a, AttentionTensors& t) {
   ds = a.pointwise(CUDNN_POINTWISE_MUL, ds, p);
   ds = a.pointwise(CUDNN_POINTWISE_MUL, ds, a.scale());
   t.dk = graph.bound(a.half, a.keys, a.packed);
-  a.transposed_product(ds, t.q, t.dk);
+  a.transposed_matmul(ds, t.q, t.dk);
   const TensorId k = graph.between(a.half, a.keys, a.packed);
   graph.view(t.k, k);
   t.dq = graph.bound(a.half, a.query, a.packed);
@@ -255,24 +255,24 @@ void AttentionPlans::run_grad(const Launch& launch) {
   const Tensor& y = launch.operands.at(2);
   const Tensor& lse = launch.operands.at(3);
   const Tensor& dqkv = launch.results.at(0);
-  const AttentionKey whole = key_of(launch, qkv, true);
+  const AttentionKey full = key_of(launch, qkv, true);
   const AttentionPart part = attention_grad_part(*launch.call);
-  AttentionKey key = whole;
+  AttentionKey key = full;
   key.batch = part.samples;
   key.kv_heads = part.kv_heads;
   const int64_t delta_bytes = key.batch * key.kv_heads * key.group * key.length * 4;
   const int64_t aligned = (delta_bytes + 255) / 256 * 256;
   const AttentionPlan& attention = plan(key, launch.workspace_bytes - aligned);
   const AttentionTensors& t = attention.tensors;
-  const int64_t d = whole.head_dim;
-  for (int64_t b = 0; b < whole.batch; b += key.batch) {
-    for (int64_t g = 0; g < whole.kv_heads; g += key.kv_heads) {
-      const int64_t row = b * whole.length * whole.width;
-      const int64_t q = row + g * whole.group * d;
-      const int64_t k = row + (whole.heads + g) * d;
-      const int64_t v = k + whole.kv_heads * d;
-      const int64_t out = (b * whole.length * whole.heads + g * whole.group) * d;
-      const int64_t stat = (b * whole.heads + g * whole.group) * whole.length;
+  const int64_t d = full.head_dim;
+  for (int64_t b = 0; b < full.batch; b += key.batch) {
+    for (int64_t g = 0; g < full.kv_heads; g += key.kv_heads) {
+      const int64_t row = b * full.length * full.width;
+      const int64_t q = row + g * full.group * d;
+      const int64_t k = row + (full.heads + g) * d;
+      const int64_t v = k + full.kv_heads * d;
+      const int64_t out = (b * full.length * full.heads + g * full.group) * d;
+      const int64_t stat = (b * full.heads + g * full.group) * full.length;
       attention.plan.run({{t.q, at(qkv, q)},
                           {t.k, at(qkv, k)},
                           {t.v, at(qkv, v)},

@@ -91,9 +91,9 @@ struct BlockPlace {
 
   __device__ BlockPlace(const GradShape& shape, int tile_queries) : queries(tile_queries) {
     const int tiles = shape.padded / kKeyRows;
-    const int whole_band = kBandTiles * shape.batch * shape.kv_heads;
-    const int band = blockIdx.x / whole_band;
-    const int in_band = blockIdx.x % whole_band;
+    const int band_blocks = kBandTiles * shape.batch * shape.kv_heads;
+    const int band = blockIdx.x / band_blocks;
+    const int in_band = blockIdx.x % band_blocks;
     const int band_tiles = min(kBandTiles, tiles - band * kBandTiles);
     tile = tiles - 1 - (band * kBandTiles + in_band % band_tiles);
     kv_head = in_band / band_tiles % shape.kv_heads;
@@ -252,7 +252,7 @@ class KeyGradient {
       float dp[kSums];
       multiply_rows(s, shared_.k, shared_.q[stage]);
       multiply_rows(dp, shared_.v, shared_.dy[stage]);
-      await_products<0>();
+      await_matmuls<0>();
       pin(s);
       pin(dp);
       uint32_t p[kSums / 2];
@@ -262,18 +262,18 @@ class KeyGradient {
       } else {
         weigh<false>(row, stage, s, dp, p, ds);
       }
-      add_product(dv_, p, shared_.dy[stage]);
+      add_matmul(dv_, p, shared_.dy[stage]);
       char* buffer = shared_.ds[item % 2];
       publish(ds, buffer);
-      add_product(dk_, ds, shared_.q[stage]);
+      add_matmul(dk_, ds, shared_.q[stage]);
       meet<kConsumers * kGroupThreads>(kDsFull);
       float dq[kPartElements / kGroupThreads];
       multiply_queries(dq, buffer);
-      await_products<1>();
+      await_matmuls<1>();
       pin(dv_);
       pin(dk_);
       arrive(&shared_.empty[stage]);
-      await_products<0>();
+      await_matmuls<0>();
       pin(dq);
       hand_over(dq);
     });
@@ -291,14 +291,14 @@ class KeyGradient {
   // Starts s^T = k q^T or dp^T = v dy^T.
   __device__ void multiply_rows(float (&sum)[kSums], const char* keys, const char* queries) const {
     const char* own = keys + consumer_ * 64 * kRowBytes;
-    start_products();
+    start_matmuls();
 #pragma unroll
     for (int step = 0; step < kDim / 16; ++step) {
       const int panel = step / 4;
       multiply<0>(Half(), sum, rows_operand(own + panel * T::kKeyPanel) + step % 4 * kNextInRow,
                   rows_operand(queries + panel * T::kQueryPanel) + step % 4 * kNextInRow, step > 0);
     }
-    commit_products();
+    commit_matmuls();
   }
 
   // p and ds from s and dp; a key after the query gets weight 0.
@@ -326,15 +326,15 @@ class KeyGradient {
   }
 
   // Starts dv += p^T dy or dk += ds^T q.
-  __device__ void add_product(float (&sum)[kDim / 2], const uint32_t (&weights)[kSums / 2],
-                              const char* queries) const {
-    start_products();
+  __device__ void add_matmul(float (&sum)[kDim / 2], const uint32_t (&weights)[kSums / 2],
+                             const char* queries) const {
+    start_matmuls();
 #pragma unroll
     for (int step = 0; step < T::kQueries / 16; ++step) {
       multiply(Half(), sum, weights + 4 * step,
                columns_operand(queries, T::kQueryPanel) + step * kNextRows);
     }
-    commit_products();
+    commit_matmuls();
   }
 
   // Stores this warpgroup's ds where both can multiply it: rows are keys, columns queries.
@@ -342,9 +342,9 @@ class KeyGradient {
 #pragma unroll
     for (int step = 0; step < T::kQueries / 16; ++step) {
       const int row = key_row_ + lane_ / 8 % 2 * 8 + lane_ % 8;
-      const int piece = step % 4 * 2 + lane_ / 16;
+      const int chunk = step % 4 * 2 + lane_ / 16;
       const uint32_t panel = shared_address(buffer) + step / 4 * T::kKeyPanel;
-      store_blocks(panel + piece_offset(row, piece), ds + 4 * step);
+      store_blocks(panel + chunk_offset(row, chunk), ds + 4 * step);
     }
     publish_stores();
   }
@@ -365,13 +365,13 @@ class KeyGradient {
   __device__ void multiply_queries(float (&sum)[32], const char* buffer) const {
     const char* left = buffer + (T::kSplitQueries ? consumer_ * T::kKeyPanel : 0);
     const char* right = shared_.k + (T::kSplitQueries ? 0 : consumer_ * T::kKeyPanel);
-    start_products();
+    start_matmuls();
 #pragma unroll
     for (int step = 0; step < kKeyRows / 16; ++step) {
       multiply<1>(Half(), sum, columns_operand(left) + step * kNextRows,
                   columns_operand(right) + step * kNextRows, step > 0);
     }
-    commit_products();
+    commit_matmuls();
   }
 
   typename T::Shared& shared_;

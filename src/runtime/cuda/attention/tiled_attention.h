@@ -10,10 +10,10 @@
 #include <type_traits>
 
 #include "runtime/cuda/attention/attention.h"
-#include "runtime/cuda/attention/tile_products.h"
+#include "runtime/cuda/attention/tile_matmul.h"
 #include "runtime/cuda/device/check.h"
 #include "runtime/cuda/fast_math.h"
-#include "runtime/cuda/reduction/draw_together.h"
+#include "runtime/cuda/reduction/philox_batch.h"
 
 namespace weft::cuda {
 
@@ -207,7 +207,7 @@ struct PairDraws {
   __device__ uint32_t four_blocks(uint64_t first, uint64_t stride) const {
     PhiloxBlock block[4];
     for (int n = 0; n < 4; ++n) block[n] = random_counter(stream.step, first + n * stride);
-    draw_together(block, stream.key);
+    philox_batch(block, stream.key);
     uint32_t bits = 0;
     for (int n = 0; n < 4; ++n) bits |= kept_of(block[n]) << (4 * n);
     return bits;

@@ -14,7 +14,7 @@ namespace weft::cuda {
 namespace {
 
 // Compute capability of Ampere: kernels use its asynchronous copies and bf16 matrix units.
-constexpr int kLeastMajor = 8;
+constexpr int kMinMajor = 8;
 
 class CudaDevice : public Device {
  public:
@@ -109,10 +109,10 @@ class CudaDevice : public Device {
   void check_architecture() const {
     if (has_code_for_this_gpu() && has_hopper_code_for_this_gpu()) return;
     const cudaDeviceProp gpu = properties();
-    if (gpu.major < kLeastMajor) {
+    if (gpu.major < kMinMajor) {
       throw DeviceError(
           cat("cuda: ", gpu.name, " has compute capability ", gpu.major, ".", gpu.minor,
-              ", Weft needs ", kLeastMajor, ".0 or newer; use device.backend = \"cpu\""),
+              ", Weft needs ", kMinMajor, ".0 or newer; use device.backend = \"cpu\""),
           ExitCode::Config);
     }
     throw DeviceError(

@@ -17,8 +17,8 @@ inline constexpr int kRowBytes = 128;
 inline constexpr int kEightRows = 8 * kRowBytes;
 
 // Byte offset of a 16-byte chunk of a row within its panel.
-__device__ inline uint32_t piece_offset(uint32_t row, uint32_t piece) {
-  return row * kRowBytes + ((piece ^ (row % 8)) << 4);
+__device__ inline uint32_t chunk_offset(uint32_t row, uint32_t chunk) {
+  return row * kRowBytes + ((chunk ^ (row % 8)) << 4);
 }
 
 __device__ inline void init_barrier(uint64_t* barrier, uint32_t arrivals) {
@@ -117,17 +117,17 @@ __device__ inline uint64_t columns_operand(const void* panel, uint32_t stride = 
 inline constexpr uint64_t kNextInRow = 32 >> 4;
 inline constexpr uint64_t kNextRows = (2 * kEightRows) >> 4;
 
-__device__ inline void start_products() {
+__device__ inline void start_matmuls() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 
-__device__ inline void commit_products() {
+__device__ inline void commit_matmuls() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
 // Waits until at most kPending groups of matmuls are unfinished.
 template <int kPending>
-__device__ void await_products() {
+__device__ void await_matmuls() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "runtime/cuda/attention/cudnn_attention.h"
 #include "runtime/cuda/device/check.h"
-#include "runtime/cuda/device/pause.h"
+#include "runtime/cuda/device/delay_kernel.h"
 #include "runtime/cuda/device/pinned.h"
 #include "runtime/cuda/gemm/gemm.h"
 
@@ -145,7 +145,7 @@ void CudaStream::throw_kept_error() {
 double CudaStream::time(const Kernel& kernel, const Launch& launch) {
   CudaEvent start(cudaEventDefault);
   CudaEvent end(cudaEventDefault);
-  launch_pause(handle_);
+  launch_delay(handle_);
   signal(start);
   alone_ = true;
   this->launch(kernel, launch);

@@ -3,7 +3,7 @@
 #include "runtime/cuda/elementwise/elementwise_program.h"
 #include "runtime/cuda/launches.h"
 #include "runtime/cuda/random.h"
-#include "runtime/cuda/reduction/draw_together.h"
+#include "runtime/cuda/reduction/philox_batch.h"
 #include "runtime/cuda/vector.h"
 
 namespace weft::cuda {
@@ -45,7 +45,7 @@ struct DropVectors {
       for (int b = 0; b < 4; ++b) {
         words[b] = stream.counter(i + b / 2 * stride + b % 2 * 4, args.per_sample);
       }
-      draw_together(words, stream.key);
+      philox_batch(words, stream.key);
       finish(args, i, x[v], residual[v], words);
       finish(args, i + stride, x[v + 1], residual[v + 1], words + 2);
     }

@@ -178,13 +178,13 @@ void launch_elementwise(const Launch& launch) {
 }
 
 void launch_vector_elementwise(const Launch& launch) {
-  const ElementwiseProgram whole = elementwise_program(*launch.call);
+  const ElementwiseProgram full = elementwise_program(*launch.call);
   const Tensor& result = launch.results.at(0);
   SmallProgram program;
-  program.operands = whole.operands;
-  program.steps = whole.steps;
-  for (int s = 0; s < whole.steps; ++s) program.step[s] = whole.step[s];
-  for (int o = 0; o < whole.operands; ++o) {
+  program.operands = full.operands;
+  program.steps = full.steps;
+  for (int s = 0; s < full.steps; ++s) program.step[s] = full.step[s];
+  for (int o = 0; o < full.operands; ++o) {
     const Tensor& operand = launch.operands.at(static_cast<size_t>(o));
     program.operand[o] = elements(operand);
     program.floating[o] = is_floating(operand.dtype);
@@ -197,11 +197,11 @@ void launch_vector_elementwise(const Launch& launch) {
   for (const Tensor& operand : launch.operands) {
     bf16 = bf16 && (operand.dtype == DType::BF16 || !is_floating(operand.dtype));
   }
-  if (whole.steps == 1 && bf16) {
+  if (full.steps == 1 && bf16) {
     run_vector_op<true><<<blocks, kThreads, 0, stream_of(launch)>>>(program);
-  } else if (whole.steps == 1) {
+  } else if (full.steps == 1) {
     run_vector_op<false><<<blocks, kThreads, 0, stream_of(launch)>>>(program);
-  } else if (whole.steps <= 2 && whole.operands <= 3) {
+  } else if (full.steps <= 2 && full.operands <= 3) {
     run_vector_chain<3, 2><<<blocks, kThreads, 0, stream_of(launch)>>>(program);
   } else {
     run_vector_chain<kVectorOperands, kVectorSteps>

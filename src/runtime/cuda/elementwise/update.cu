@@ -258,8 +258,8 @@ AdamwArgs adamw_args(const Launch& launch) {
 }  // namespace
 
 void launch_clear_at_start(const Tensor& acc, const Tensor& micro, const Launch& launch) {
-  constexpr int64_t kMostBlocks = 1056;  // 8 for each of 132 processors: threads loop
-  const unsigned blocks = std::min<unsigned>(blocks_for(acc.elements(), kThreads), kMostBlocks);
+  constexpr int64_t kMaxBlocks = 1056;  // 8 for each of 132 processors: threads loop
+  const unsigned blocks = std::min<unsigned>(blocks_for(acc.elements(), kThreads), kMaxBlocks);
   clear_at_start<<<blocks, kThreads, 0, stream_of(launch)>>>(acc.as<float>(), micro.as<int32_t>(),
                                                              acc.elements());
 }

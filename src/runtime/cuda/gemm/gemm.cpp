@@ -85,7 +85,7 @@ std::optional<cublasLtMatmulAlgo_t> parse_algorithm(const std::string& text) {
   return algorithm;
 }
 
-constexpr int kMostAlgorithms = 32;
+constexpr int kMaxAlgorithms = 32;
 
 // Seconds per matmul by the GPU's clock: the best of several batches.
 double row_seconds(cudaStream_t stream, const std::function<void()>& queue) {
@@ -120,9 +120,9 @@ struct GemmPlans::Functions {
     library.load(create, "cublasLtCreate");
     library.load(destroy, "cublasLtDestroy");
     library.load(status_text, "cublasLtGetStatusString");
-    library.load(create_product, "cublasLtMatmulDescCreate");
-    library.load(destroy_product, "cublasLtMatmulDescDestroy");
-    library.load(set_product, "cublasLtMatmulDescSetAttribute");
+    library.load(create_matmul, "cublasLtMatmulDescCreate");
+    library.load(destroy_matmul, "cublasLtMatmulDescDestroy");
+    library.load(set_matmul, "cublasLtMatmulDescSetAttribute");
     library.load(create_layout, "cublasLtMatrixLayoutCreate");
     library.load(destroy_layout, "cublasLtMatrixLayoutDestroy");
     library.load(create_preference, "cublasLtMatmulPreferenceCreate");
@@ -137,9 +137,9 @@ struct GemmPlans::Functions {
   decltype(cublasLtCreate)* create = nullptr;
   decltype(cublasLtDestroy)* destroy = nullptr;
   decltype(cublasLtGetStatusString)* status_text = nullptr;
-  decltype(cublasLtMatmulDescCreate)* create_product = nullptr;
-  decltype(cublasLtMatmulDescDestroy)* destroy_product = nullptr;
-  decltype(cublasLtMatmulDescSetAttribute)* set_product = nullptr;
+  decltype(cublasLtMatmulDescCreate)* create_matmul = nullptr;
+  decltype(cublasLtMatmulDescDestroy)* destroy_matmul = nullptr;
+  decltype(cublasLtMatmulDescSetAttribute)* set_matmul = nullptr;
   decltype(cublasLtMatrixLayoutCreate)* create_layout = nullptr;
   decltype(cublasLtMatrixLayoutDestroy)* destroy_layout = nullptr;
   decltype(cublasLtMatmulPreferenceCreate)* create_preference = nullptr;
@@ -157,13 +157,13 @@ struct GemmPlans::GemmPlan {
     for (cublasLtMatrixLayout_t layout : {left, right, result}) {
       if (layout != nullptr) functions.destroy_layout(layout);
     }
-    if (product != nullptr) functions.destroy_product(product);
+    if (matmul != nullptr) functions.destroy_matmul(matmul);
   }
   GemmPlan(const GemmPlan&) = delete;
   GemmPlan& operator=(const GemmPlan&) = delete;
 
   const Functions& functions;
-  cublasLtMatmulDesc_t product = nullptr;
+  cublasLtMatmulDesc_t matmul = nullptr;
   cublasLtMatrixLayout_t left = nullptr;
   cublasLtMatrixLayout_t right = nullptr;
   cublasLtMatrixLayout_t result = nullptr;
@@ -206,9 +206,9 @@ GemmPlans::GemmPlan& GemmPlans::plan(const GemmShape& shape) {
   const Functions& f = *functions_;
   auto made = std::make_unique<GemmPlan>(f);
   const auto compute = shape.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-  check(f.create_product(&made->product, compute, CUDA_R_32F), "descriptor");
+  check(f.create_matmul(&made->matmul, compute, CUDA_R_32F), "descriptor");
   const auto set = [&](cublasLtMatmulDescAttributes_t attribute, auto value) {
-    check(f.set_product(made->product, attribute, &value, sizeof value), "matmul attribute");
+    check(f.set_matmul(made->matmul, attribute, &value, sizeof value), "matmul attribute");
   };
   set(CUBLASLT_MATMUL_DESC_TRANSA, shape.transpose_left ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(CUBLASLT_MATMUL_DESC_TRANSB, shape.transpose_right ? CUBLAS_OP_T : CUBLAS_OP_N);
@@ -237,15 +237,15 @@ cublasLtMatmulAlgo_t GemmPlans::chosen(const GemmPlan& gemm, const GemmShape& sh
   if (!tuned) return offered(gemm, 1).front();
   if (shape.bias) {  // the check requires an aligned one; each call sets its own
     const void* aligned = reinterpret_cast<const void*>(uintptr_t{256});
-    check(functions_->set_product(gemm.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &aligned,
-                                  sizeof aligned),
+    check(functions_->set_matmul(gemm.matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &aligned,
+                                 sizeof aligned),
           "bias");
   }
   const std::optional<cublasLtMatmulAlgo_t> algorithm = parse_algorithm(choice->second);
   cublasLtMatmulHeuristicResult_t found = {};
   const bool fits =
       algorithm &&
-      functions_->check_algorithm(handle_, gemm.product, gemm.left, gemm.right, gemm.result,
+      functions_->check_algorithm(handle_, gemm.matmul, gemm.left, gemm.right, gemm.result,
                                   gemm.result, &*algorithm, &found) == CUBLAS_STATUS_SUCCESS &&
       found.workspaceSize <= u64(kGemmWorkspace);
   USER_CHECK(fits, "device.tuning: the algorithm of \"", choice->first,
@@ -271,7 +271,7 @@ std::vector<cublasLtMatmulAlgo_t> GemmPlans::offered(const GemmPlan& gemm, int m
          uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
   std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most));
   int found = 0;
-  check(f.choose(handle_, gemm.product, gemm.left, gemm.right, gemm.result, gemm.result,
+  check(f.choose(handle_, gemm.matmul, gemm.left, gemm.right, gemm.result, gemm.result,
                  preference.get(), most, results.data(), &found),
         "algorithm selection");
   results.resize(static_cast<size_t>(found));
@@ -284,25 +284,25 @@ std::vector<cublasLtMatmulAlgo_t> GemmPlans::offered(const GemmPlan& gemm, int m
 }
 
 void GemmPlans::run(const Launch& launch) {
-  product(launch, 0);
+  matmul(launch, 0);
 }
 
 void GemmPlans::run_added(const Launch& launch) {
-  product(launch, 1);
+  matmul(launch, 1);
 }
 
-void GemmPlans::product(const Launch& launch, size_t first) {
+void GemmPlans::matmul(const Launch& launch, size_t first) {
   const GemmShape shape = shape_of(launch, first);
   const GemmMemory memory = memory_of(launch, first);
   if (const std::optional<GemmCopies> copies = gemm_copies(shape)) {
-    product_of_copies(shape, *copies, memory, stream_of(launch));
+    matmul_of_copies(shape, *copies, memory, stream_of(launch));
   } else {
     multiply(plan(shape), memory, stream_of(launch));
   }
 }
 
-void GemmPlans::product_of_copies(const GemmShape& shape, const GemmCopies& copies,
-                                  const GemmMemory& memory, cudaStream_t stream) {
+void GemmPlans::matmul_of_copies(const GemmShape& shape, const GemmCopies& copies,
+                                 const GemmMemory& memory, cudaStream_t stream) {
   const auto copy = [&](void* to, const GemmColumns& filled, const void* from,
                         const GemmColumns& columns, int64_t pitch) {
     copy_rows({.to = to,
@@ -350,13 +350,13 @@ void GemmPlans::product_of_copies(const GemmShape& shape, const GemmCopies& copi
 void GemmPlans::multiply(GemmPlan& gemm, const GemmMemory& memory, cudaStream_t stream) {
   const Functions& f = *functions_;
   if (memory.bias != nullptr) {
-    check(f.set_product(gemm.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &memory.bias,
-                        sizeof memory.bias),
+    check(f.set_matmul(gemm.matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &memory.bias,
+                       sizeof memory.bias),
           "bias");
   }
   const float one = 1;
   const float beta = memory.added ? 1.0f : 0.0f;
-  check(f.multiply(handle_, gemm.product, &one, memory.left, gemm.left, memory.right, gemm.right,
+  check(f.multiply(handle_, gemm.matmul, &one, memory.left, gemm.left, memory.right, gemm.right,
                    &beta, memory.result, gemm.result, memory.result, gemm.result, &gemm.algorithm,
                    memory.workspace, static_cast<size_t>(kGemmWorkspace), stream),
         "matmul");
@@ -367,7 +367,7 @@ TunedCall GemmPlans::tune(const Launch& launch, size_t first) {
   GemmMemory memory = memory_of(launch, first);
   const cudaStream_t stream = stream_of(launch);
   if (const std::optional<GemmCopies> copies = gemm_copies(shape)) {
-    product_of_copies(shape, *copies, memory, stream);  // something to multiply
+    matmul_of_copies(shape, *copies, memory, stream);  // something to multiply
     memory = in_copies(memory, *copies);
     const int64_t cols = block_columns(shape, *copies, 0);
     shape = copies->shape;
@@ -375,7 +375,7 @@ TunedCall GemmPlans::tune(const Launch& launch, size_t first) {
   }
   GemmPlan& gemm = plan(shape);
   TunedCall tuned{.library = version(), .call = to_text(shape), .choice = {}};
-  for (const cublasLtMatmulAlgo_t& algorithm : offered(gemm, kMostAlgorithms)) {
+  for (const cublasLtMatmulAlgo_t& algorithm : offered(gemm, kMaxAlgorithms)) {
     gemm.algorithm = algorithm;
     const double seconds = row_seconds(stream, [&] { multiply(gemm, memory, stream); });
     if (tuned.choice.empty()) tuned.first_seconds = seconds;

@@ -60,10 +60,10 @@ class GemmPlans {
   cublasLtMatmulAlgo_t chosen(const GemmPlan& gemm, const GemmShape& shape) const;
   // The matmul of operands `first` and `first` + 1; added to the result if operand 0 is not a
   // factor.
-  void product(const Launch& launch, size_t first);
+  void matmul(const Launch& launch, size_t first);
   // The same in blocks, on aligned copies of badly aligned matrices.
-  void product_of_copies(const GemmShape& shape, const GemmCopies& copies, const GemmMemory& memory,
-                         cudaStream_t stream);
+  void matmul_of_copies(const GemmShape& shape, const GemmCopies& copies, const GemmMemory& memory,
+                        cudaStream_t stream);
   void multiply(GemmPlan& gemm, const GemmMemory& memory, cudaStream_t stream);
   void check(cublasStatus_t status, const char* what) const;
 

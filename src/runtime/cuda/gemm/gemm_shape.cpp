@@ -12,17 +12,17 @@ namespace weft::cuda {
 namespace {
 
 constexpr int64_t kHalfBytes = 2;
-constexpr int64_t kMostBlockBytes = int64_t{128} << 20;  // for the copies of one block
-constexpr int64_t kLeastBlock = 128;  // columns that the library processes together
-constexpr int64_t kMostBlock = 8192;  // enough to keep any GPU busy
+constexpr int64_t kMaxBlockBytes = int64_t{128} << 20;  // for the copies of one block
+constexpr int64_t kMinBlock = 128;   // columns that the library processes together
+constexpr int64_t kMaxBlock = 8192;  // enough to keep any GPU busy
 
 // Copies pay off above this many multiplications in total and per copied element: on an H200
 // copying an element there and back takes as long as the library loses in 80 multiplications.
-constexpr double kLeastProducts = 0x1p29;
-constexpr int64_t kProductsPerElement = 128;
+constexpr double kMinTerms = 0x1p29;
+constexpr int64_t kTermsPerElement = 128;
 
 // A double, as the operation count of absurd sizes overflows int64.
-double product(std::initializer_list<int64_t> sizes) {
+double volume(std::initializer_list<int64_t> sizes) {
   double all = 1;
   for (const int64_t size : sizes) all *= static_cast<double>(size);
   return all;
@@ -80,19 +80,19 @@ std::optional<GemmCopies> gemm_copies(const GemmShape& shape) {
   const bool result = block.rows != shape.rows;
   if (!left && !right) return std::nullopt;
 
-  const double products = product({shape.rows, shape.cols, shape.depth});
+  const double terms = volume({shape.rows, shape.cols, shape.depth});
   const int64_t copied = (left ? elements(left_columns(shape)) : 0) +
                          (right ? elements(right_columns(shape)) : 0) +
                          (result ? shape.rows * shape.cols : 0);
-  if (products < kLeastProducts || products < product({kProductsPerElement, copied})) {
+  if (terms < kMinTerms || terms < volume({kTermsPerElement, copied})) {
     return std::nullopt;
   }
 
   const int64_t right_bytes = right ? block.depth * kHalfBytes : 0;  // per column of the result
   const int64_t result_bytes = result ? block.rows * dtype_bytes(shape.out) : 0;
-  const auto most = static_cast<uint64_t>(kMostBlockBytes / (right_bytes + result_bytes));
+  const auto most = static_cast<uint64_t>(kMaxBlockBytes / (right_bytes + result_bytes));
   block.cols = std::min(
-      std::clamp(static_cast<int64_t>(std::bit_floor(most)), kLeastBlock, kMostBlock), shape.cols);
+      std::clamp(static_cast<int64_t>(std::bit_floor(most)), kMinBlock, kMaxBlock), shape.cols);
   if (left) copies.left_bytes = align_up(elements(left_columns(block)) * kHalfBytes);
   copies.right_bytes = align_up(filled_up(block.cols) * right_bytes);
   copies.result_bytes = align_up(block.cols * result_bytes);
@@ -100,10 +100,10 @@ std::optional<GemmCopies> gemm_copies(const GemmShape& shape) {
   return copies;
 }
 
-int64_t block_columns(const GemmShape& whole, const GemmCopies& copies, int64_t start) {
-  const int64_t cols = std::min(copies.shape.cols, whole.cols - start);
-  const bool whole_vectors = !whole.transpose_right || cols % kVector == 0;
-  return whole_vectors || cols < kLeastBlock ? cols : cols - cols % kLeastBlock;
+int64_t block_columns(const GemmShape& full, const GemmCopies& copies, int64_t start) {
+  const int64_t cols = std::min(copies.shape.cols, full.cols - start);
+  const bool full_vectors = !full.transpose_right || cols % kVector == 0;
+  return full_vectors || cols < kMinBlock ? cols : cols - cols % kMinBlock;
 }
 
 }  // namespace weft::cuda

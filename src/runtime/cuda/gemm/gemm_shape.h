@@ -56,7 +56,7 @@ std::optional<GemmCopies> gemm_copies(const GemmShape& shape);
 // Number of columns of the block that begins at column `start` of the full matmul. Where they are
 // elements of the right factor's columns, the remainder after full vectors forms a small last
 // block.
-int64_t block_columns(const GemmShape& whole, const GemmCopies& copies, int64_t start);
+int64_t block_columns(const GemmShape& full, const GemmCopies& copies, int64_t start);
 
 // Length of a column after padding to full vectors.
 int64_t filled_up(int64_t length);

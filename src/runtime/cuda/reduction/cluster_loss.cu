@@ -18,10 +18,10 @@ namespace {
 
 constexpr int kSmallBlock = 512;  // threads, for rows that fit one block
 constexpr int kBlock = 1024;
-constexpr int kMostSlots = 8;   // vectors per thread
-constexpr int kMostBlocks = 8;  // blocks per cluster, on any Hopper GPU
-static_assert(kMinClusterRow == kSmallBlock * kMostSlots / 2 * kVector);
-static_assert(kMaxClusterRow == kMostBlocks * kBlock * kMostSlots * kVector);
+constexpr int kMaxSlots = 8;   // vectors per thread
+constexpr int kMaxBlocks = 8;  // blocks per cluster, on any Hopper GPU
+static_assert(kMinClusterRow == kSmallBlock * kMaxSlots / 2 * kVector);
+static_assert(kMaxClusterRow == kMaxBlocks * kBlock * kMaxSlots * kVector);
 
 // The sum of 2^(x - maximum) over some x.
 struct Exp2Sum {
@@ -31,7 +31,7 @@ struct Exp2Sum {
 
 // Reduces over all lanes; every lane gets the result. A lane without a maximum holds only -inf with
 // the sum 0, or NaN, which propagates to the total.
-__device__ Exp2Sum warp_join(const Exp2Sum& own) {
+__device__ Exp2Sum warp_merge(const Exp2Sum& own) {
   Exp2Sum all = own;
   for (int step = 16; step > 0; step /= 2) {
     all.maximum = fmaxf(all.maximum, __shfl_xor_sync(0xffffffff, all.maximum, step));
@@ -46,35 +46,35 @@ __device__ Exp2Sum warp_join(const Exp2Sum& own) {
 // Reduces over all blocks of the cluster; every thread gets the result. Calls alternate between
 // parities, so that a block that is ahead does not overwrite what another still reads.
 template <int kThreads>
-__device__ Exp2Sum cluster_join(const Exp2Sum& own, int parity) {
+__device__ Exp2Sum cluster_merge(const Exp2Sum& own, int parity) {
   namespace cg = cooperative_groups;
   __shared__ Exp2Sum of_warp[2][kThreads / 32];
-  __shared__ Exp2Sum of_block[2][kMostBlocks];
+  __shared__ Exp2Sum of_block[2][kMaxBlocks];
   const cg::cluster_group cluster = cg::this_cluster();
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int blocks = static_cast<int>(cluster.num_blocks());
-  const Exp2Sum warps = warp_join(own);
+  const Exp2Sum warps = warp_merge(own);
   if (lane == 0) of_warp[parity][warp] = warps;
   __syncthreads();
   if (warp == 0) {
     Exp2Sum block{-INFINITY, 0.0f};
     if (lane < kThreads / 32) block = of_warp[parity][lane];
-    block = warp_join(block);
+    block = warp_merge(block);
     Exp2Sum* slot = &of_block[parity][cluster.block_rank()];
     if (lane < blocks) *cluster.map_shared_rank(slot, lane) = block;
   }
   cluster.sync();
   Exp2Sum all{-INFINITY, 0.0f};
   if (lane < blocks) all = of_block[parity][lane];
-  return warp_join(all);
+  return warp_merge(all);
 }
 
 // Vectors of the half types.
 template <DType kType>
 struct Packed {
   using Pair = std::conditional_t<kType == DType::BF16, __nv_bfloat162, __half2>;
-  static constexpr uint32_t kLeast = kType == DType::BF16 ? 0xff80ff80 : 0xfc00fc00;  // -inf, -inf
+  static constexpr uint32_t kMin = kType == DType::BF16 ? 0xff80ff80 : 0xfc00fc00;  // -inf, -inf
 
   static __device__ uint32_t larger(uint32_t a, uint32_t b) {
     const Pair both = __hmax2(*reinterpret_cast<Pair*>(&a), *reinterpret_cast<Pair*>(&b));
@@ -83,7 +83,7 @@ struct Packed {
 
   template <int kSlots>
   static __device__ float largest(const typename Vector<kType>::Raw (&row)[kSlots]) {
-    uint32_t most = kLeast;
+    uint32_t most = kMin;
 #pragma unroll
     for (int s = 0; s < kSlots; ++s) {
       const uint4 x = row[s].part[0];
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(kThreads, kBlock / kThreads)
   const bool speaker = rank == 0 && threadIdx.x == 0;
   const int64_t clusters = gridDim.x / blocks;
   typename V::Raw raw[kSlots];
-  const uint32_t least = Packed<kType>::kLeast;
+  const uint32_t least = Packed<kType>::kMin;
   raw[kSlots - 1].part[0] = make_uint4(least, least, least, least);
   const auto fetch = [&](int64_t row, int s) {
     if (s + 1 < kSlots || last_inside) {
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(kThreads, kBlock / kThreads)
       logit = Elements{const_cast<void*>(args.logits), kType}.get(row * n + target);
     }
     if (more) next_target = args.targets[row + clusters];
-    const Exp2Sum total = cluster_join<kThreads>(own_sum<kType>(raw), parity);
+    const Exp2Sum total = cluster_merge<kThreads>(own_sum<kType>(raw), parity);
     const float lse = (total.maximum + log2f(total.sum)) / kLog2E;
     if (speaker) {
       args.losses[row] = target < 0 ? 0.0f : lse - logit;
@@ -197,7 +197,7 @@ template <DType kType, int kThreads, bool kGrad>
 void launch_clusters(const LossArgs& args, const Launch& launch) {
   constexpr int64_t kSlot = int64_t{kThreads} * kVector;
   int64_t blocks = 1;
-  while (blocks * kMostSlots * kSlot < args.n) blocks *= 2;
+  while (blocks * kMaxSlots * kSlot < args.n) blocks *= 2;
   const int64_t slots = (args.n - 1) / (blocks * kSlot) + 1;
   const auto run = [&](auto count) {
     launch_rows<kType, kThreads, count.value, kGrad>(args, static_cast<unsigned>(blocks), launch);
@@ -210,7 +210,7 @@ void launch_clusters(const LossArgs& args, const Launch& launch) {
 
 template <bool kGrad>
 void launch_type(const LossArgs& args, DType dtype, const Launch& launch) {
-  const bool small = args.n <= int64_t{kSmallBlock} * kMostSlots * kVector;
+  const bool small = args.n <= int64_t{kSmallBlock} * kMaxSlots * kVector;
   const auto run = [&](auto type) {
     small ? launch_clusters<type.kValue, kSmallBlock, kGrad>(args, launch)
           : launch_clusters<type.kValue, kBlock, kGrad>(args, launch);

@@ -71,18 +71,18 @@ struct ExpSum {
   float sum = 0;
 };
 
-__device__ ExpSum join(const ExpSum& a, const ExpSum& b) {
+__device__ ExpSum merge(const ExpSum& a, const ExpSum& b) {
   const float maximum = fmaxf(a.maximum, b.maximum);
   if (maximum == -INFINITY) return {maximum, a.sum + b.sum};  // 0, or a NaN that must propagate
   return {maximum, a.sum * __expf(a.maximum - maximum) + b.sum * __expf(b.maximum - maximum)};
 }
 
-__device__ ExpSum block_join(ExpSum value) {
+__device__ ExpSum block_merge(ExpSum value) {
   __shared__ float maxima[kLossThreads / 32];
   __shared__ float sums[kLossThreads / 32];
   for (int step = 16; step > 0; step /= 2) {
-    value = join(value, {__shfl_xor_sync(0xffffffff, value.maximum, step),
-                         __shfl_xor_sync(0xffffffff, value.sum, step)});
+    value = merge(value, {__shfl_xor_sync(0xffffffff, value.maximum, step),
+                          __shfl_xor_sync(0xffffffff, value.sum, step)});
   }
   if (threadIdx.x % 32 == 0) {
     maxima[threadIdx.x / 32] = value.maximum;
@@ -91,7 +91,7 @@ __device__ ExpSum block_join(ExpSum value) {
   __syncthreads();
   ExpSum total = {maxima[0], sums[0]};
   for (int warp = 1; warp < kLossThreads / 32; ++warp) {
-    total = join(total, {maxima[warp], sums[warp]});
+    total = merge(total, {maxima[warp], sums[warp]});
   }
   return total;
 }
@@ -138,7 +138,7 @@ __device__ ExpSum row_exp_sum(const void* logits, const RowParts& row) {
     }
     for (int e = 0; e < kLanes; ++e) own.sum += __expf(value[e] - own.maximum);
   }
-  return block_join(own);
+  return block_merge(own);
 }
 
 template <DType kType>

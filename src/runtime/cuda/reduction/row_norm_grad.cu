@@ -73,7 +73,7 @@ struct RowData {
 
 // How a thread saves registers.
 template <DType kType, int kWarps, int kSlots, bool kSums>
-struct Thrift {
+struct RegisterPolicy {
   // Rows of several warps wait at a barrier, so other rows must run meanwhile: with 128 registers
   // per thread an SM runs 512 threads at once.
   static constexpr bool kMany = kType != DType::F32 && kWarps > 1 && kSlots <= 3 && !kSums;
@@ -100,11 +100,11 @@ __device__ void store_lane(const RowNormGradArgs& args, int which, int64_t lane,
 // mean(g). dw = sum over rows of dy h.
 template <DType kType, int kWarps, int kSlots, bool kSums, bool kMore>
 __global__ void __launch_bounds__(32 * kWarps * kBlockRows<kWarps>,
-                                  Thrift<kType, kWarps, kSlots, kSums>::kBlocks)
+                                  RegisterPolicy<kType, kWarps, kSlots, kSums>::kBlocks)
     row_norm_grad(RowNormGradArgs args) {
   using V = Vector<kType>;
-  using Thrifty = Thrift<kType, kWarps, kSlots, kSums>;
-  constexpr bool kShared = Thrifty::kSharedWeight;
+  using Policy = RegisterPolicy<kType, kWarps, kSlots, kSums>;
+  constexpr bool kShared = Policy::kSharedWeight;
   __shared__ float2 partial[2][kWarps];  // of this row and the one before
   __shared__ typename V::Raw shared_w[kShared ? kSlots : 1][kShared ? 32 * kWarps : 1];
   const int64_t lane = static_cast<int64_t>(blockIdx.x) * kBlockRows<kWarps> + threadIdx.y;
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(32 * kWarps * kBlockRows<kWarps>,
     for (int s = 0; s < kSlots; ++s) {
       const int i = slot_start(s);
       if (i >= args.n) continue;
-      if constexpr (Thrifty::kAgain) data.make_again(s, w(s), g[s], h[s]);
+      if constexpr (Policy::kAgain) data.make_again(s, w(s), g[s], h[s]);
       for (int e = 0; e < kLanes; ++e) {
         g[s][e] = data.rstd * (g[s][e] - mean - h[s][e] * mean_normal);
       }

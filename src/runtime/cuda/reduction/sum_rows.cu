@@ -91,10 +91,10 @@ void launch_lane_sums(const Launch& launch, const Source& source, const Tensor& 
 }
 
 constexpr int kAddThreads = 32;
-constexpr int kMostSums = 3;
+constexpr int kMaxSums = 3;
 
 struct Sums {
-  Elements sum[kMostSums];
+  Elements sum[kMaxSums];
 };
 
 // One block per 32 columns of one sum: kAddThreads threads share the lanes of a column; their sums
@@ -119,7 +119,7 @@ __global__ void add_partials(const float* partial, int64_t lanes, Sums sums, int
 
 void launch_add_partials(const float* partial, int64_t lanes, const std::vector<Tensor>& sums,
                          cudaStream_t stream) {
-  CHECK(!sums.empty() && sums.size() <= kMostSums, sums.size(), " sums");
+  CHECK(!sums.empty() && sums.size() <= kMaxSums, sums.size(), " sums");
   Sums to;
   for (size_t i = 0; i < sums.size(); ++i) to.sum[i] = elements(sums[i]);
   const int64_t n = sums[0].elements();

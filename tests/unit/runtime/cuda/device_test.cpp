@@ -183,7 +183,7 @@ TEST_F(CudaDeviceTest, CopiesInAndOut) {
 }
 
 // Three times through each of the two page-locked blocks, and a remainder.
-TEST_F(CudaDeviceTest, LargeCopiesComeBackWhole) {
+TEST_F(CudaDeviceTest, LargeCopiesComeBackComplete) {
   const auto stream = device_->make_stream("compute");
   std::vector<uint32_t> values((int64_t{48} << 20) / 4 + 3);
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<uint32_t>(i * 2654435761u);
@@ -267,7 +267,7 @@ TEST_F(CudaDeviceTest, ASpoiledRecordingSaysWhatSpoiledIt) {
 }
 
 // A matmul of 1 + 2^-20 and 1, which tf32 rounds to 1.
-float product(const DeviceOptions& options) {
+float matmul(const DeviceOptions& options) {
   const auto device = cuda_backend().make_device(options);
   const Call call = parse_samples(*find_op("matmul"), "a: f32[16,16], b: f32[16,16]").at(0);
   const Kernel& kernel = choose_kernel(cuda_backend().kernels(), call, "cuda", "y");
@@ -293,8 +293,8 @@ float product(const DeviceOptions& options) {
 }
 
 TEST_F(CudaDeviceTest, RoundsFactorsToTf32OnlyWhenAsked) {
-  EXPECT_EQ(product({}), 1 + 0x1p-20F);
-  EXPECT_EQ(product({.tf32 = true}), 1);
+  EXPECT_EQ(matmul({}), 1 + 0x1p-20F);
+  EXPECT_EQ(matmul({.tf32 = true}), 1);
 }
 
 TEST_F(CudaDeviceTest, SaysHowMuchMemoryIsMissing) {

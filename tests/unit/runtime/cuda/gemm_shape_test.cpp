@@ -45,7 +45,7 @@ constexpr std::string_view kTableGrad =
     "a: bf16[64,128,50257], b: bf16[64,128,768]; ta=true, out=\"f32\"";
 
 // The head of GPT-2: 64 x 1024 tokens, an eighth of which is processed at once.
-TEST(GemmCopies, FillUpTheProductsOfOddLogits) {
+TEST(GemmCopies, PadTheMatmulsOfOddLogits) {
   const int64_t table = 50264 * 768 * 2;
   const int64_t thousand_rows = 50264 * 1024 * 2;
   const GemmCopies logits = copies_of(kLogits).value();
@@ -97,7 +97,7 @@ TEST(GemmCopies, CoverTheResultInBlocks) {
             (std::vector<int64_t>{8192, 8}));
 }
 
-TEST(GemmCopies, AreForLargeProductsOfOddHalfTypes) {
+TEST(GemmCopies, AreForLargeMatmulsOfOddHalfTypes) {
   EXPECT_FALSE(copies_of("a: bf16[8192,768], b: bf16[50304,768]; tb=true"));
   EXPECT_FALSE(copies_of("a: f32[8192,768], b: f32[50257,768]; tb=true"));
   EXPECT_TRUE(copies_of("a: f16[8192,768], b: f16[50257,768]; tb=true"));

@@ -68,7 +68,7 @@ TEST(ReferenceAdamw, FirstStepMovesByTheLearningRate) {
   EXPECT_FLOAT_EQ(static_cast<float>(results[2].value(0)), 0.45f);
 }
 
-TEST(ReferenceAdamw, DecayFollowsTheWholeFlatTensor) {
+TEST(ReferenceAdamw, DecayFollowsTheFullFlatTensor) {
   const std::vector<double> ones(2048, 1);
   const std::vector<double> zeros(2048, 0);
   const auto results =

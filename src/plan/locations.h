@@ -12,17 +12,17 @@
 
 namespace weft {
 
-struct Home {
+struct Location {
   const Value* root = nullptr;
   int64_t offset = 0;  // bytes
 };
 
-class Homes {
+class Locations {
  public:
   // Considers all nodes of the graph, even those that a program leaves out.
-  explicit Homes(const Graph& graph);
+  explicit Locations(const Graph& graph);
 
-  const Home& at(const Value* value) const { return homes_.at(value); }
+  const Location& at(const Value* value) const { return locations_.at(value); }
   // Bytes of the root's buffer: those of its group, or `own` if it has none.
   int64_t bytes(const Value* root, int64_t own) const;
   // Whether several values share the root's buffer at different offsets.
@@ -32,12 +32,12 @@ class Homes {
 
  private:
   void add_results(const Node& node, const Mesh& mesh);
-  void join_operands(const Node& node, const Mesh& mesh);
-  void join_targets(const Node& node, const Mesh& mesh);
+  void group_operands(const Node& node, const Mesh& mesh);
+  void group_targets(const Node& node, const Mesh& mesh);
   // Places values one after the other in the buffer of the first.
-  void join(const std::vector<Value*>& values, int64_t bytes);
+  void group(const std::vector<Value*>& values, int64_t bytes);
 
-  std::unordered_map<const Value*, Home> homes_;
+  std::unordered_map<const Value*, Location> locations_;
   std::unordered_map<const Value*, std::vector<const Value*>> residents_;  // by root
   std::unordered_map<const Value*, int64_t> groups_;                       // bytes, by root
 };

@@ -13,7 +13,7 @@ namespace weft {
 
 // Samples the awaited rank. A process that waits, is stopped or is deadlocked uses almost no
 // processor time, whereas one that computes gets its share even on a busy machine.
-class Silence {
+class HeartbeatAge {
  public:
   // Nanoseconds since the rank was last seen alive, by its heartbeat or because it computed.
   int64_t of(const Control& control, int64_t rank);
@@ -39,8 +39,8 @@ class DeviceWait {
   void find_cause(const Control& control, int64_t rank, int64_t blocked_since,
                   const WaitOptions& options);
 
-  std::map<int64_t, Silence> silences_;  // by rank
-  int64_t got_further_ = 0;              // when the device last made progress
+  std::map<int64_t, HeartbeatAge> ages_;  // by rank
+  int64_t got_further_ = 0;               // when the device last made progress
 };
 
 // "1.5 s".

@@ -8,7 +8,7 @@ namespace weft::cuda {
 // Turns counters into the words drawn from them. The rounds of all blocks are interleaved, so that
 // each round's key is computed once and none is kept.
 template <int kCount>
-__device__ void draw_together(PhiloxBlock (&block)[kCount], PhiloxKey key) {
+__device__ void philox_batch(PhiloxBlock (&block)[kCount], PhiloxKey key) {
   asm volatile("" : "+r"(key.word[0]), "+r"(key.word[1]));  // hides it from constant folding
 #pragma unroll
   for (int round = 0; round < kPhiloxRounds; ++round) {

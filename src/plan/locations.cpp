@@ -1,5 +1,5 @@
 // Computes the roots and offsets of values.
-#include "plan/homes.h"
+#include "plan/locations.h"
 
 #include "base/error.h"
 #include "graph/comm_cost.h"
@@ -35,29 +35,29 @@ int64_t reduced_bytes(const Node& reduction, const Mesh& mesh) {
 
 }  // namespace
 
-Homes::Homes(const Graph& graph) {
+Locations::Locations(const Graph& graph) {
   for (const auto& node : graph.order()) add_results(*node, graph.mesh());
   for (const auto& node : graph.order()) {
     const bool several = node->operands.size() > 1;
     if (is_reduction(*node->op) && (several || !is_all_reduce(*node->op))) {
-      join_operands(*node, graph.mesh());
+      group_operands(*node, graph.mesh());
     } else if (is_gather(*node->op) && several) {
-      join_targets(*node, graph.mesh());
+      group_targets(*node, graph.mesh());
     }
   }
 }
 
-void Homes::shift(const Value* root, int64_t offset) {
+void Locations::shift(const Value* root, int64_t offset) {
   CHECK(!groups_.contains(root), "%", root->name, " cannot move: it shares its buffer");
-  for (const Value* resident : residents_.at(root)) homes_[resident].offset = offset;
+  for (const Value* resident : residents_.at(root)) locations_[resident].offset = offset;
 }
 
-int64_t Homes::bytes(const Value* root, int64_t own) const {
+int64_t Locations::bytes(const Value* root, int64_t own) const {
   const auto group = groups_.find(root);
   return group == groups_.end() ? own : group->second;
 }
 
-void Homes::add_results(const Node& node, const Mesh& mesh) {
+void Locations::add_results(const Node& node, const Mesh& mesh) {
   const std::vector<int> overwritten = node.op->overwrites.empty()
                                            ? std::vector<int>(node.results.size(), -1)
                                            : overwritten_operands(node.call());
@@ -71,40 +71,40 @@ void Homes::add_results(const Node& node, const Mesh& mesh) {
   }
   for (size_t i = 0; i < node.results.size(); ++i) {
     const Value* value = node.result(i);
-    Home home{value, 0};
-    if (gathers) home = {node.result(), offsets[i] * dtype_bytes(value->type.dtype)};
+    Location location{value, 0};
+    if (gathers) location = {node.result(), offsets[i] * dtype_bytes(value->type.dtype)};
     if (overwritten[i] >= 0)
-      home = homes_.at(node.operands.at(static_cast<size_t>(overwritten[i])));
-    homes_[value] = home;
-    residents_[home.root].push_back(value);
+      location = locations_.at(node.operands.at(static_cast<size_t>(overwritten[i])));
+    locations_[value] = location;
+    residents_[location.root].push_back(value);
   }
 }
 
-void Homes::join_operands(const Node& node, const Mesh& mesh) {
-  const Value* bucket = homes_.at(node.operands.at(0)).root;
+void Locations::group_operands(const Node& node, const Mesh& mesh) {
+  const Value* bucket = locations_.at(node.operands.at(0)).root;
   // A second reduction of the same values, over another axis, finds them already grouped.
   if (groups_.contains(bucket) && node.operands.size() > 1 &&
-      homes_.at(node.operands.at(1)).root == bucket) {
+      locations_.at(node.operands.at(1)).root == bucket) {
     return;
   }
-  join(node.operands, reduced_bytes(node, mesh));
+  group(node.operands, reduced_bytes(node, mesh));
 }
 
 // A gather into existing tensors: they share one buffer.
-void Homes::join_targets(const Node& node, const Mesh& mesh) {
-  join({node.operands.begin() + 1, node.operands.end()}, gathered_bytes(node, mesh));
+void Locations::group_targets(const Node& node, const Mesh& mesh) {
+  group({node.operands.begin() + 1, node.operands.end()}, gathered_bytes(node, mesh));
 }
 
-void Homes::join(const std::vector<Value*>& values, int64_t bytes) {
+void Locations::group(const std::vector<Value*>& values, int64_t bytes) {
   const std::vector<int64_t> offsets = flat_offsets(shapes_of(values));
   const int64_t element = dtype_bytes(values.at(0)->type.dtype);
-  const Value* bucket = homes_.at(values[0]).root;
+  const Value* bucket = locations_.at(values[0]).root;
   for (size_t i = 0; i < values.size(); ++i) {
-    const Value* root = homes_.at(values[i]).root;
+    const Value* root = locations_.at(values[i]).root;
     CHECK(!groups_.contains(root), "%", values[i]->name, " is in two buckets");
     std::vector<const Value*> residents = residents_.at(root);
     for (const Value* resident : residents) {
-      homes_[resident] = {bucket, offsets[i] * element};
+      locations_[resident] = {bucket, offsets[i] * element};
       if (root != bucket) residents_[bucket].push_back(resident);
     }
   }

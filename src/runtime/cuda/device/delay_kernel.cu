@@ -1,4 +1,4 @@
-#include "runtime/cuda/device/pause.h"
+#include "runtime/cuda/device/delay_kernel.h"
 
 namespace weft::cuda {
 
@@ -6,7 +6,7 @@ namespace {
 
 constexpr long long kCycles = 200'000;  // a tenth of a millisecond
 
-__global__ void pause() {
+__global__ void delay() {
   const long long start = clock64();
   while (clock64() - start < kCycles) {
   }
@@ -14,8 +14,8 @@ __global__ void pause() {
 
 }  // namespace
 
-void launch_pause(cudaStream_t stream) {
-  pause<<<1, 1, 0, stream>>>();
+void launch_delay(cudaStream_t stream) {
+  delay<<<1, 1, 0, stream>>>();
 }
 
 }  // namespace weft::cuda

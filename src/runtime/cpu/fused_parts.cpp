@@ -49,25 +49,25 @@ int64_t workspace(const Call& call) {
   return parts_workspace(cpu_kernels(), call);
 }
 
-void launch(const Launch& joined) {
-  launch_parts(cpu_kernels(), joined);
+void launch(const Launch& fused) {
+  launch_parts(cpu_kernels(), fused);
 }
 
-std::shared_ptr<const void> prepare_joined(const Launch& joined) {
-  return prepare_parts(cpu_kernels(), joined);
+std::shared_ptr<const void> prepare_parts(const Launch& fused) {
+  return prepare_parts(cpu_kernels(), fused);
 }
 
 }  // namespace
 
-std::span<const Kernel> cpu_joined_kernels() {
+std::span<const Kernel> cpu_fused_kernels() {
   static const Kernel rows[] = {
       {"gelu_grad_sum", "rows", supports_gelu_grad_sum, gelu_grad_sum_workspace,
        launch_gelu_grad_sum},
-      {"gelu_grad_sum", "parts", supports, workspace, launch, false, prepare_joined},
-      {"add_layer_norm", "parts", supports, workspace, launch, false, prepare_joined},
-      {"add_rms_norm", "parts", supports, workspace, launch, false, prepare_joined},
-      {"layer_norm_grad_sums", "parts", supports, workspace, launch, false, prepare_joined},
-      {"rms_norm_grad_add", "parts", supports, workspace, launch, false, prepare_joined},
+      {"gelu_grad_sum", "parts", supports, workspace, launch, false, prepare_parts},
+      {"add_layer_norm", "parts", supports, workspace, launch, false, prepare_parts},
+      {"add_rms_norm", "parts", supports, workspace, launch, false, prepare_parts},
+      {"layer_norm_grad_sums", "parts", supports, workspace, launch, false, prepare_parts},
+      {"rms_norm_grad_add", "parts", supports, workspace, launch, false, prepare_parts},
   };
   return rows;
 }

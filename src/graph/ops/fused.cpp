@@ -8,7 +8,7 @@ namespace weft {
 namespace {
 
 // Names of dims that must not be sharded.
-std::string whole_dims(const Call& call, size_t count) {
+std::string named_dims(const Call& call, size_t count) {
   std::string names = "TUVWXYZ";
   call.require(count <= names.size(), "more dims than a sharding rule can name");
   names.resize(count);
@@ -16,17 +16,17 @@ std::string whole_dims(const Call& call, size_t count) {
 }
 
 // The accumulator is not a partial sum, so the contracted dims must not be sharded.
-std::string sharding_of_added_product(const Call& call) {
+std::string sharding_of_matmul_sum(const Call& call) {
   const std::string_view more = call.operands.size() > 3 ? ", " : "";
   if (call.bool_attr("ta")) {
-    const std::string leading = whole_dims(call, call.type(1).shape.size() - 1);
+    const std::string leading = named_dims(call, call.type(1).shape.size() - 1);
     return cat("mn, ", leading, "m, ", leading, "n", more, " -> mn");
   }
   return cat("...n, ...K, ", call.bool_attr("tb") ? "nK" : "Kn", more, " -> ...n");
 }
 
 std::string sharding_of_added_table(const Call& call) {
-  const std::string places = whole_dims(call, call.type(1).shape.size());
+  const std::string places = named_dims(call, call.type(1).shape.size());
   return cat("Rc, ", places, ", ", places, "c -> Rc");
 }
 
@@ -52,10 +52,10 @@ constinit const OpDef kMatmulAdd{
     .doc = "acc += a b in place: the matmul result is added from its f32 accumulator.",
     .traits = {.effect = true, .differentiable = false, .matmul = true},
     .overwrites = "sum<-acc",
-    .parts = "product = matmul(a, b; out=\"f32\"); sum = add_in_place(acc, product)",
+    .parts = "added = matmul(a, b; out=\"f32\"); sum = add_in_place(acc, added)",
     .infer = infer_parts,
     .cost = cost_parts,
-    .sharding_of = sharding_of_added_product,
+    .sharding_of = sharding_of_matmul_sum,
     .samples =
         "acc: f32[5,7], a: f32[2,3,5], b: f32[2,3,7]; ta=true | "
         "acc: f32[6,3], a: bf16[11,6], b: bf16[11,3]; ta=true | "
@@ -71,10 +71,10 @@ constinit const OpDef kMatmulAccumulate{
         "later ones.",
     .traits = {.effect = true, .differentiable = false, .matmul = true},
     .overwrites = "sum<-acc",
-    .parts = "product = matmul(a, b; out=\"f32\"); sum = accumulate(acc, product, micro)",
+    .parts = "added = matmul(a, b; out=\"f32\"); sum = accumulate(acc, added, micro)",
     .infer = infer_parts,
     .cost = cost_parts,
-    .sharding_of = sharding_of_added_product,
+    .sharding_of = sharding_of_matmul_sum,
     .samples =
         "acc: f32[5,7], a: f32[2,3,5], b: f32[2,3,7], micro: i32[]; ta=true | "
         "acc: f32[6,3], a: bf16[11,6], b: bf16[11,3], micro: i32[]; ta=true | "

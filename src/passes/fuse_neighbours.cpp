@@ -1,7 +1,7 @@
 // Each fusion matches one kind of node and the readers of its operands and results. A fused node
 // replaces one of its parts and reads only values defined before that position. A sum over rows
 // moves up to the value it sums.
-#include "passes/fuse_joins.h"
+#include "passes/fuse_neighbours.h"
 
 #include <algorithm>
 #include <map>
@@ -16,9 +16,9 @@ namespace weft {
 
 namespace {
 
-class Joiner {
+class NeighbourFuser {
  public:
-  explicit Joiner(Graph& graph) : graph_(graph), position_(positions(graph)) {
+  explicit NeighbourFuser(Graph& graph) : graph_(graph), position_(positions(graph)) {
     for (const auto& output : graph.outputs()) outputs_.insert(output.value);
     int64_t waits = 0;
     for (const auto& node : graph.order()) {
@@ -28,8 +28,8 @@ class Joiner {
   }
 
   std::string run() {
-    each(kAddInPlace, [&](Node* node) { return add_product(node); });
-    each(kAccumulate, [&](Node* node) { return add_product(node); });
+    each(kAddInPlace, [&](Node* node) { return add_matmul(node); });
+    each(kAccumulate, [&](Node* node) { return add_matmul(node); });
     each(kAdd, [&](Node* node) { return add_table(node); });
     each(kLayerNorm, [&](Node* node) { return norm_of_sum(node, kAddLayerNorm); });
     each(kRmsNorm, [&](Node* node) { return norm_of_sum(node, kAddRmsNorm); });
@@ -42,15 +42,15 @@ class Joiner {
  private:
   // Tries the fusion at every node of the op and counts the fused ops by name.
   template <class Try>
-  void each(const OpDef& op, Try try_join) {
+  void each(const OpDef& op, Try try_fuse) {
     std::vector<Node*> nodes = graph_.nodes();
     std::erase_if(nodes, [&](const Node* node) { return node->op != &op; });
-    std::map<std::string_view, size_t> joined;
+    std::map<std::string_view, size_t> fused;
     for (Node* node : nodes) {
-      const OpDef* made = try_join(node);
-      if (made != nullptr) ++joined[made->name()];
+      const OpDef* made = try_fuse(node);
+      if (made != nullptr) ++fused[made->name()];
     }
-    for (const auto& [name, count] : joined) done_.push_back(cat(count, " ", name));
+    for (const auto& [name, count] : fused) done_.push_back(cat(count, " ", name));
   }
 
   bool is_before(const Value* value, const Node* node) const { return is_before(value->def, node); }
@@ -96,13 +96,13 @@ class Joiner {
   }
 
   // The sum directly follows the matmul, so the accumulator is already defined at the matmul.
-  const OpDef* add_product(Node* sum) {
+  const OpDef* add_matmul(Node* sum) {
     Value* acc = sum->operands[0];
-    Node* product = sum->operands[1]->def;
+    Node* matmul = sum->operands[1]->def;
     const bool counted = sum->op == &kAccumulate;
-    if (product->op != &kMatmul || product->operands.size() > 2) return nullptr;
-    if (only_reader(product->result()) != sum || product->phase != sum->phase) return nullptr;
-    if (product->result()->type.dtype != DType::F32 || acc->type.dtype != DType::F32) {
+    if (matmul->op != &kMatmul || matmul->operands.size() > 2) return nullptr;
+    if (only_reader(matmul->result()) != sum || matmul->phase != sum->phase) return nullptr;
+    if (matmul->result()->type.dtype != DType::F32 || acc->type.dtype != DType::F32) {
       return nullptr;
     }
     // In a tree over micro-batches, matmuls are leaves.
@@ -110,20 +110,20 @@ class Joiner {
     if (only_reader(acc) != sum) return nullptr;
     const bool from_outside = acc->def->op->traits.source;
     if (!counted && from_outside) return nullptr;
-    if (counted && !is_before(sum->operands[2], product)) return nullptr;
-    if (!is_before(acc, product)) {
+    if (counted && !is_before(sum->operands[2], matmul)) return nullptr;
+    if (!is_before(acc, matmul)) {
       if (!from_outside) return nullptr;
-      graph_.move_before(acc->def, product);
-      position_[acc->def] = position_.at(product);
+      graph_.move_before(acc->def, matmul);
+      position_[acc->def] = position_.at(matmul);
     }
-    std::vector<Value*> operands = {acc, product->operands[0], product->operands[1]};
+    std::vector<Value*> operands = {acc, matmul->operands[0], matmul->operands[1]};
     if (counted) operands.push_back(sum->operands[2]);
     const OpDef& op = counted ? kMatmulAccumulate : kMatmulAdd;
     Node* made =
-        insert(product, op, operands, {product->attr("ta"), product->attr("tb")}, {sum->result()});
+        insert(matmul, op, operands, {matmul->attr("ta"), matmul->attr("tb")}, {sum->result()});
     replace(sum->result(), made->result());
     graph_.erase(sum);
-    graph_.erase(product);
+    graph_.erase(matmul);
     return &op;
   }
 
@@ -256,8 +256,8 @@ class Joiner {
 
 }  // namespace
 
-std::string join_neighbours(Graph& graph) {
-  return Joiner(graph).run();
+std::string fuse_neighbours(Graph& graph) {
+  return NeighbourFuser(graph).run();
 }
 
 }  // namespace weft

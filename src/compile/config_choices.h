@@ -2,11 +2,11 @@
 // backends.
 #pragma once
 
-#include "config/open_set.h"
+#include "config/choices.h"
 
 namespace weft {
 
 // model.name and device.backend.
-const OpenSets& open_sets();
+const ConfigChoices& config_choices();
 
 }  // namespace weft

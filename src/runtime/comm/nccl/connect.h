@@ -11,7 +11,7 @@ namespace weft {
 
 // Throws DeviceError if NCCL is missing or the build has no CUDA. make_groups uses the GPU that is
 // current when it is called.
-std::unique_ptr<Communicator> join_gpus(std::unique_ptr<Communicator> hosts,
-                                        const JoinOptions& options);
+std::unique_ptr<Communicator> connect_gpus(std::unique_ptr<Communicator> hosts,
+                                           const ConnectOptions& options);
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-#include "runtime/comm/pieces.h"
+#include "runtime/comm/flat_layout.h"
 
 #include <gtest/gtest.h>
 
@@ -12,18 +12,18 @@ std::vector<Tensor> members(char* base) {
   return {{base, DType::BF16, {1500}}, {base + 2048 * 2, DType::BF16, {700}}};
 }
 
-TEST(Pieces, ACutHasPiecesAndGaps) {
+TEST(FlatLayout, AShardHasChunksAndGaps) {
   std::vector<char> bytes(6000);
   char* memory = bytes.data();
-  const auto pieces = pieces_of(members(memory), 1024, 3072);
-  ASSERT_EQ(pieces.size(), 2U);
-  EXPECT_EQ(pieces[0].member, 0U);
-  EXPECT_EQ(pieces[0].offset, 1024);
-  EXPECT_EQ(pieces[0].position, 0);
-  EXPECT_EQ(pieces[0].elements, 476);
-  EXPECT_EQ(pieces[1].position, 1024);
-  EXPECT_EQ(pieces[1].elements, 700);
-  const auto gaps = gaps_of(pieces, 2048);
+  const auto chunks = member_chunks(members(memory), 1024, 3072);
+  ASSERT_EQ(chunks.size(), 2U);
+  EXPECT_EQ(chunks[0].member, 0U);
+  EXPECT_EQ(chunks[0].offset, 1024);
+  EXPECT_EQ(chunks[0].position, 0);
+  EXPECT_EQ(chunks[0].elements, 476);
+  EXPECT_EQ(chunks[1].position, 1024);
+  EXPECT_EQ(chunks[1].elements, 700);
+  const auto gaps = gaps_of(chunks, 2048);
   ASSERT_EQ(gaps.size(), 2U);
   EXPECT_EQ(gaps[0].begin, 476);
   EXPECT_EQ(gaps[0].end, 1024);
@@ -32,26 +32,26 @@ TEST(Pieces, ACutHasPiecesAndGaps) {
   EXPECT_EQ(flat_end(members(memory)), 2748);
 }
 
-TEST(Pieces, ACutBehindTheMembersIsOneGap) {
+TEST(FlatLayout, AShardBehindTheMembersIsOneGap) {
   std::vector<char> bytes(6000);
   char* memory = bytes.data();
-  const auto pieces = pieces_of(members(memory), 3072, 4096);
-  EXPECT_TRUE(pieces.empty());
-  const auto gaps = gaps_of(pieces, 1024);
+  const auto chunks = member_chunks(members(memory), 3072, 4096);
+  EXPECT_TRUE(chunks.empty());
+  const auto gaps = gaps_of(chunks, 1024);
   ASSERT_EQ(gaps.size(), 1U);
   EXPECT_EQ(gaps[0].end, 1024);
 }
 
-TEST(Pieces, MembersMustLieAsInTheFlat) {
+TEST(FlatLayout, MembersMustLieAsInTheFlat) {
   std::vector<char> bytes(6000);
   char* memory = bytes.data();
   std::vector<Tensor> list = members(memory);
-  EXPECT_NO_THROW(check_in_one_piece(list));
+  EXPECT_NO_THROW(check_contiguous(list));
   list[1].data = memory + 1500 * 2;
-  EXPECT_THROW(check_in_one_piece(list), InternalError);
+  EXPECT_THROW(check_contiguous(list), InternalError);
 }
 
-TEST(Pieces, WorkspaceHoldsWhatTheOthersSend) {
+TEST(FlatLayout, WorkspaceHoldsWhatTheOthersSend) {
   EXPECT_EQ(scatter_workspace(DType::F32, 1024, 4), 3 * 1024 * 4);
   EXPECT_EQ(scatter_workspace(DType::F32, 1024, 1), 0);
   EXPECT_EQ(sum_workspace(DType::F32, 3, 4), 4 * 3 * 4);  // few bytes: the parts of all ranks

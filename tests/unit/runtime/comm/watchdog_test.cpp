@@ -1,4 +1,4 @@
-#include "runtime/comm/silence.h"
+#include "runtime/comm/watchdog.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -64,7 +64,7 @@ TEST_F(DeviceWaiting, ADeviceThatComputesIsASignOfLife) {
 }
 
 TEST_F(DeviceWaiting, ASilentPeerOfABlockedDeviceHangs) {
-  control_.mark(0, 1, "last step 3 all_gather");
+  control_.report_progress(0, 1, "last step 3 all_gather");
   const std::string text = cause(0.1, blocked());
   EXPECT_TRUE(text.starts_with("rank 1 hangs: no heartbeat for ")) << text;
   EXPECT_NE(text.find("rank 0 waits before the first training step, in last step 3 all_gather"),
@@ -80,11 +80,11 @@ TEST_F(DeviceWaiting, AHostThatSeldomLooksFindsTheHangToo) {
   EXPECT_TRUE(text.starts_with("rank 1 hangs: no heartbeat for ")) << text;
 }
 
-TEST_F(DeviceWaiting, EveryWaitHasTheWholeTime) {
+TEST_F(DeviceWaiting, EveryWaitHasTheFullTimeout) {
   EXPECT_EQ(cause(0.1, [] { return blocked(); }), "");
 }
 
-TEST_F(DeviceWaiting, ADeviceThatGetsOnHasTheWholeTimeAgain) {
+TEST_F(DeviceWaiting, ADeviceThatMakesProgressHasTheFullTimeoutAgain) {
   DeviceLook seen = blocked();
   seen.got_further = true;
   EXPECT_EQ(cause(0.1, seen), "");

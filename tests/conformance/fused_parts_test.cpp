@@ -164,7 +164,7 @@ TEST_P(LossTest, NaNReachesIt) {
 INSTANTIATE_TEST_SUITE_P(Losses, LossTest, ::testing::ValuesIn(compared_backends()),
                          [](const auto& test) { return std::string(test.param->name); });
 
-std::vector<const OpDef*> joined_ops() {
+std::vector<const OpDef*> fused_ops() {
   std::vector<const OpDef*> ops;
   for (const OpDef* op : computed_ops()) {
     if (!op->parts.empty()) ops.push_back(op);
@@ -172,9 +172,9 @@ std::vector<const OpDef*> joined_ops() {
   return ops;
 }
 
-INSTANTIATE_TEST_SUITE_P(JoinedOps, PartsTest,
+INSTANTIATE_TEST_SUITE_P(FusedOps, PartsTest,
                          ::testing::Combine(::testing::ValuesIn(compared_backends()),
-                                            ::testing::ValuesIn(joined_ops())),
+                                            ::testing::ValuesIn(fused_ops())),
                          [](const auto& test) {
                            return cat(std::get<0>(test.param)->name, "_",
                                       std::get<1>(test.param)->name());

@@ -6,6 +6,6 @@
 namespace weft::cuda {
 
 // Lasts longer than the host needs to queue an op.
-void launch_pause(cudaStream_t stream);
+void launch_delay(cudaStream_t stream);
 
 }  // namespace weft::cuda

@@ -8,7 +8,7 @@ namespace weft {
 namespace {
 
 // Shared memory is reused within a step, over micro-batches, and by two groups concurrently.
-TEST(CommonGather, HasTheBitsOfACopyForEachRank) {
+TEST(SharedGather, HasTheBitsOfACopyForEachRank) {
   const std::vector<Overrides> choices = {
       {},
       {"--compile.overlap=false"},
@@ -18,11 +18,11 @@ TEST(CommonGather, HasTheBitsOfACopyForEachRank) {
   };
   for (const Overrides& choice : choices) {
     SCOPED_TRACE(choice.empty() ? "" : choice.front());
-    const ShortRun common = short_run_on_ranks(4, with(kTiny, choice));
+    const ShortRun shared = short_run_on_ranks(4, with(kTiny, choice));
     const ShortRun copies =
-        short_run_on_ranks(4, with(with(kTiny, choice), {"--compile.common_gather=false"}));
-    EXPECT_EQ(common, copies);
-    EXPECT_LE(common.arena_bytes, copies.arena_bytes);
+        short_run_on_ranks(4, with(with(kTiny, choice), {"--compile.shared_gather=false"}));
+    EXPECT_EQ(shared, copies);
+    EXPECT_LE(shared.arena_bytes, copies.arena_bytes);
   }
 }
 

@@ -1,6 +1,6 @@
 // A key whose values are listed in another folder: the models of model.name, the backends of
 // device.backend. This folder knows none of them; callers that check a config pass the lists in
-// (train/open_sets.h).
+// (compile/config_choices.h).
 #pragma once
 
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace weft {
 
-struct OpenSet {
+struct Choices {
   struct Member {
     std::string_view name;
     // Keys that have an effect only with the members that list them.
@@ -19,6 +19,6 @@ struct OpenSet {
   std::vector<Member> members;
 };
 
-using OpenSets = std::vector<OpenSet>;
+using ConfigChoices = std::vector<Choices>;
 
 }  // namespace weft

@@ -1,6 +1,6 @@
 // Finds the lane of flat storage by following flat values, and that of a replicated parameter by
 // following the gradient of its update back to the reductions.
-#include "passes/bucket_lane.h"
+#include "passes/param_lane.h"
 
 #include <algorithm>
 #include <unordered_set>
@@ -27,7 +27,7 @@ std::vector<Node*> flood(Node* source, const Positions& position) {
   std::unordered_set<const Node*> seen = {source};
   std::vector<Node*> nodes = {source};
   const auto visit = [&](Node* node) {
-    if (!joins_lanes(*node) && seen.insert(node).second) nodes.push_back(node);
+    if (!merges_lanes(*node) && seen.insert(node).second) nodes.push_back(node);
   };
   for (size_t i = 0; i < nodes.size(); ++i) {
     const Node* node = nodes[i];
@@ -45,7 +45,7 @@ std::vector<Node*> flood(Node* source, const Positions& position) {
 }
 
 // The role of a node in its lane, independent of the lane's parameter.
-std::string role(const Node& node, const Lane& lane) {
+std::string role(const Node& node, const ParamLane& lane) {
   std::string text = cat(node.op->name(), " ", phase_name(node.phase));
   if (node.recomputed) text += " recomputed";
   if (has_attr(node, "axis")) text += cat(" ", std::get<std::string>(node.attr("axis")));
@@ -81,7 +81,7 @@ std::string conditions(const Node& node) {
   return text;
 }
 
-void add_node(Lane& lane, Node* node) {
+void add_node(ParamLane& lane, Node* node) {
   auto& list = is_gather(*node->op) ? lane.gathers : lane.nodes;
   const std::string name = role(*node, lane);
   std::string unique = name;
@@ -90,9 +90,9 @@ void add_node(Lane& lane, Node* node) {
   if (!is_gather(*node->op)) lane.shape += cat(unique, conditions(*node), "; ");
 }
 
-Lane flat_lane(Node* source, const Positions& position,
-               const std::unordered_set<const Value*>& outputs) {
-  Lane lane;
+ParamLane flat_lane(Node* source, const Positions& position,
+                    const std::unordered_set<const Value*>& outputs) {
+  ParamLane lane;
   lane.source = source;
   lane.members = std::get<std::vector<std::string>>(source->attrs.at(0));
   lane.item = {.name = lane.members.at(0), .elements = source->result()->type.elements()};
@@ -116,8 +116,8 @@ Lane flat_lane(Node* source, const Positions& position,
 }
 
 // The all_reduces between a gradient and its update.
-Lane whole_lane(Node* source, const Node& update) {
-  Lane lane;
+ParamLane replicated_lane(Node* source, const Node& update) {
+  ParamLane lane;
   lane.source = source;
   lane.members = {std::get<std::string>(source->attrs.at(0))};
   lane.item = {.name = lane.members[0], .elements = source->result()->type.elements()};
@@ -150,7 +150,7 @@ const Node* update_of(const Node& param) {
 
 }  // namespace
 
-bool Lane::is_flat() const {
+bool ParamLane::is_flat() const {
   return source->op == &kBucket;
 }
 
@@ -159,17 +159,17 @@ bool is_flat(const TensorType& type) {
                      [](const AxisPlacement& entry) { return entry.kind == PlacementKind::Flat; });
 }
 
-bool joins_lanes(const Node& node) {
+bool merges_lanes(const Node& node) {
   const auto& operands = node.op->parsed().operands;
   return !node.op->traits.collective && !operands.empty() &&
          operands.back().kind == OperandKind::Variadic;
 }
 
-std::vector<Lane> find_lanes(const Graph& graph) {
+std::vector<ParamLane> find_lanes(const Graph& graph) {
   const Positions position = positions(graph);
   std::unordered_set<const Value*> outputs;
   for (const auto& output : graph.outputs()) outputs.insert(output.value);
-  std::vector<Lane> lanes;
+  std::vector<ParamLane> lanes;
   std::unordered_set<const Node*> taken;
   for (Node* node : graph.nodes()) {
     if (node->op == &kBucket) {
@@ -177,7 +177,7 @@ std::vector<Lane> find_lanes(const Graph& graph) {
     } else if (node->op == &kParam) {
       const Node* update = update_of(*node);
       if (update == nullptr) continue;
-      Lane lane = whole_lane(node, *update);
+      ParamLane lane = replicated_lane(node, *update);
       if (lane.nodes.empty()) continue;
       for (const auto& [name, reduction] : lane.nodes) {
         if (!taken.insert(reduction).second) lane.shape.clear();

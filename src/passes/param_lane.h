@@ -11,7 +11,7 @@
 
 namespace weft {
 
-struct Lane {
+struct ParamLane {
   BucketItem item;         // first member, and elements without padding
   Node* source = nullptr;  // bucket, or param if storage is replicated
   std::vector<std::string> members;
@@ -23,13 +23,13 @@ struct Lane {
 };
 
 // Lanes of the graph's parameters in order of registration; empty if nothing is communicated.
-std::vector<Lane> find_lanes(const Graph& graph);
+std::vector<ParamLane> find_lanes(const Graph& graph);
 
 // Whether the value is flat storage sharded over an axis.
 bool is_flat(const TensorType& type);
 
 // Whether the node reduces the flat values of many lanes to one number, so that it belongs to no
 // lane.
-bool joins_lanes(const Node& node);
+bool merges_lanes(const Node& node);
 
 }  // namespace weft

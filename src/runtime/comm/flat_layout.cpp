@@ -1,4 +1,4 @@
-#include "runtime/comm/pieces.h"
+#include "runtime/comm/flat_layout.h"
 
 #include <algorithm>
 
@@ -11,26 +11,27 @@ constexpr int64_t kSliceUnit = 64;  // elements; slices are aligned to cache lin
 
 }  // namespace
 
-std::vector<Piece> pieces_of(std::span<const Tensor> members, int64_t begin, int64_t end) {
-  std::vector<Piece> pieces;
+std::vector<MemberChunk> member_chunks(std::span<const Tensor> members, int64_t begin,
+                                       int64_t end) {
+  std::vector<MemberChunk> chunks;
   int64_t start = 0;
   for (size_t i = 0; i < members.size(); ++i) {
     const int64_t elements = members[i].elements();
     const int64_t low = std::max(start, begin), high = std::min(start + elements, end);
-    if (low < high) pieces.push_back({i, low - start, low - begin, high - low});
+    if (low < high) chunks.push_back({i, low - start, low - begin, high - low});
     start += flat_padded(elements);
   }
-  return pieces;
+  return chunks;
 }
 
-std::vector<Gap> gaps_of(std::span<const Piece> pieces, int64_t cut) {
+std::vector<Gap> gaps_of(std::span<const MemberChunk> chunks, int64_t shard_size) {
   std::vector<Gap> gaps;
   int64_t done = 0;
-  for (const Piece& piece : pieces) {
-    if (piece.position > done) gaps.push_back({done, piece.position});
-    done = piece.position + piece.elements;
+  for (const MemberChunk& chunk : chunks) {
+    if (chunk.position > done) gaps.push_back({done, chunk.position});
+    done = chunk.position + chunk.elements;
   }
-  if (cut > done) gaps.push_back({done, cut});
+  if (shard_size > done) gaps.push_back({done, shard_size});
   return gaps;
 }
 
@@ -52,7 +53,7 @@ void check_members(std::span<const Tensor> members, const Tensor& shard, int64_t
         " elements, ", size, " shards of ", shard.elements());
 }
 
-void check_in_one_piece(std::span<const Tensor> members) {
+void check_contiguous(std::span<const Tensor> members) {
   int64_t start = 0;
   for (const Tensor& member : members) {
     CHECK(member.data == shifted(members[0].data, member.dtype, start),
@@ -70,13 +71,13 @@ int64_t slice_elements(int64_t elements, int64_t ranks) {
   return (elements + unit - 1) / unit * kSliceUnit;
 }
 
-int64_t scatter_workspace(DType dtype, int64_t cut, int64_t ranks) {
-  return (ranks - 1) * cut * dtype_bytes(dtype);
+int64_t scatter_workspace(DType dtype, int64_t shard_size, int64_t ranks) {
+  return (ranks - 1) * shard_size * dtype_bytes(dtype);
 }
 
 int64_t sum_workspace(DType dtype, int64_t elements, int64_t ranks) {
   if (ranks == 1) return 0;
-  if (elements * dtype_bytes(dtype) <= kWholeSumBytes) {
+  if (elements * dtype_bytes(dtype) <= kSmallSumBytes) {
     return ranks * elements * dtype_bytes(dtype);
   }
   return scatter_workspace(dtype, slice_elements(elements, ranks), ranks);

@@ -33,7 +33,7 @@ const std::vector<Overrides> kRecompute = {
     {"--activation_checkpoint.mode=selective", "--activation_checkpoint.selective_ac_option=op"},
     {"--activation_checkpoint.mode=memory_budget"}};
 
-std::vector<Overrides> product(const std::vector<std::vector<Overrides>>& factors) {
+std::vector<Overrides> combinations(const std::vector<std::vector<Overrides>>& factors) {
   std::vector<Overrides> all = {{}};
   for (const auto& factor : factors) {
     std::vector<Overrides> longer;
@@ -45,9 +45,9 @@ std::vector<Overrides> product(const std::vector<std::vector<Overrides>>& factor
   return all;
 }
 
-class Product : public testing::TestWithParam<std::tuple<int64_t, std::string>> {};
+class Combinations : public testing::TestWithParam<std::tuple<int64_t, std::string>> {};
 
-TEST_P(Product, HasTheBitsOfPlainDdp) {
+TEST_P(Combinations, HasTheBitsOfPlainDdp) {
   const auto& [ranks, name] = GetParam();
   const Overrides plain = {"--compile.bucketing=none", "--compile.overlap=false"};
   const ShortRun expected =
@@ -55,7 +55,7 @@ TEST_P(Product, HasTheBitsOfPlainDdp) {
                  : short_run_on_ranks(ranks, with(with(kModel, mode("ddp", ranks)), plain));
   EXPECT_NE(expected.losses.front(), expected.losses.back());
   std::set<uint64_t> plans;
-  for (const Overrides& options : product({kBucketing, kOverlap, kReshard, kRecompute})) {
+  for (const Overrides& options : combinations({kBucketing, kOverlap, kReshard, kRecompute})) {
     const PreparedRun run = prepare_run(ranks, with(with(kModel, mode(name, ranks)), options));
     EXPECT_EQ(packing_bytes(run.compiled.plan, ProgramKind::Last), 0) << join(options, " ");
     if (!plans.insert(hash(run.compiled.plan)).second) continue;
@@ -66,18 +66,18 @@ TEST_P(Product, HasTheBitsOfPlainDdp) {
   RecordProperty("plans", static_cast<int>(plans.size()));
 }
 
-std::string case_name(const testing::TestParamInfo<Product::ParamType>& test) {
+std::string case_name(const testing::TestParamInfo<Combinations::ParamType>& test) {
   return cat(std::get<1>(test.param), "_on_", std::get<0>(test.param));
 }
 
-INSTANTIATE_TEST_SUITE_P(Groups, Product,
+INSTANTIATE_TEST_SUITE_P(Groups, Combinations,
                          testing::Combine(testing::Values(1, 2, 3, 4, 8),
                                           testing::Values("zero1", "fsdp")),
                          case_name);
-INSTANTIATE_TEST_SUITE_P(Copies, Product,
+INSTANTIATE_TEST_SUITE_P(Copies, Combinations,
                          testing::Combine(testing::Values(2, 3, 4, 8), testing::Values("ddp")),
                          case_name);
-INSTANTIATE_TEST_SUITE_P(Hybrid, Product,
+INSTANTIATE_TEST_SUITE_P(Hybrid, Combinations,
                          testing::Combine(testing::Values(4, 8), testing::Values("hsdp")),
                          case_name);
 

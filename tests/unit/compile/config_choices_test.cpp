@@ -1,5 +1,5 @@
 // Checks that need the lists of models and backends: their own keys, and what is derived from them.
-#include "compile/open_sets.h"
+#include "compile/config_choices.h"
 
 #include <gtest/gtest.h>
 
@@ -19,10 +19,10 @@ namespace weft {
 namespace {
 
 // A misspelt key in a list would be accepted for every member.
-TEST(OpenSets, OwnKeysAreKeys) {
-  for (const OpenSet& set : open_sets()) {
+TEST(ConfigChoices, OwnKeysAreKeys) {
+  for (const Choices& set : config_choices()) {
     ASSERT_NE(find_config_key(set.key), nullptr) << set.key;
-    for (const OpenSet::Member& member : set.members) {
+    for (const Choices::Member& member : set.members) {
       for (const std::string_view key : member.own_keys) {
         EXPECT_NE(find_config_key(key), nullptr) << member.name << " lists " << key;
       }
@@ -30,22 +30,22 @@ TEST(OpenSets, OwnKeysAreKeys) {
   }
 }
 
-TEST(OpenSets, AKeyThatNobodyListsIsForAll) {
+TEST(ConfigChoices, AKeyThatNobodyListsIsForAll) {
   for (const ModelDef* model : all_models()) {
     const Config config =
         parse_config("", "test", {cat("--model.name=", model->name), "--model.ffn_dim=512"});
-    EXPECT_NO_THROW(validate(config, 1, open_sets())) << model->name;
+    EXPECT_NO_THROW(validate(config, 1, config_choices())) << model->name;
   }
 }
 
-TEST(OpenSets, EveryBackendHasAUsualMachine) {
+TEST(ConfigChoices, EveryBackendHasAUsualMachine) {
   for (const Backend& backend : all_backends()) {
     EXPECT_EQ(load_device_spec({}, backend.spec).name, backend.spec);
   }
 }
 
-TEST(OpenSets, ReferencePageIsCurrent) {
-  const std::string page = config_reference_markdown(open_sets());
+TEST(ConfigChoices, ReferencePageIsCurrent) {
+  const std::string page = config_reference_markdown(config_choices());
   const std::string fresh = testing::TempDir() + "config.md";
   if (read_file(WEFT_TESTS_DIR "/../docs/config.md") != page) {
     std::ofstream(fresh) << page;
@@ -53,11 +53,11 @@ TEST(OpenSets, ReferencePageIsCurrent) {
   }
 }
 
-TEST(OpenSets, CommittedConfigsAreValid) {
+TEST(ConfigChoices, CommittedConfigsAreValid) {
   int count = 0;
   for (const auto& file : std::filesystem::directory_iterator(WEFT_TESTS_DIR "/../configs")) {
     const Config config = load_config(file.path().string(), {});
-    EXPECT_NO_THROW(validate(config, 1, open_sets())) << file.path();
+    EXPECT_NO_THROW(validate(config, 1, config_choices())) << file.path();
     ++count;
   }
   EXPECT_GE(count, 7);

@@ -25,7 +25,7 @@ __device__ inline int lane_column() {
 
 // Matmuls of half types.
 template <DType kType>
-struct Products {
+struct TileMatmul {
   using Element = Stored<kType>;
   static constexpr int kDepth = 16;    // terms that one instruction adds
   static constexpr int kUnrolled = 4;  // steps over rows
@@ -88,7 +88,7 @@ struct Products {
 // Matrix units truncate sums instead of rounding them. So each tile's sums start from zero, those
 // of the low parts separately, and are added to the rest as f32.
 template <>
-struct Products<DType::F32> {
+struct TileMatmul<DType::F32> {
   using Element = float;
   static constexpr int kDepth = 8;
   static constexpr int kUnrolled = 1;
@@ -174,20 +174,20 @@ struct Products<DType::F32> {
 template <DType kType, int kDim>
 struct Tile {
   using Element = Stored<kType>;
-  using P = Products<kType>;
-  static constexpr int kPiece = 16 / sizeof(Element);  // elements per copy
-  static constexpr int kPitch = kDim + kPiece;
+  using P = TileMatmul<kType>;
+  static constexpr int kChunk = 16 / sizeof(Element);  // elements per copy
+  static constexpr int kPitch = kDim + kChunk;
 
   // Starts to copy rows from `first` on of a tensor with pitch `pitch`; rows from `end` on and
   // columns from `dim` on become zero.
   template <int kRows, int kThreads>
   static __device__ void copy(Element* to, const Element* from, int64_t pitch, int dim, int first,
                               int end) {
-    constexpr int kPieces = kDim / kPiece;
-    constexpr int kRowsAtOnce = kThreads / kPieces;
-    static_assert(kThreads % kPieces == 0 && kRows % kRowsAtOnce == 0);
-    const int row = static_cast<int>(threadIdx.x) / kPieces;
-    const int column = static_cast<int>(threadIdx.x) % kPieces * kPiece;
+    constexpr int kChunks = kDim / kChunk;
+    constexpr int kRowsAtOnce = kThreads / kChunks;
+    static_assert(kThreads % kChunks == 0 && kRows % kRowsAtOnce == 0);
+    const int row = static_cast<int>(threadIdx.x) / kChunks;
+    const int column = static_cast<int>(threadIdx.x) % kChunks * kChunk;
     const Element* at = from + (first + row) * pitch + column;
 #pragma unroll
     for (int more = 0; more < kRows; more += kRowsAtOnce) {

@@ -1,4 +1,4 @@
-#include "runtime/comm/silence.h"
+#include "runtime/comm/watchdog.h"
 
 #include <time.h>
 
@@ -33,7 +33,7 @@ std::string seconds_text(double seconds) {
   return cat(format_double(std::round(seconds * 10) / 10), " s");
 }
 
-int64_t Silence::of(const Control& control, int64_t rank) {
+int64_t HeartbeatAge::of(const Control& control, int64_t rank) {
   const RankRecord& record = control.at(rank);
   const int64_t now = monotonic_ns();
   const int64_t used = processor_ns(record.process.load());
@@ -57,7 +57,7 @@ void DeviceWait::look(const Control& control, int64_t rank, const DeviceLook& se
   if (options.launcher_alive && !options.launcher_alive()) {
     control.abort(rank, "the launcher is gone", ExitCode::PeerLost);
   } else if (!seen.inside) {
-    silences_.clear();
+    ages_.clear();
     control.at(rank).sign_of_life.store(monotonic_ns(), std::memory_order_relaxed);
   } else {
     find_cause(control, rank, std::max(got_further_, seen.waiting_since), options);
@@ -74,10 +74,9 @@ void DeviceWait::find_cause(const Control& control, int64_t rank, int64_t blocke
   for (int64_t peer = 0; peer < control.ranks(); ++peer) {
     if (peer == rank) continue;
     other = peer;
-    const double silent = static_cast<double>(silences_[peer].of(control, peer)) * kSecond;
-    const double unmarked =
-        static_cast<double>(now - control.at(peer).sign_of_life.load()) * kSecond;
-    standstill &= unmarked >= options.timeout_seconds;
+    const double silent = static_cast<double>(ages_[peer].of(control, peer)) * kSecond;
+    const double idle = static_cast<double>(now - control.at(peer).sign_of_life.load()) * kSecond;
+    standstill &= idle >= options.timeout_seconds;
     if (waited < options.timeout_seconds) continue;
     if (has_left(control.state(peer))) {
       control.abort(rank,
