@@ -121,6 +121,15 @@ int64_t Mesh::axis_size(std::string_view name) const {
   throw UserError(ExitCode::Config, cat("the mesh has no axis ", in_quotes(name)));
 }
 
+int64_t Mesh::coordinate(int64_t rank, std::string_view axis) const {
+  int64_t stride = 1;
+  for (auto inner = axes.rbegin(); inner != axes.rend(); ++inner) {
+    if (inner->name == axis) return rank / stride % inner->size;
+    stride *= inner->size;
+  }
+  throw InternalError(cat("the mesh has no axis ", in_quotes(axis)));
+}
+
 const AxisPlacement* placement_over(const TensorType& type, std::string_view axis) {
   for (const auto& placement : type.placement) {
     if (placement.axis == axis) return &placement;

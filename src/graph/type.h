@@ -49,6 +49,8 @@ struct Mesh {
   int64_t ranks() const;
   // Size of the named axis; throws UserError if there is no such axis.
   int64_t axis_size(std::string_view name) const;
+  // The index along the axis of a rank: ranks are numbered row-major. The axis must exist.
+  int64_t coordinate(int64_t rank, std::string_view axis) const;
   bool operator==(const Mesh&) const = default;
 };
 

@@ -18,8 +18,7 @@ int64_t axis_stride(const Mesh& mesh, std::string_view name) {
 }  // namespace
 
 int64_t RankInfo::coordinate(std::string_view axis) const {
-  const int64_t stride = axis_stride(mesh, axis);  // throws for an unknown axis
-  return rank / stride % mesh.axis_size(axis);
+  return mesh.coordinate(rank, axis);
 }
 
 std::vector<int64_t> RankInfo::group(std::string_view axis) const {
