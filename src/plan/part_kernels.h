@@ -1,5 +1,5 @@
-// Runs a fused op by the kernels of its parts, one after the other. Every backend has this as a
-// fallback row; faster rows must match it bit for bit.
+// Runs a fused op by the kernels of its parts, one after the other: the row of a backend that has
+// no faster one for the call. Faster rows must match it bit for bit.
 #pragma once
 
 #include <span>

@@ -1,12 +1,11 @@
-// What each CUDA kernel accepts and needs. A fast row refuses the shapes it does not handle and
-// leaves them to the plain row below it. Where the fast row takes every call, as for the losses, no
-// plan uses the plain one; the conformance tests run both against the reference.
+// The CUDA kernels: what launches each one, what it accepts and what it needs. A fast row refuses
+// the shapes it does not handle and leaves them to the row below it.
 #include "runtime/cuda/kernels.h"
 
 #include <algorithm>
 #include <optional>
-#include <vector>
 
+#include "base/error.h"
 #include "plan/part_kernels.h"
 #include "runtime/cuda/elementwise/elementwise_program.h"
 #include "runtime/cuda/gemm/gemm_shape.h"
@@ -282,13 +281,13 @@ Decision cluster_loss_both_fits(const Call& call) {
   return cluster_logits_fit(call, call.type(1));
 }
 
+// The losses of the rows.
 int64_t cross_entropy_workspace(const Call& call) {
   return count(call.type(1).shape) * kFloatBytes;
 }
 
-// The losses of the rows, and lse.
 int64_t cross_entropy_both_workspace(const Call& call) {
-  return 2 * count(call.type(2).shape) * kFloatBytes;
+  return count(call.type(2).shape) * kFloatBytes;
 }
 
 Decision vector_elements(const Call& call) {
@@ -311,108 +310,142 @@ int64_t parts_workspace(const Call& call) {
   return parts_workspace(kernels(), call);
 }
 
-// A row without its launch function, which only builds with CUDA have.
-struct Row {
-  std::string_view op;
-  std::string_view name;
-  Decision (*supports)(const Call&) = nullptr;
-  int64_t (*workspace)(const Call&) = nullptr;
-};
+void launch_fused_parts(const Launch& launch) {
+  launch_parts(kernels(), launch);
+}
 
-constexpr Row kRows[] = {
-    {"add", "vector_add", vector_program_fits},
-    {"add", "plain_add", program_fits},
-    {"add_in_place", "vector_add_in_place", vector_program_fits},
-    {"add_in_place", "plain_add_in_place", program_fits},
-    {"split_time", "plain_split_time", any_call},
-    {"concat_time", "plain_concat_time", any_call},
-    {"cast", "vector_cast", vector_program_fits},
-    {"cast", "plain_cast", program_fits},
-    {"gelu", "vector_gelu", vector_program_fits},
-    {"gelu", "plain_gelu", program_fits},
-    {"gelu_grad", "vector_gelu_grad", vector_program_fits},
-    {"gelu_grad", "plain_gelu_grad", program_fits},
-    {"dropout", "vector_dropout", vector_dropout_fits},
-    {"dropout", "plain_dropout", program_fits},
-    {"fused", "dropout_add", dropout_add_fits},
-    {"fused", "vector_fused", vector_program_fits},
-    {"fused", "plain_fused", program_fits},
-    {"matmul", "cublaslt_matmul", gemm_fits, gemm_workspace},
-    {"matmul", "plain_matmul", any_call},
-    {"sum_rows", "tiled_sum_rows", vector_operand<0>, sum_rows_workspace},
-    {"sum_rows", "plain_sum_rows", any_call},
-    {"layer_norm", "row_layer_norm", norm_row_fits},
-    {"layer_norm", "plain_layer_norm", any_call},
-    {"layer_norm_grad", "row_layer_norm_grad", norm_row_fits, sum_rows_workspace},
-    {"layer_norm_grad", "plain_layer_norm_grad", any_call},
-    {"rms_norm", "row_rms_norm", norm_row_fits},
-    {"rms_norm", "plain_rms_norm", any_call},
-    {"rms_norm_grad", "row_rms_norm_grad", norm_row_fits, sum_rows_workspace},
-    {"rms_norm_grad", "plain_rms_norm_grad", any_call},
-    {"swiglu", "vector_swiglu", vector_results},
-    {"swiglu", "plain_swiglu", any_call},
-    {"swiglu_grad", "vector_swiglu_grad", vector_operand<0>},
-    {"swiglu_grad", "plain_swiglu_grad", any_call},
-    {"rope", "table_rope", table_rope_fits},
-    {"rope", "plain_rope", rope_fits},
-    {"attention", "cudnn_attention", cudnn_attention_fits, cudnn_attention_workspace},
-    {"attention", "tiled_attention", tiled_attention_fits},
-    {"attention", "plain_attention", attention_fits},
-    {"attention_grad", "hopper_attention_grad", hopper_attention_grad_fits,
-     hopper_attention_grad_workspace},
-    {"attention_grad", "cudnn_attention_grad", cudnn_attention_grad_fits,
-     cudnn_attention_grad_workspace},
-    {"attention_grad", "tiled_attention_grad", tiled_attention_grad_fits, attention_grad_workspace},
-    {"attention_grad", "plain_attention_grad", attention_grad_fits, attention_grad_workspace},
-    {"document_attention", "tiled_document_attention", tiled_attention_fits},
-    {"document_attention", "plain_document_attention", attention_fits},
-    {"document_attention_grad", "tiled_document_attention_grad", tiled_attention_grad_fits,
-     attention_grad_workspace},
-    {"document_attention_grad", "plain_document_attention_grad", attention_grad_fits,
-     attention_grad_workspace},
-    {"embedding", "vector_embedding", vector_results},
-    {"embedding", "plain_embedding", any_call},
-    {"embedding_grad", "ordered_embedding_grad", vector_operand<1>},
-    {"embedding_grad", "plain_embedding_grad", any_call},
-    {"add_positions", "vector_add_positions", vector_results},
-    {"add_positions", "plain_add_positions", any_call},
-    {"add_positions_grad", "vector_add_positions_grad", vector_operand<0>},
-    {"add_positions_grad", "plain_add_positions_grad", any_call},
-    {"cross_entropy", "cluster_cross_entropy", cluster_loss_fits, cross_entropy_workspace},
-    {"cross_entropy", "online_cross_entropy", any_call, cross_entropy_workspace},
-    {"cross_entropy", "plain_cross_entropy", any_call, cross_entropy_workspace},
-    {"cross_entropy_grad", "vector_cross_entropy_grad", vector_operand<1>},
-    {"cross_entropy_grad", "plain_cross_entropy_grad", any_call},
-    {"cross_entropy_both", "cluster_cross_entropy_both", cluster_loss_both_fits,
-     cross_entropy_both_workspace},
-    {"cross_entropy_both", "online_cross_entropy_both", any_call, cross_entropy_both_workspace},
-    {"cross_entropy_both", "plain_cross_entropy_both", any_call, cross_entropy_both_workspace},
-    {"gelu_grad_sum", "vector_gelu_grad_sum", vector_operand<0>, sum_rows_workspace},
-    {"gelu_grad_sum", "plain_gelu_grad_sum", parts_fit, parts_workspace},
-    {"matmul_add", "cublaslt_matmul_add", added_gemm_fits, added_gemm_workspace},
-    {"matmul_add", "plain_matmul_add", parts_fit, parts_workspace},
-    {"matmul_accumulate", "cublaslt_matmul_accumulate", added_gemm_fits, added_gemm_workspace},
-    {"matmul_accumulate", "plain_matmul_accumulate", parts_fit, parts_workspace},
-    {"embedding_grad_add", "ordered_embedding_grad_add", vector_operand<2>},
-    {"embedding_grad_add", "plain_embedding_grad_add", parts_fit, parts_workspace},
-    {"add_layer_norm", "row_add_layer_norm", norm_row_fits},
-    {"add_layer_norm", "plain_add_layer_norm", parts_fit, parts_workspace},
-    {"add_rms_norm", "row_add_rms_norm", norm_row_fits},
-    {"add_rms_norm", "plain_add_rms_norm", parts_fit, parts_workspace},
-    {"layer_norm_grad_sums", "row_layer_norm_grad_sums", norm_row_fits, three_sums_workspace},
-    {"layer_norm_grad_sums", "plain_layer_norm_grad_sums", parts_fit, parts_workspace},
-    {"rms_norm_grad_add", "row_rms_norm_grad_add", norm_row_fits, sum_rows_workspace},
-    {"rms_norm_grad_add", "plain_rms_norm_grad_add", parts_fit, parts_workspace},
-    {"accumulate", "vector_accumulate", vector_elements},
-    {"accumulate", "plain_accumulate", any_call},
-    {"square_sum", "exact_square_sum", any_call},
-    {"norm", "plain_norm", any_call},
-    {"clip", "plain_clip", any_call},
-    {"update_scale", "plain_update_scale", any_call},
-    {"adamw", "vector_adamw", vector_elements, adamw_workspace},
-    {"adamw", "plain_adamw", any_call, adamw_workspace},
-    {"adamw_cast", "vector_adamw_cast", vector_elements, adamw_workspace},
-    {"adamw_cast", "plain_adamw_cast", any_call, adamw_workspace},
+using LaunchFunction = void (*)(const Launch&);
+
+void launch_absent(const Launch&) {
+  CHECK(false, "this build contains no code for the kernel");
+}
+
+// A build without CUDA, which only plans, does not refer to the launch functions: nothing defines
+// them.
+constexpr Kernel row(std::string_view op, std::string_view name, LaunchFunction launch,
+                     Decision (*supports)(const Call&),
+                     int64_t (*workspace)(const Call&) = nullptr) {
+  return {op, name, supports, workspace, WEFT_HAS_CUDA ? launch : launch_absent};
+}
+
+// The same for the rows that refuse every call in builds for other GPUs.
+constexpr LaunchFunction on_hopper(LaunchFunction launch) {
+  return WEFT_HOPPER ? launch : launch_absent;
+}
+
+constexpr Kernel kKernels[] = {
+    row("add", "vector_add", launch_vector_elementwise, vector_program_fits),
+    row("add", "plain_add", launch_elementwise, program_fits),
+    row("add_in_place", "vector_add_in_place", launch_vector_elementwise, vector_program_fits),
+    row("add_in_place", "plain_add_in_place", launch_elementwise, program_fits),
+    row("split_time", "plain_split_time", launch_split_time, any_call),
+    row("concat_time", "plain_concat_time", launch_concat_time, any_call),
+    row("cast", "vector_cast", launch_vector_elementwise, vector_program_fits),
+    row("cast", "plain_cast", launch_elementwise, program_fits),
+    row("gelu", "vector_gelu", launch_vector_elementwise, vector_program_fits),
+    row("gelu", "plain_gelu", launch_elementwise, program_fits),
+    row("gelu_grad", "vector_gelu_grad", launch_vector_elementwise, vector_program_fits),
+    row("gelu_grad", "plain_gelu_grad", launch_elementwise, program_fits),
+    row("dropout", "vector_dropout", launch_vector_dropout, vector_dropout_fits),
+    row("dropout", "plain_dropout", launch_elementwise, program_fits),
+    row("fused", "dropout_add", launch_dropout_add, dropout_add_fits),
+    row("fused", "vector_fused", launch_vector_elementwise, vector_program_fits),
+    row("fused", "plain_fused", launch_elementwise, program_fits),
+    row("matmul", "cublaslt_matmul", launch_cublaslt_matmul, gemm_fits, gemm_workspace),
+    row("matmul", "plain_matmul", launch_matmul, any_call),
+    row("sum_rows", "tiled_sum_rows", launch_tiled_sum_rows, vector_operand<0>, sum_rows_workspace),
+    row("sum_rows", "plain_sum_rows", launch_sum_rows, any_call),
+    row("layer_norm", "row_layer_norm", launch_row_norm, norm_row_fits),
+    row("layer_norm", "plain_layer_norm", launch_layer_norm, any_call),
+    row("layer_norm_grad", "row_layer_norm_grad", launch_row_layer_norm_grad, norm_row_fits,
+        sum_rows_workspace),
+    row("layer_norm_grad", "plain_layer_norm_grad", launch_layer_norm_grad, any_call),
+    row("rms_norm", "row_rms_norm", launch_row_norm, norm_row_fits),
+    row("rms_norm", "plain_rms_norm", launch_rms_norm, any_call),
+    row("rms_norm_grad", "row_rms_norm_grad", launch_row_rms_norm_grad, norm_row_fits,
+        sum_rows_workspace),
+    row("rms_norm_grad", "plain_rms_norm_grad", launch_rms_norm_grad, any_call),
+    row("swiglu", "vector_swiglu", launch_vector_swiglu, vector_results),
+    row("swiglu", "plain_swiglu", launch_swiglu, any_call),
+    row("swiglu_grad", "vector_swiglu_grad", launch_vector_swiglu_grad, vector_operand<0>),
+    row("swiglu_grad", "plain_swiglu_grad", launch_swiglu_grad, any_call),
+    row("rope", "table_rope", launch_table_rope, table_rope_fits),
+    row("rope", "plain_rope", launch_rope, rope_fits),
+    row("attention", "cudnn_attention", launch_cudnn_attention, cudnn_attention_fits,
+        cudnn_attention_workspace),
+    row("attention", "tiled_attention", launch_tiled_attention, tiled_attention_fits),
+    row("attention", "plain_attention", launch_attention, attention_fits),
+    row("attention_grad", "hopper_attention_grad", on_hopper(launch_hopper_attention_grad),
+        hopper_attention_grad_fits, hopper_attention_grad_workspace),
+    row("attention_grad", "cudnn_attention_grad", launch_cudnn_attention_grad,
+        cudnn_attention_grad_fits, cudnn_attention_grad_workspace),
+    row("attention_grad", "tiled_attention_grad", launch_tiled_attention_grad,
+        tiled_attention_grad_fits, attention_grad_workspace),
+    row("attention_grad", "plain_attention_grad", launch_attention_grad, attention_grad_fits,
+        attention_grad_workspace),
+    row("document_attention", "tiled_document_attention", launch_tiled_document_attention,
+        tiled_attention_fits),
+    row("document_attention", "plain_document_attention", launch_document_attention,
+        attention_fits),
+    row("document_attention_grad", "tiled_document_attention_grad",
+        launch_tiled_document_attention_grad, tiled_attention_grad_fits, attention_grad_workspace),
+    row("document_attention_grad", "plain_document_attention_grad", launch_document_attention_grad,
+        attention_grad_fits, attention_grad_workspace),
+    row("embedding", "vector_embedding", launch_vector_embedding, vector_results),
+    row("embedding", "plain_embedding", launch_embedding, any_call),
+    row("embedding_grad", "ordered_embedding_grad", launch_ordered_embedding_grad,
+        vector_operand<1>),
+    row("embedding_grad", "plain_embedding_grad", launch_embedding_grad, any_call),
+    row("add_positions", "vector_add_positions", launch_vector_add_positions, vector_results),
+    row("add_positions", "plain_add_positions", launch_add_positions, any_call),
+    row("add_positions_grad", "vector_add_positions_grad", launch_vector_add_positions_grad,
+        vector_operand<0>),
+    row("add_positions_grad", "plain_add_positions_grad", launch_add_positions_grad, any_call),
+    row("cross_entropy", "cluster_cross_entropy", on_hopper(launch_cluster_cross_entropy),
+        cluster_loss_fits, cross_entropy_workspace),
+    row("cross_entropy", "online_cross_entropy", launch_online_cross_entropy, any_call,
+        cross_entropy_workspace),
+    row("cross_entropy_grad", "vector_cross_entropy_grad", launch_vector_cross_entropy_grad,
+        vector_operand<1>),
+    row("cross_entropy_grad", "plain_cross_entropy_grad", launch_cross_entropy_grad, any_call),
+    row("cross_entropy_both", "cluster_cross_entropy_both",
+        on_hopper(launch_cluster_cross_entropy_both), cluster_loss_both_fits,
+        cross_entropy_both_workspace),
+    row("cross_entropy_both", "online_cross_entropy_both", launch_online_cross_entropy_both,
+        any_call, cross_entropy_both_workspace),
+    row("gelu_grad_sum", "vector_gelu_grad_sum", launch_vector_gelu_grad_sum, vector_operand<0>,
+        sum_rows_workspace),
+    row("gelu_grad_sum", "plain_gelu_grad_sum", launch_fused_parts, parts_fit, parts_workspace),
+    row("matmul_add", "cublaslt_matmul_add", launch_cublaslt_matmul_add, added_gemm_fits,
+        added_gemm_workspace),
+    row("matmul_accumulate", "cublaslt_matmul_accumulate", launch_cublaslt_matmul_accumulate,
+        added_gemm_fits, added_gemm_workspace),
+    row("embedding_grad_add", "ordered_embedding_grad_add", launch_ordered_embedding_grad_add,
+        vector_operand<2>),
+    row("embedding_grad_add", "plain_embedding_grad_add", launch_fused_parts, parts_fit,
+        parts_workspace),
+    row("add_layer_norm", "row_add_layer_norm", launch_row_add_norm, norm_row_fits),
+    row("add_layer_norm", "plain_add_layer_norm", launch_fused_parts, parts_fit, parts_workspace),
+    row("add_rms_norm", "row_add_rms_norm", launch_row_add_norm, norm_row_fits),
+    row("add_rms_norm", "plain_add_rms_norm", launch_fused_parts, parts_fit, parts_workspace),
+    row("layer_norm_grad_sums", "row_layer_norm_grad_sums", launch_row_layer_norm_grad_sums,
+        norm_row_fits, three_sums_workspace),
+    row("layer_norm_grad_sums", "plain_layer_norm_grad_sums", launch_fused_parts, parts_fit,
+        parts_workspace),
+    row("rms_norm_grad_add", "row_rms_norm_grad_add", launch_row_rms_norm_grad, norm_row_fits,
+        sum_rows_workspace),
+    row("rms_norm_grad_add", "plain_rms_norm_grad_add", launch_fused_parts, parts_fit,
+        parts_workspace),
+    row("accumulate", "vector_accumulate", launch_vector_accumulate, vector_elements),
+    row("accumulate", "plain_accumulate", launch_accumulate, any_call),
+    row("square_sum", "exact_square_sum", launch_square_sum, any_call),
+    row("norm", "plain_norm", launch_norm, any_call),
+    row("clip", "plain_clip", launch_clip, any_call),
+    row("update_scale", "plain_update_scale", launch_update_scale, any_call),
+    row("adamw", "vector_adamw", launch_vector_adamw, vector_elements, adamw_workspace),
+    row("adamw", "plain_adamw", launch_adamw, any_call, adamw_workspace),
+    row("adamw_cast", "vector_adamw_cast", launch_vector_adamw, vector_elements, adamw_workspace),
+    row("adamw_cast", "plain_adamw_cast", launch_adamw, any_call, adamw_workspace),
 };
 
 }  // namespace
@@ -443,14 +476,7 @@ AttentionPart attention_grad_part(const Call& call) {
 }
 
 std::span<const Kernel> kernels() {
-  static const std::vector<Kernel> table = [] {
-    std::vector<Kernel> rows;
-    for (const Row& row : kRows) {
-      rows.push_back({row.op, row.name, row.supports, row.workspace, find_launch(row.name)});
-    }
-    return rows;
-  }();
-  return table;
+  return kKernels;
 }
 
 }  // namespace weft::cuda

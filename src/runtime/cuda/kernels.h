@@ -1,6 +1,5 @@
-// The kernel table of the CUDA backend as the planner sees it: which kernels exist, what each
-// accepts and how much scratch memory it needs. Plain C++ in every build, so that a plan for a GPU
-// can be made and checked without one.
+// The kernel table of the CUDA backend, and the limits that its rows and kernels share. Plain C++
+// in every build, so that a plan for a GPU can be made and checked without one.
 #pragma once
 
 #include <span>
@@ -44,7 +43,7 @@ struct AttentionPart {
 };
 AttentionPart attention_grad_part(const Call& call);
 
-// The table: rows of one op in order of preference; the last one accepts every call.
+// The table: rows of one op in order of preference.
 std::span<const Kernel> kernels();
 
 }  // namespace weft::cuda

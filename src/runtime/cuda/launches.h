@@ -1,15 +1,10 @@
 // The host functions behind the kernel table: each queues one op on the stream of the launch. They
-// allocate nothing; scratch memory comes from the plan.
+// allocate nothing; scratch memory comes from the plan. Builds without CUDA define none of them.
 #pragma once
-
-#include <string_view>
 
 #include "plan/kernel.h"
 
 namespace weft::cuda {
-
-// The launch function of a row of the table, by the row's name.
-void (*find_launch(std::string_view kernel))(const Launch&);
 
 // add, cast, gelu, gelu_grad, dropout, fused.
 void launch_elementwise(const Launch& launch);
@@ -35,8 +30,6 @@ void launch_row_rms_norm_grad(const Launch& launch);
 void launch_vector_gelu_grad_sum(const Launch& launch);
 void launch_cublaslt_matmul_add(const Launch& launch);
 void launch_cublaslt_matmul_accumulate(const Launch& launch);
-// Fused ops, run as the rows of their parts.
-void launch_fused_parts(const Launch& launch);
 void launch_swiglu(const Launch& launch);
 void launch_swiglu_grad(const Launch& launch);
 void launch_vector_swiglu(const Launch& launch);
@@ -63,13 +56,11 @@ void launch_add_positions(const Launch& launch);
 void launch_add_positions_grad(const Launch& launch);
 void launch_vector_add_positions(const Launch& launch);
 void launch_vector_add_positions_grad(const Launch& launch);
-void launch_cross_entropy(const Launch& launch);
 void launch_cross_entropy_grad(const Launch& launch);
 void launch_online_cross_entropy(const Launch& launch);
 void launch_vector_cross_entropy_grad(const Launch& launch);
 void launch_cluster_cross_entropy(const Launch& launch);
 void launch_cluster_cross_entropy_both(const Launch& launch);
-void launch_cross_entropy_both(const Launch& launch);
 void launch_online_cross_entropy_both(const Launch& launch);
 // Zeroes an accumulator in micro-batch 0.
 void launch_clear_at_start(const Tensor& acc, const Tensor& micro, const Launch& launch);

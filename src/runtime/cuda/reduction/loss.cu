@@ -1,6 +1,6 @@
-// cross_entropy and its gradient. One block per row computes lse and the row's loss, the fast
-// kernel in one pass with a running maximum; one block then adds the rows in a fixed tree. A target
-// outside the vocabulary traps. Long rows on Hopper: cluster_loss.cu.
+// cross_entropy and its gradient. One block per row computes lse and the row's loss in one pass
+// with a running maximum; one block then adds the rows in a fixed tree. A target outside the
+// vocabulary traps. Long rows on Hopper: cluster_loss.cu.
 #include "runtime/cuda/reduction/loss.h"
 
 #include <cmath>
@@ -11,26 +11,6 @@
 namespace weft::cuda {
 
 namespace {
-
-__global__ void row_loss(Elements logits, const int32_t* targets, float* lse, float* losses,
-                         int64_t n) {
-  const int64_t row = blockIdx.x;
-  const int64_t first = row * n;
-  float largest = -INFINITY;
-  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
-    largest = fmaxf(largest, logits.get(first + i));
-  }
-  const float maximum = block_max(largest);
-  float sum = 0;
-  for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
-    sum += expf(logits.get(first + i) - maximum);
-  const float total = block_sum(sum);
-  if (threadIdx.x != 0) return;
-  const int64_t target = targets[row];
-  if (target >= n) __trap();
-  lse[row] = maximum + logf(total);
-  losses[row] = target < 0 ? 0.0f : lse[row] - logits.get(first + target);
-}
 
 __global__ void total_loss(const float* losses, const float* valid, float* loss, int64_t rows) {
   float sum = 0;
@@ -249,13 +229,6 @@ void launch_total_loss(const LossArgs& args, const Tensor& loss, const Launch& l
                                                 args.rows);
 }
 
-void launch_cross_entropy(const Launch& launch) {
-  const LossArgs args = loss_args(launch);
-  row_loss<<<blocks_for(args.rows, 1), kThreads, 0, stream_of(launch)>>>(
-      elements(launch.operands[0]), args.targets, args.lse, args.losses, args.n);
-  launch_total_loss(args, launch.results.at(0), launch);
-}
-
 void launch_online_cross_entropy(const Launch& launch) {
   const LossArgs args = loss_args(launch);
   with_dtype(launch.operands[0].dtype, [&](auto tag) {
@@ -285,21 +258,6 @@ void launch_vector_cross_entropy_grad(const Launch& launch) {
     vector_loss_grad<tag.kValue>
         <<<vector_blocks(args.elements), kThreads, 0, stream_of(launch)>>>(args);
   });
-}
-
-// Runs the two in sequence; lse lies behind the losses of the rows.
-void launch_cross_entropy_both(const Launch& launch) {
-  const std::vector<Tensor>& x = launch.operands;
-  auto* losses = static_cast<float*>(launch.workspace);
-  const Tensor lse{losses + row_count(x.at(1)), DType::F32, x.at(2).shape};
-  Launch loss = launch;
-  loss.operands = {x.at(1), x.at(2), x.at(3)};
-  loss.results = {launch.results.at(1), lse};
-  launch_cross_entropy(loss);
-  Launch grad = launch;
-  grad.operands = {x.at(0), x.at(1), x.at(2), lse, x.at(3)};
-  grad.results = {launch.results.at(0)};
-  launch_cross_entropy_grad(grad);
 }
 
 }  // namespace weft::cuda
