@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 
+#include "conformance/fast_cases.h"
 #include "conformance/inputs.h"
 #include "conformance/ops_under_test.h"
 #include "graph/parts.h"
@@ -41,37 +42,6 @@ std::vector<HostTensor> run_parts(std::span<const Kernel> kernels, Device& devic
   return results;
 }
 
-// Shapes that the fast rows of a GPU accept, with more rows than a sum over rows has lanes.
-std::string_view large_samples(std::string_view op) {
-  if (op == "gelu_grad_sum") return "dy: bf16[2999,264], x: bf16[2999,264]; out=\"f32\"";
-  if (op == "matmul_add") {
-    return "acc: f32[768,264], a: bf16[2048,768], b: bf16[2048,264]; ta=true | "
-           "acc: f32[136,72], a: bf16[260,136], b: bf16[260,72]; ta=true";
-  }
-  if (op == "matmul_accumulate") {
-    return "acc: f32[768,264], a: bf16[2048,768], b: bf16[2048,264], micro: i32[]; ta=true";
-  }
-  if (op == "embedding_grad_add") {
-    return "acc: f32[67,264], ids: i32[4,300], dy: bf16[4,300,264]; rows=67";
-  }
-  if (op == "add_layer_norm") {
-    return "x: bf16[70,768], r: bf16[70,768], w: bf16[768], b: bf16[768]";
-  }
-  if (op == "add_rms_norm") return "x: bf16[70,2048], r: bf16[70,2048], w: bf16[2048]";
-  if (op == "layer_norm_grad_sums") {
-    return "dy: bf16[2999,768], x: bf16[2999,768], w: bf16[768], mean: f32[2999], rstd: f32[2999], "
-           "more: bf16[2999,768]; out=\"f32\" | "
-           "dy: bf16[900,768], x: bf16[900,768], w: bf16[768], mean: f32[900], rstd: f32[900]";
-  }
-  if (op == "rms_norm_grad_add") {
-    return "dy: bf16[2999,512], x: bf16[2999,512], w: bf16[512], rstd: f32[2999], "
-           "more: bf16[2999,512]; out=\"f32\" | "
-           "dy: f16[1100,2312], x: f16[1100,2312], w: f16[2312], rstd: f32[1100], "
-           "more: f16[1100,2312]";
-  }
-  return "";
-}
-
 class PartsTest : public ::testing::TestWithParam<std::tuple<const Backend*, const OpDef*>> {};
 
 TEST_P(PartsTest, GiveTheSameBits) {
@@ -79,8 +49,8 @@ TEST_P(PartsTest, GiveTheSameBits) {
   Device* device = device_or_skip(*backend);
   if (device == nullptr) return;
   std::vector<Call> calls = samples_under_test(*op);
-  EXPECT_NE(large_samples(op->name()), "") << op->name();
-  for (Call& call : parse_samples(*op, large_samples(op->name()))) calls.push_back(std::move(call));
+  for (Call& call : widened_samples(*op)) calls.push_back(std::move(call));
+  for (Call& call : fast_calls(*op)) calls.push_back(std::move(call));
   std::map<std::string_view, int> runs;  // of each row
   for (const Kernel& kernel : backend->kernels()) {
     if (kernel.op == op->name()) runs[kernel.name];

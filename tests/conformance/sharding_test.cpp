@@ -1,7 +1,6 @@
 // Checks sharding rules by running them: operands are sharded as the rule allows, the reference
 // computes each shard, and the results are combined (concatenated, or summed if they are partial
-// sums) and compared with the unsharded result. square_sum is sharded only by blocks, which has its
-// own test.
+// sums) and compared with the unsharded result. Sums in blocks (square_sum) have their own test.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,16 +26,7 @@ struct ShardedDim {
   int64_t dim = 0;
 };
 
-// The rule's name for a dim of operand `i`: its letter, or the number of a leading dim.
-std::string dim_name(const Call& call, size_t i, int64_t dim) {
-  const ShardingTerm term = sharding_rule(call).operands.at(i);
-  const auto rank = static_cast<int64_t>(call.operands[i].shape.size());
-  const int64_t leading = rank - static_cast<int64_t>(term.dims.size());
-  if (dim < leading) return std::to_string(dim);
-  return {term.dims.at(static_cast<size_t>(dim - leading))};
-}
-
-// The dim of each operand with the same name in the rule as that of `cut`, -1 where there is none.
+// The dim of each operand with the same name in the rule as `sharded`, -1 where there is none.
 std::vector<int64_t> dims_of_name(const Call& call, const ShardedDim& sharded) {
   const std::string name = dim_name(call, sharded.operand, sharded.dim);
   std::vector<int64_t> dims(call.operands.size(), -1);
@@ -60,12 +50,17 @@ bool is_allowed(const Call& call, const std::vector<int64_t>& dims) {
   return user_error_of([&] { propagate(call, placements_of(dims)); }).empty();
 }
 
-// The dim of each operand that is sharded together with `cut`, -1 for none; nullopt where the rule
-// needs the full dim. Operands that share a dim are sharded all or none.
+// Capital letters name dims that must not be sharded.
+bool must_be_full(const Call& call, const ShardedDim& sharded) {
+  const std::string name = dim_name(call, sharded.operand, sharded.dim);
+  return std::isupper(static_cast<unsigned char>(name[0])) != 0;
+}
+
+// The dim of each operand that is sharded together with `sharded`, -1 for none; nullopt where the
+// rule needs the full dim. Operands that share a dim are sharded all or none.
 std::optional<std::vector<int64_t>> sharded_dims(const Call& call, const ShardedDim& sharded) {
   const std::vector<int64_t> dims = dims_of_name(call, sharded);
-  const std::string name = dim_name(call, sharded.operand, sharded.dim);
-  const bool full = std::isupper(static_cast<unsigned char>(name[0])) != 0;
+  const bool full = must_be_full(call, sharded);
   EXPECT_EQ(is_allowed(call, dims), !full) << describe(call) << " along " << to_string(dims);
   for (size_t i = 0; i < dims.size(); ++i) {
     std::vector<int64_t> others = dims;
@@ -162,10 +157,13 @@ void expect_sum(const HostTensor& full, const ShardedRun& run, size_t result,
   }
 }
 
-// Decay by position needs to know where the shard starts.
+// Decay by position needs to know where the shard starts: the last operand, which is optional.
 bool lacks_position(const Call& call) {
-  return call.op->name() == "adamw" && !call.ints_attr("decayed").empty() &&
-         call.operands.size() < 8;
+  const Signature& signature = call.op->parsed();
+  const bool has_coordinate =
+      !signature.operands.empty() && signature.operands.back().name == "coordinate";
+  return has_coordinate && call.operands.size() < signature.operands.size() &&
+         !call.ints_attr("decayed").empty();
 }
 
 // The sample with the sharded dims long enough for all shards.
@@ -198,12 +196,6 @@ void compare(const Call& call, const std::vector<int64_t>& dims) {
   }
 }
 
-bool is_small(const Call& call) {
-  int64_t elements = 0;
-  for (const TensorType& type : call.operands) elements += type.elements();
-  return elements <= 20000;
-}
-
 class ShardingTest : public ::testing::TestWithParam<const OpDef*> {};
 
 TEST_P(ShardingTest, ShardsMakeTheFullTensor) {
@@ -222,14 +214,23 @@ TEST_P(ShardingTest, ShardsMakeTheFullTensor) {
   EXPECT_GT(compared, 0u);
 }
 
-// Ops with a dim that may be sharded, i.e. not those of scalars.
+// Whether the rule allows a dim of the call to be sharded: none of scalars, nor of operands that
+// are summed in blocks.
+bool can_be_sharded(const Call& call) {
+  const ShardingRule rule = sharding_rule(call);
+  for (size_t i = 0; i < call.operands.size(); ++i) {
+    for (int64_t dim = 0; dim < std::ssize(call.operands[i].shape); ++dim) {
+      if (!rule.operands[i].added && !must_be_full(call, {i, dim})) return true;
+    }
+  }
+  return false;
+}
+
 std::vector<const OpDef*> sharded_ops() {
   std::vector<const OpDef*> ops;
   for (const OpDef* op : computed_ops()) {
-    const std::string_view name = op->name();
-    if (name != "square_sum" && name != "norm" && name != "clip" && name != "update_scale") {
-      ops.push_back(op);
-    }
+    const std::vector<Call> samples = parse_samples(*op);
+    if (std::any_of(samples.begin(), samples.end(), can_be_sharded)) ops.push_back(op);
   }
   return ops;
 }
