@@ -6,49 +6,10 @@
 #include <iterator>
 
 #include "base/error.h"
-#include "runtime/comm/communicator.h"
+#include "runtime/run_launch.h"
 
 namespace weft {
 namespace {
-
-// Runs the action and prefixes "where: " to the message of any error, keeping its type.
-template <class Action>
-void with_place(std::string_view where, Action action) {
-  try {
-    action();
-  } catch (const UserError& error) {
-    throw UserError(error.code(), cat(where, ": ", error.what()));
-  } catch (const DeviceError& error) {
-    throw DeviceError(cat(where, ": ", error.what()), error.code());
-  } catch (const std::exception& error) {
-    throw InternalError(cat(where, ": ", error.what()));
-  }
-}
-
-// A launch that knows its kernel and its step, so that an error says where it comes from even when
-// the stream runs it later on another thread.
-struct LocatedLaunch : Launch {
-  const Kernel* kernel = nullptr;
-  std::string place;  // the text that `where` refers to
-};
-
-void launch_with_place(const Launch& launch) {
-  const auto& placed = static_cast<const LocatedLaunch&>(launch);
-  Communicator* comm = placed.comm;
-  if (comm == nullptr) {
-    with_place(placed.where, [&] { placed.kernel->launch(launch); });
-    return;
-  }
-  comm->report_progress(placed.channel, placed.where);
-  try {
-    with_place(placed.where, [&] { placed.kernel->launch(launch); });
-  } catch (const std::exception& error) {
-    // The other streams and ranks would wait for a collective that never runs.
-    comm->abort(error.what());
-    throw;
-  }
-  comm->report_progress(placed.channel, "");
-}
 
 const Kernel& find_kernel(std::span<const Kernel> kernels, const Step& step) {
   const auto found = std::find_if(kernels.begin(), kernels.end(), [&](const Kernel& kernel) {
@@ -62,32 +23,25 @@ const Kernel& find_kernel(std::span<const Kernel> kernels, const Step& step) {
 }  // namespace
 
 struct Executor::PreparedStep {
+  const Kernel* kernel = nullptr;
   Call call;
-  LocatedLaunch launch;
-  Kernel kernel;  // that of the table, with its launch replaced by launch_with_place
+  std::string place;  // for messages; the launch refers to it
+  Launch launch;
   std::vector<Event*> waits;
   Event* signal = nullptr;
 };
 
-// One block of memory, from the communicator if there is one.
+// One block of memory.
 class Executor::Memory {
  public:
-  Memory(Device& device, Communicator* comm, int64_t bytes) : device_(device), comm_(comm) {
-    base_ = comm_ != nullptr ? comm_->allocate(bytes, device_) : device_.allocate(bytes);
-  }
+  Memory(Device& device, Communicator& comm, int64_t bytes)
+      : device_(device), comm_(comm), base_(comm.allocate(bytes, device)) {}
   // Shared with the ranks along the axis.
-  Memory(Device& device, Communicator* comm, const SharedSpace& space)
-      : device_(device), comm_(comm) {
-    CHECK(comm_ != nullptr, "a shared space in a run without a communicator");
-    base_ = comm_->allocate_shared(space.axis, space.bytes, device_);
-  }
-  ~Memory() {
-    if (comm_ != nullptr) {
-      comm_->release(base_, device_);
-    } else {
-      device_.release(base_);
-    }
-  }
+  Memory(Device& device, Communicator& comm, const SharedSpace& space)
+      : device_(device),
+        comm_(comm),
+        base_(comm.allocate_shared(space.axis, space.bytes, device)) {}
+  ~Memory() { comm_.release(base_, device_); }
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
@@ -95,21 +49,21 @@ class Executor::Memory {
 
  private:
   Device& device_;
-  Communicator* comm_;
+  Communicator& comm_;
   void* base_ = nullptr;
 };
 
 Executor::Executor(const Plan& plan, Device& device, std::span<const Kernel> kernels,
-                   Communicator* comm)
+                   Communicator& comm)
     : plan_(plan), device_(device), comm_(comm) {
-  if (comm_ != nullptr) {
-    device_.set_watch([comm](int64_t since) { comm->watch({.waiting_since = since}); });
+  if (comm.is_supervised()) {
+    device_.set_watch([&comm](int64_t since) { comm.watch({.waiting_since = since}); });
   }
   for (const std::string& name : plan.streams) streams_.push_back(device.make_stream(name));
   for (int64_t i = 0; i < plan.num_events; ++i) events_.push_back(device.make_event());
   CHECK(!streams_.empty() && std::ssize(streams_) <= kHostChannel, "a plan of ", streams_.size(),
         " streams");
-  if (comm_ != nullptr) comm_->make_groups(collective_groups(plan));
+  comm_.make_groups(collective_groups(plan));
   arena_ = std::make_unique<Memory>(device_, comm_, plan.arena_bytes);
   for (const SharedSpace& space : plan.shared) {
     shared_.push_back(std::make_unique<Memory>(device_, comm_, space));
@@ -136,10 +90,10 @@ std::unique_ptr<Executor::PreparedStep> Executor::prepare_step(ProgramKind progr
   const Step& step = plan_.program(program)[index];
   auto prepared = std::make_unique<PreparedStep>();
   prepared->call = call_of(step);
-  LocatedLaunch& launch = prepared->launch;
-  launch.place = step_label(program, index, step);
-  launch.where = launch.place;
-  with_place(launch.where, [&] { launch.kernel = &find_kernel(kernels, step); });
+  prepared->place = step_label(program, index, step);
+  with_place(prepared->place, [&] { prepared->kernel = &find_kernel(kernels, step); });
+  Launch& launch = prepared->launch;
+  launch.where = prepared->place;
   launch.call = &prepared->call;
   for (const TensorRef& ref : step.operands) launch.operands.push_back(tensor(ref));
   for (const TensorRef& ref : step.results) launch.results.push_back(tensor(ref));
@@ -149,11 +103,9 @@ std::unique_ptr<Executor::PreparedStep> Executor::prepare_step(ProgramKind progr
   }
   launch.stream = streams_.at(step.stream).get();
   launch.seconds = step.seconds;
-  launch.comm = comm_;
+  launch.comm = &comm_;
   launch.channel = step.stream;
-  with_place(launch.where, [&] { weft::prepare(*launch.kernel, launch); });
-  prepared->kernel = *launch.kernel;
-  prepared->kernel.launch = launch_with_place;
+  with_place(prepared->place, [&] { weft::prepare(*prepared->kernel, launch); });
   for (const int64_t event : step.waits) prepared->waits.push_back(events_.at(event).get());
   if (step.signal != -1) prepared->signal = events_.at(step.signal).get();
   return prepared;
@@ -230,7 +182,7 @@ std::vector<double> Executor::time_steps(ProgramKind program) {
   for (const auto& step : programs_[static_cast<size_t>(program)]) {
     Stream& stream = *step->launch.stream;
     for (Event* event : step->waits) stream.wait(*event);
-    seconds.push_back(stream.time(step->kernel, step->launch));
+    seconds.push_back(stream.time(*step->kernel, step->launch));
     if (step->signal != nullptr) stream.signal(*step->signal);
   }
   return seconds;
@@ -256,7 +208,7 @@ void Executor::queue(ProgramKind program) {
 void Executor::queue(const PreparedStep& step) {
   Stream& stream = *step.launch.stream;
   for (Event* event : step.waits) stream.wait(*event);
-  stream.launch(step.kernel, step.launch);
+  stream.launch(*step.kernel, step.launch);
   if (step.signal != nullptr) stream.signal(*step.signal);
 }
 

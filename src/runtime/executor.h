@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "plan/plan.h"
+#include "runtime/comm/single_rank.h"
 #include "runtime/device.h"
 
 namespace weft {
@@ -18,10 +19,9 @@ class Executor {
  public:
   // Allocates the arena, zeroes the persistent part and resolves every step's kernel by name;
   // throws UserError if the table lacks one. `plan`, `device` and `kernels` outlive the executor.
-  // With several ranks `comm` allocates the arena and runs the collectives; it outlives the
-  // executor too.
+  // `comm` allocates the arena and runs the collectives; it outlives the executor too.
   Executor(const Plan& plan, Device& device, std::span<const Kernel> kernels,
-           Communicator* comm = nullptr);
+           Communicator& comm = single_rank());
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
@@ -62,7 +62,7 @@ class Executor {
 
   const Plan& plan_;
   Device& device_;
-  Communicator* comm_ = nullptr;
+  Communicator& comm_;
   int64_t allocated_bytes_ = 0;
   // Destroyed in reverse order: streams end before the resources of their work.
   std::unique_ptr<Memory> arena_;

@@ -75,10 +75,9 @@ double processor_seconds() {
 }
 
 // Trains on synthetic tokens: one warmup step, then the measured ones.
-void run_steps(const Config& config, Communicator* comm, int64_t steps, Board& board) {
-  const int64_t ranks = comm == nullptr ? 1 : comm->ranks();
-  const int64_t rank = comm == nullptr ? 0 : comm->rank();
-  Session session(config, compile(config, {.data_vocab = data_vocabulary(config), .ranks = ranks}),
+void run_steps(const Config& config, Communicator& comm, int64_t steps, Board& board) {
+  Session session(config,
+                  compile(config, {.data_vocab = data_vocabulary(config), .ranks = comm.ranks()}),
                   comm);
   session.initialize(1);
   const TokenSource source = TokenSource::synthetic(session.compiled().spec.vocab_size);
@@ -95,14 +94,14 @@ void run_steps(const Config& config, Communicator* comm, int64_t steps, Board& b
   const double used = processor_seconds();
   double best = 1e30;
   for (int64_t step = 1; step <= steps; ++step) {
-    if (comm != nullptr) comm->barrier();
+    comm.barrier();
     const auto start = std::chrono::steady_clock::now();
     run_step(step);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     best = std::min(best, took.count());
   }
-  board.processor_seconds[rank] = (processor_seconds() - used) / static_cast<double>(steps);
-  if (rank != 0) return;
+  board.processor_seconds[comm.rank()] = (processor_seconds() - used) / static_cast<double>(steps);
+  if (comm.rank() != 0) return;
   board.step_seconds = best;
   board.rank_bytes = rank_bytes(session.compiled().plan);
 }
@@ -113,12 +112,13 @@ ExitCode run_once(Result& result, int64_t steps, Board& board) {
   const Mesh mesh = data_parallel_mesh(result.config, result.ranks);
   const int code =
       launch_ranks({.ranks = result.ranks, .report = {}}, [&](int64_t rank, ShmJob& job) {
-        std::unique_ptr<Communicator> comm;
-        if (result.ranks > 1) {
-          pin(rank);
-          comm = job.connect({mesh, rank}, comm_options(result.config));
+        if (result.ranks == 1) {
+          run_steps(result.config, single_rank(), steps, board);
+          return 0;
         }
-        run_steps(result.config, comm.get(), steps, board);
+        pin(rank);
+        const auto comm = job.connect({mesh, rank}, comm_options(result.config));
+        run_steps(result.config, *comm, steps, board);
         return 0;
       });
   if (code != 0) return static_cast<ExitCode>(code);

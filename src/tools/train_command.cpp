@@ -45,7 +45,7 @@ ExitCode report(const TrainResult& result) {
 
 // One of several ranks: trains, and prints if it is the first.
 ExitCode train_rank(const Config& config, Communicator& comm) {
-  const TrainResult result = train(config, stop_request(), &comm);
+  const TrainResult result = train(config, stop_request(), comm);
   return comm.rank() == 0 ? report(result) : code_of(result);
 }
 

@@ -120,7 +120,7 @@ std::vector<float> gather(std::span<const float> own, std::string_view axis, Com
 
 // A full gradient in f32, without the loss scale. If parameters are sharded, so are their
 // gradients: flat, with padding after the last element.
-std::vector<float> read_gradient(Session& session, const ParamInfo& param, Communicator* comm) {
+std::vector<float> read_gradient(Session& session, const ParamInfo& param, Communicator& comm) {
   const std::string name = "grad." + param.name;
   const Tensor tensor = session.executor().bound(name);
   std::vector<float> values(static_cast<size_t>(tensor.elements()));
@@ -133,7 +133,7 @@ std::vector<float> read_gradient(Session& session, const ParamInfo& param, Commu
     std::transform(halves.begin(), halves.end(), values.begin(), f32_from_bf16);
   }
   const std::vector<MeshAxis>& axes = session.compiled().plan.mesh.axes;
-  if (!axes.empty() && axes.back().name == kShardAxis) values = gather(values, kShardAxis, *comm);
+  if (!axes.empty() && axes.back().name == kShardAxis) values = gather(values, kShardAxis, comm);
   values.resize(static_cast<size_t>(count(param.shape)));
   const auto scale = static_cast<float>(session.loss_scale().value_or(1));
   for (float& value : values) value /= scale;
@@ -152,12 +152,11 @@ StepResult train_step(Session& session, const StepScalars& scalars, const TraceR
 
 // The gradients of step 1, from a plan without the optimizer pass, which returns them as outputs.
 Comparison compare_gradients(const TraceRun& run, const Config& config, const Tensors& initial,
-                             double tolerance, Communicator* comm) {
+                             double tolerance, Communicator& comm) {
   Config without_update = config;
   without_update.compile.disable_passes.push_back("optimizer");
   without_update.parallelism.zero_stage.reset();  // applies only to an update
-  const int64_t ranks = comm == nullptr ? 1 : comm->ranks();
-  Session session(without_update, compile(without_update, run.trace.spec, ranks), comm);
+  Session session(without_update, compile(without_update, run.trace.spec, comm.ranks()), comm);
   const auto& params = session.compiled().params;
   write_all(session, initial);
   session.forward_backward([&](int64_t first, Batch& batch) { fill(run, first, batch); });
@@ -189,9 +188,9 @@ TraceRun open_trace(const std::string& folder, const Config& config, int64_t ran
 }
 
 std::vector<Comparison> verify_trace(const TraceRun& run, const VerifyTolerances& tolerances,
-                                     Communicator* comm) {
+                                     Communicator& comm) {
   const auto& [folder, trace, config] = run;
-  Compiled compiled = compile(config, trace.spec, comm == nullptr ? 1 : comm->ranks());
+  Compiled compiled = compile(config, trace.spec, comm.ranks());
   Tensors initial = load_tensors(folder + "/model.safetensors", trace.spec, compiled.params);
   Tensors expected = load_tensors(folder + "/final.safetensors", trace.spec, compiled.params);
   check_weights(folder + "/grads.safetensors", find_model(trace.spec.model), compiled.params);

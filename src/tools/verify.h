@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "config/config.h"
-#include "runtime/comm/communicator.h"
+#include "runtime/comm/single_rank.h"
 #include "tools/trace.h"
 
 namespace weft {
@@ -46,6 +46,6 @@ TraceRun open_trace(const std::string& folder, const Config& config, int64_t ran
 // Trains as the trace says and compares. With several ranks, each calls it with its own `comm` and
 // gets the same comparisons.
 std::vector<Comparison> verify_trace(const TraceRun& run, const VerifyTolerances& tolerances,
-                                     Communicator* comm = nullptr);
+                                     Communicator& comm = single_rank());
 
 }  // namespace weft

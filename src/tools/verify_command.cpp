@@ -59,7 +59,7 @@ ExitCode run_verify(const VerifyArguments& arguments, const std::vector<std::str
       launch_ranks({.ranks = arguments.ranks, .report = {}}, [&](int64_t rank, ShmJob& job) {
         const std::unique_ptr<Communicator> comm =
             connect_devices(run.config, job.connect({mesh, rank}, comm_options(run.config)));
-        const std::vector<Comparison> found = verify_trace(run, arguments.tolerances, comm.get());
+        const std::vector<Comparison> found = verify_trace(run, arguments.tolerances, *comm);
         return static_cast<int>(rank == 0 ? report(found) : ExitCode::Done);
       });
   return static_cast<ExitCode>(code);

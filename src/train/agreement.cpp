@@ -90,6 +90,7 @@ std::string shown(const std::string& text, const std::string& other) {
 }  // namespace
 
 void check_agreement(const Config& config, const Plan& plan, Communicator& comm) {
+  if (comm.ranks() == 1) return;
   const std::vector<std::string> keys = key_lines(config);
   const bool plans_differ = first_other(all_of(comm, hash(plan))).has_value();
   const bool configs_differ = first_other(all_of(comm, hash_text(join(keys, "\n")))).has_value();

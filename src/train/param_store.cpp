@@ -46,7 +46,7 @@ std::vector<Shape> shapes_of(const Binding& binding) {
 }  // namespace
 
 ParamStore::ParamStore(const Compiled& compiled, Executor& executor, Device& device,
-                       Communicator* comm)
+                       Communicator& comm)
     : compiled_(compiled), executor_(executor), device_(device), comm_(comm) {
   std::map<std::string, Location> by_name;
   for (const Binding& binding : compiled.plan.params) {
@@ -55,7 +55,6 @@ ParamStore::ParamStore(const Compiled& compiled, Executor& executor, Device& dev
       by_name[binding.name] = {&binding, low, 0, 0};
       continue;
     }
-    CHECK(comm_ != nullptr, "a flat parameter in a run without ranks");
     CHECK(elements_at_once(binding) > 0, "no memory to gather ", binding.name, " in");
     const std::vector<int64_t> offsets = flat_offsets(shapes_of(binding));
     for (size_t i = 0; i < binding.members.size(); ++i) {
@@ -73,7 +72,7 @@ ParamStore::Part ParamStore::own_part(const Location& location, int64_t elements
   const Binding& binding = *location.binding;
   if (binding.axis.empty()) return {0, elements, 0};
   const int64_t shard = count(binding.tensor.shape);
-  const int64_t begin = comm_->coordinate(binding.axis) * shard;
+  const int64_t begin = comm_.coordinate(binding.axis) * shard;
   const int64_t low = std::max(location.first, begin);
   const int64_t high = std::min(location.first + elements, begin + shard);
   return {low - location.first, std::max<int64_t>(high - low, 0), low - begin};
@@ -88,7 +87,7 @@ void ParamStore::make(const ParamInfo& param, uint64_t seed, int64_t first,
 }
 
 int64_t ParamStore::host_ranks() const {
-  return ranks_on_host(compiled_.device, comm_ == nullptr ? 1 : comm_->ranks());
+  return ranks_on_host(compiled_.device, comm_.ranks());
 }
 
 void ParamStore::initialize(uint64_t seed) {
@@ -165,7 +164,7 @@ void ParamStore::write_rounded(const Binding& binding, int64_t first,
 // Elements of every rank's shard that are gathered at once: as many full blocks as fit into the
 // memory that programs leave free between runs.
 int64_t ParamStore::elements_at_once(const Binding& binding) const {
-  const int64_t block = comm_->size(binding.axis) * kFlatBlock * kFloat;
+  const int64_t block = comm_.size(binding.axis) * kFlatBlock * kFloat;
   return std::ssize(executor_.scratch()) / block * kFlatBlock;
 }
 
@@ -173,7 +172,7 @@ int64_t ParamStore::elements_at_once(const Binding& binding) const {
 // the device to the last byte.
 void ParamStore::gather(const Binding& binding, bool keep) {
   const Tensor shard = executor_.bound(binding.name);
-  const int64_t ranks = comm_->size(binding.axis), most = elements_at_once(binding);
+  const int64_t ranks = comm_.size(binding.axis), most = elements_at_once(binding);
   char* scratch = executor_.scratch().data();
   gathered_ = &binding;
   gathered_values_.resize(static_cast<size_t>(keep ? ranks * shard.elements() : 0));
@@ -182,8 +181,8 @@ void ParamStore::gather(const Binding& binding, bool keep) {
     const int64_t slice = std::min(most, shard.elements() - at);
     const Tensor own{shifted(shard.data, shard.dtype, at), shard.dtype, {slice}};
     const Tensor gathered{scratch, DType::F32, {ranks * slice}};
-    comm_->all_gather({.axis = binding.axis, .channel = kHostChannel, .stream = stream.get()}, own,
-                      {&gathered, 1});
+    comm_.all_gather({.axis = binding.axis, .channel = kHostChannel, .stream = stream.get()}, own,
+                     {&gathered, 1});
     for (int64_t rank = 0; keep && rank < ranks; ++rank) {
       stream->copy_out(gathered_values_.data() + rank * shard.elements() + at,
                        scratch + rank * slice * kFloat, slice * kFloat);

@@ -16,7 +16,7 @@ namespace weft {
 class ParamStore {
  public:
   // `comm` is null in a run of one process. All arguments outlive the store.
-  ParamStore(const Compiled& compiled, Executor& executor, Device& device, Communicator* comm);
+  ParamStore(const Compiled& compiled, Executor& executor, Device& device, Communicator& comm);
 
   // Sets this rank's part of every parameter to its initial values and generates nothing else.
   // Copies in the compute type are always updated along with the parameters.
@@ -56,7 +56,7 @@ class ParamStore {
   const Compiled& compiled_;
   Executor& executor_;
   Device& device_;
-  Communicator* comm_;
+  Communicator& comm_;
   std::vector<Location> locations_;  // by parameter
   // By parameter: the full copy in the compute type that the step reads when only the update is
   // sharded (ZeRO-1), or null.

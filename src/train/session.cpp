@@ -42,7 +42,7 @@ std::unique_ptr<Communicator> connect_devices(const Config& config,
   return backend.connect(std::move(hosts), {.share_device = config.device.share_gpu});
 }
 
-Session::Session(const Config& config, Compiled compiled, Communicator* comm)
+Session::Session(const Config& config, Compiled compiled, Communicator& comm)
     : config_(config), compiled_(std::move(compiled)), comm_(comm) {
   const Backend& backend = find_backend(config_.device.backend);
   const bool shares = config_.device.share_gpu;
@@ -63,9 +63,9 @@ Session::Session(const Config& config, Compiled compiled, Communicator* comm)
 // The device's free memory is checked before anything is allocated on it.
 void Session::check_free_memory() const {
   const bool shared = config_.device.share_gpu && ranks() > 1;
-  if (shared) comm_->barrier();  // every rank has created its device
+  if (shared) comm_.barrier();  // every rank has created its device
   const std::optional<int64_t> free = device_->free_bytes();
-  if (shared) comm_->barrier();  // nobody allocates before all have measured
+  if (shared) comm_.barrier();  // nobody allocates before all have measured
   if (!free) return;
   const FreeMemory memory{.bytes = *free, .shared = shared};
   const int64_t needed = rank_bytes(compiled_.plan);
@@ -191,15 +191,12 @@ std::vector<float> Session::logits(std::span<const int32_t> tokens) {
 
 // The valid tokens of all ranks: every rank divides its loss by the same number.
 void Session::write_valid_tokens(int64_t own) {
-  int64_t valid = own;
-  if (comm_ != nullptr) {
-    std::vector<int64_t> all(static_cast<size_t>(ranks()));
-    comm_->report_progress(kHostChannel, "the count of tokens");
-    comm_->exchange(std::span(reinterpret_cast<const char*>(&own), sizeof own),
-                    std::span(reinterpret_cast<char*>(all.data()), all.size() * sizeof own));
-    comm_->report_progress(kHostChannel, "");
-    valid = std::accumulate(all.begin(), all.end(), int64_t{0});
-  }
+  std::vector<int64_t> all(static_cast<size_t>(ranks()));
+  comm_.report_progress(kHostChannel, "the count of tokens");
+  comm_.exchange(std::span(reinterpret_cast<const char*>(&own), sizeof own),
+                 std::span(reinterpret_cast<char*>(all.data()), all.size() * sizeof own));
+  comm_.report_progress(kHostChannel, "");
+  const int64_t valid = std::accumulate(all.begin(), all.end(), int64_t{0});
   write_scalar("count", static_cast<float>(std::max<int64_t>(valid, 1)));
 }
 
@@ -207,7 +204,7 @@ void Session::write_valid_tokens(int64_t own) {
 void Session::write_coordinates() {
   for (const MeshAxis& axis : compiled_.plan.mesh.axes) {
     const std::string input = "coordinate." + axis.name;
-    if (has_input(input)) write_int(input, static_cast<int32_t>(comm_->coordinate(axis.name)));
+    if (has_input(input)) write_int(input, static_cast<int32_t>(comm_.coordinate(axis.name)));
   }
 }
 

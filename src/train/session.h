@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "compile/compile.h"
-#include "runtime/comm/communicator.h"
+#include "runtime/comm/single_rank.h"
 #include "runtime/device.h"
 #include "runtime/executor.h"
 #include "train/param_store.h"
@@ -50,9 +50,9 @@ std::unique_ptr<Communicator> connect_devices(const Config& config,
 
 class Session {
  public:
-  // Creates the device and allocates exactly the plan's arena. With several ranks, `comm` connects
-  // this rank to the others; it outlives the session.
-  Session(const Config& config, Compiled compiled, Communicator* comm = nullptr);
+  // Creates the device and allocates exactly the plan's arena. `comm` connects this rank to the
+  // others; it outlives the session.
+  Session(const Config& config, Compiled compiled, Communicator& comm = single_rank());
 
   const Compiled& compiled() const { return compiled_; }
   const Device& device() const { return *device_; }
@@ -92,15 +92,15 @@ class Session {
   int64_t first_sample(int64_t slot) const;
   float run_micro_batches(const StepScalars& scalars, const BatchFn& batch);
 
-  int64_t ranks() const { return comm_ == nullptr ? 1 : comm_->ranks(); }
-  int64_t rank() const { return comm_ == nullptr ? 0 : comm_->rank(); }
+  int64_t ranks() const { return comm_.ranks(); }
+  int64_t rank() const { return comm_.rank(); }
   void check_free_memory() const;
   void write_valid_tokens(int64_t own);
   void write_coordinates();
 
   Config config_;
   Compiled compiled_;
-  Communicator* comm_;
+  Communicator& comm_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<ParamStore> params_;

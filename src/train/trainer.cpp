@@ -43,7 +43,7 @@ struct Run {
   Session& session;
   const TrainingData& data;
   MetricsLog* log;  // rank 0 only
-  Communicator* comm;
+  Communicator& comm;
   BatchPrefetcher* batches;
   std::optional<double> peak_flops;  // of this rank's device, if known
   const StopRequest& stop;
@@ -51,8 +51,8 @@ struct Run {
   std::string nonfinite = {};       // how the run became non-finite, if it did
   int ended_by = 0;                 // agreed by all ranks: a signal or kDataFailure; 0: none
 
-  int64_t ranks() const { return comm == nullptr ? 1 : comm->ranks(); }
-  int64_t rank() const { return comm == nullptr ? 0 : comm->rank(); }
+  int64_t ranks() const { return comm.ranks(); }
+  int64_t rank() const { return comm.rank(); }
 };
 
 StepResult run_step(Run& run, int64_t step) {
@@ -67,12 +67,11 @@ constexpr int kDataFailure = 127;  // above every signal
 // of them has seen one.
 bool agree_to_end(Run& run) {
   run.ended_by = run.failure ? kDataFailure : run.stop.signal();
-  if (run.comm == nullptr) return run.ended_by != 0;
   const char own = static_cast<char>(run.ended_by);
   std::vector<char> all(static_cast<size_t>(run.ranks()));
-  run.comm->report_progress(kHostChannel, "the end of the step");
-  run.comm->exchange(std::span(&own, 1), all);
-  run.comm->report_progress(kHostChannel, "");
+  run.comm.report_progress(kHostChannel, "the end of the step");
+  run.comm.exchange(std::span(&own, 1), all);
+  run.comm.report_progress(kHostChannel, "");
   run.ended_by = static_cast<unsigned char>(*std::max_element(all.begin(), all.end()));
   return run.ended_by != 0;
 }
@@ -166,7 +165,7 @@ TrainResult run_loop(Run& run) {
   double smoothed = 0;
   for (int64_t step = 0; step < config.training.steps; ++step) {
     auto start = Clock::now();
-    if (run.comm != nullptr) run.comm->start_step(step);
+    run.comm.start_step(step);
     StepResult result = run_step(run, step);
     double seconds = seconds_since(start);
     // Smoothed over about ten steps, so that the rates are readable.
@@ -327,9 +326,9 @@ std::string output_path(const Config& config, const std::string& name) {
   return std::filesystem::path(config.job.dump_folder) / name;
 }
 
-TrainResult train(const Config& config, const StopRequest& stop, Communicator* comm) {
-  const int64_t ranks = comm == nullptr ? 1 : comm->ranks();
-  const bool first = comm == nullptr || comm->rank() == 0;
+TrainResult train(const Config& config, const StopRequest& stop, Communicator& comm) {
+  const int64_t ranks = comm.ranks();
+  const bool first = comm.rank() == 0;
   validate_run(config, ranks);
   std::optional<HostWork> start(std::in_place, comm, "the start of the run");
   std::vector<WeightedFile> files = open_training_files(config);
@@ -337,7 +336,7 @@ TrainResult train(const Config& config, const StopRequest& stop, Communicator* c
   if (!first) to_compile.compile.dump_folder.clear();  // only one rank writes dumps
   Compiled compiled = compile(to_compile, {.data_vocab = data_vocabulary(files), .ranks = ranks});
   check_fits(config, compiled);
-  if (comm != nullptr) check_agreement(config, compiled.plan, *comm);
+  check_agreement(config, compiled.plan, comm);
   const TrainingData data(config, std::move(files), compiled.spec.vocab_size);
   const std::string& load_path = config.checkpoint.initial_load_path;
   if (!load_path.empty()) {
@@ -365,7 +364,7 @@ TrainResult train(const Config& config, const StopRequest& stop, Communicator* c
   TrainResult result = run_loop(run);
   finish_output(run, result);
   if (run.ended_by == kDataFailure) {
-    if (comm != nullptr) comm->barrier();  // a failing rank would end the one that writes
+    comm.barrier();  // a failing rank would end the one that writes
     if (run.failure) fail_data(run, result);
   } else {
     result.signal = run.ended_by;

@@ -8,7 +8,7 @@
 
 #include "base/stop.h"
 #include "config/config.h"
-#include "runtime/comm/communicator.h"
+#include "runtime/comm/single_rank.h"
 
 namespace weft {
 
@@ -30,6 +30,7 @@ std::string output_path(const Config& config, const std::string& name);
 // when set, the run ends cleanly and saves its weights. Throws UserError for whatever the user can
 // fix, before anything is allocated if possible. With several ranks, each calls it with its own
 // `comm`, made for the mesh of data_parallel_mesh; rank 0 prints and writes for all.
-TrainResult train(const Config& config, const StopRequest& stop, Communicator* comm = nullptr);
+TrainResult train(const Config& config, const StopRequest& stop,
+                  Communicator& comm = single_rank());
 
 }  // namespace weft

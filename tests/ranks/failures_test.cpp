@@ -174,7 +174,7 @@ TEST(RankFailures, LongHostWorkIsNotAHang) {
   options.comm.timeout_seconds = 0.5;
   const auto errors = run_ranks(kTwo, options, [](Communicator& comm, Device&) {
     if (comm.rank() == 1) {
-      const HostWork work(&comm, "saving weights");
+      const HostWork work(comm, "saving weights");
       sleep_ms(1500);
     }
     sum_of(comm, "dp", 1);

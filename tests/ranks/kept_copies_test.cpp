@@ -110,7 +110,7 @@ Continued go_on(int64_t ranks, const Overrides& overrides, const std::vector<flo
   };
   Continued continued;
   on_ranks(prepared, [&](Communicator& comm) {
-    Session session(prepared.config, prepared.compiled, &comm);
+    Session session(prepared.config, prepared.compiled, comm);
     session.initialize(1);
     Continued own;
     std::span<const float> rest = from;

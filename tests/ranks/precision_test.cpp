@@ -99,7 +99,7 @@ std::vector<Outcome> run_two(const Overrides& overrides, int64_t first) {
   std::vector<Outcome> outcomes(2);
   on_ranks(prepared, [&](Communicator& comm) {
     Outcome& outcome = outcomes[static_cast<size_t>(comm.rank())];
-    Session session(prepared.config, prepared.compiled, &comm);
+    Session session(prepared.config, prepared.compiled, comm);
     session.initialize(7);
     for (int64_t step = first; step < 4; ++step) {
       const StepResult result = session.train_step(

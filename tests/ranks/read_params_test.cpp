@@ -35,7 +35,7 @@ TEST(ReadParams, SeesEveryUpdate) {
   const PreparedRun run = prepare_run(2, with(with(kTiny, kOneBucket), mode("fsdp", 2)));
   ASSERT_EQ(run.compiled.plan.params.size(), 1u);
   on_ranks(run, [&](Communicator& comm) {
-    Session often(run.config, run.compiled, &comm), once(run.config, run.compiled, &comm);
+    Session often(run.config, run.compiled, comm), once(run.config, run.compiled, comm);
     often.initialize(1);
     once.initialize(1);
     std::vector<float> before = read_all(often);
@@ -72,7 +72,7 @@ TEST(ReadParams, NeedsNoMemoryBesideThePlan) {
   ASSERT_LT(plan.arena_bytes - plan.persistent_bytes, 3 * 64 * 8192 * 4);
   std::vector<float> sharded, full;
   on_ranks(run, [&](Communicator& comm) {
-    Session session(run.config, run.compiled, &comm);
+    Session session(run.config, run.compiled, comm);
     session.initialize(1);
     if (comm.rank() == 0) {
       sharded = read_all(session);

@@ -128,7 +128,7 @@ class SlowMachine {
     options.comm.delay = {.bytes_per_second = bandwidth_};
     const auto errors =
         run_ranks(compiled.plan.mesh, options, [&](Communicator& comm, Device& device) {
-          Executor executor(compiled.plan, device, kernels, &comm);
+          Executor executor(compiled.plan, device, kernels, comm);
           for (int i = 0; i < 2; ++i) {
             comm.barrier();
             const auto start = std::chrono::steady_clock::now();

@@ -64,7 +64,7 @@ int64_t bytes_of_start(const PreparedRun& run) {
   int64_t most = 0;
   const Mesh mesh = data_parallel_mesh(run.config, run.ranks);
   const auto errors = run_ranks(mesh, {}, [&](Communicator& comm, Device&) {
-    Session session(run.config, run.compiled, &comm);
+    Session session(run.config, run.compiled, comm);
     comm.barrier();
     {
       const std::lock_guard lock(one_at_a_time);

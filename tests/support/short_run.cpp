@@ -23,7 +23,7 @@ void split_documents(int64_t seq_len, Batch& batch) {
   batch.positions = document_positions(batch.tokens, seq_len, kEnd);
 }
 
-ShortRun run_rank(const PreparedRun& prepared, Communicator* comm, int64_t steps) {
+ShortRun run_rank(const PreparedRun& prepared, Communicator& comm, int64_t steps) {
   const Config& config = prepared.config;
   Session session(config, prepared.compiled, comm);
   session.initialize(7);
@@ -68,7 +68,7 @@ PreparedRun prepare_run(int64_t ranks, const std::vector<std::string>& overrides
 }
 
 ShortRun short_run(const std::vector<std::string>& overrides, int64_t steps) {
-  return run_rank(prepare_run(1, overrides), nullptr, steps);
+  return run_rank(prepare_run(1, overrides), single_rank(), steps);
 }
 
 void on_ranks(const PreparedRun& prepared, const std::function<void(Communicator&)>& work) {
@@ -103,7 +103,7 @@ ShortRun short_run_on_ranks(int64_t ranks, const std::vector<std::string>& overr
 ShortRun short_run_on_ranks(const PreparedRun& prepared, int64_t steps) {
   std::vector<ShortRun> runs(static_cast<size_t>(prepared.ranks));
   on_ranks(prepared, [&](Communicator& comm) {
-    runs[static_cast<size_t>(comm.rank())] = run_rank(prepared, &comm, steps);
+    runs[static_cast<size_t>(comm.rank())] = run_rank(prepared, comm, steps);
   });
   for (size_t rank = 0; rank < runs.size(); ++rank) {
     if (!(runs[rank] == runs[0])) {

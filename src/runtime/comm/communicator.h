@@ -73,6 +73,10 @@ class Communicator {
   int64_t size(std::string_view axis) const { return info().mesh.axis_size(axis); }
   int64_t coordinate(std::string_view axis) const { return info().coordinate(axis); }
 
+  // Whether other processes or threads depend on this rank: its host work then sends heartbeats,
+  // and its waits end when the job does.
+  virtual bool is_supervised() const { return true; }
+
   // Prepares the collectives of these groups, in this order, before anything is allocated and
   // outside of any recording. All ranks call it with the same list. Transports that read peers'
   // memory directly need no preparation.

@@ -14,8 +14,9 @@ namespace weft {
 
 class HostWork {
  public:
-  // Sends heartbeats until destroyed; `what` is for messages. Does nothing without a communicator.
-  HostWork(Communicator* comm, std::string what);
+  // Sends heartbeats until destroyed; `what` is for messages. Does nothing if nobody waits
+  // for them.
+  HostWork(Communicator& comm, std::string what);
   ~HostWork();
   HostWork(const HostWork&) = delete;
   HostWork& operator=(const HostWork&) = delete;
@@ -23,7 +24,7 @@ class HostWork {
  private:
   void beat();
 
-  Communicator* comm_;
+  Communicator& comm_;
   std::string what_;
   std::mutex mutex_;
   std::condition_variable wake_;

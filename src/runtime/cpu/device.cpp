@@ -13,6 +13,7 @@
 #include "base/machine.h"
 #include "runtime/cpu/peak.h"
 #include "runtime/cpu/spin.h"
+#include "runtime/run_launch.h"
 
 namespace weft {
 
@@ -134,7 +135,7 @@ void HostStream::run(const Item& item) {
 void HostStream::perform(const Item& item) {
   switch (item.action) {
     case Action::Launch:
-      item.kernel->launch(*item.launch);
+      run_launch(*item.kernel, *item.launch);
       break;
     case Action::Copy:
       std::memcpy(item.to, item.from, static_cast<size_t>(item.bytes));

@@ -12,6 +12,7 @@
 #include "runtime/cuda/device/delay_kernel.h"
 #include "runtime/cuda/device/pinned.h"
 #include "runtime/cuda/gemm/gemm.h"
+#include "runtime/run_launch.h"
 
 namespace weft::cuda {
 
@@ -65,7 +66,7 @@ std::string CudaStream::after() const {
 }
 
 void CudaStream::launch(const Kernel& kernel, const Launch& launch) {
-  kernel.launch(launch);
+  run_launch(kernel, launch);
   last_kernel_ = kernel.name;
   last_where_ = launch.where;
   const cudaError_t error = cudaGetLastError();
