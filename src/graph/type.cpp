@@ -1,6 +1,7 @@
 // Dtypes, shapes, meshes, placements and their text forms.
 #include "graph/type.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "base/error.h"
@@ -135,6 +136,19 @@ const AxisPlacement* placement_over(const TensorType& type, std::string_view axi
     if (placement.axis == axis) return &placement;
   }
   return nullptr;
+}
+
+const AxisPlacement* flat_placement(const TensorType& type) {
+  for (const auto& placement : type.placement) {
+    if (placement.kind == PlacementKind::Flat) return &placement;
+  }
+  return nullptr;
+}
+
+bool is_partial(const TensorType& type) {
+  return std::any_of(type.placement.begin(), type.placement.end(), [](const auto& placement) {
+    return placement.kind == PlacementKind::Partial;
+  });
 }
 
 Shape local_shape(const TensorType& type, const Mesh& mesh) {

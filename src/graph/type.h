@@ -96,6 +96,17 @@ constexpr int64_t flat_padded(int64_t elements) {
 // The placement over the named axis, or nullptr if the value is replicated over it.
 const AxisPlacement* placement_over(const TensorType& type, std::string_view axis);
 
+// The placement of flat storage over its axis, or nullptr if the value is not flat.
+const AxisPlacement* flat_placement(const TensorType& type);
+
+// Whether the value is flat storage sharded over an axis.
+inline bool is_flat(const TensorType& type) {
+  return flat_placement(type) != nullptr;
+}
+
+// Whether the value is a partial sum over some axis.
+bool is_partial(const TensorType& type);
+
 // The shape on one rank. F storage has one dimension: the rank's shard of the padded elements.
 Shape local_shape(const TensorType& type, const Mesh& mesh);
 

@@ -193,10 +193,7 @@ class Merger {
 
   // The input with this rank's coordinate on the axis, shared by all updates.
   Value* coordinate(const TensorType& type) {
-    const auto sharded =
-        std::find_if(type.placement.begin(), type.placement.end(),
-                     [](const AxisPlacement& entry) { return entry.kind == PlacementKind::Flat; });
-    const std::string name = "coordinate." + sharded->axis;
+    const std::string name = "coordinate." + flat_placement(type)->axis;
     for (const auto& node : graph_.order()) {
       const bool found = node->op == &kInput && std::get<std::string>(node->attrs[0]) == name;
       if (found) return node->result();

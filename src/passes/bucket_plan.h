@@ -3,10 +3,8 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "config/config.h"
@@ -39,17 +37,5 @@ BucketPlan plan_by_size(std::span<const BucketItem> items, int64_t least);
 // Follows compile.buckets. Throws UserError for an entry without a match or an item without an
 // entry.
 BucketPlan plan_by_hand(std::span<const BucketItem> items, const Config& config);
-
-// The leading segments of a dotted name that a pattern matches.
-struct ModuleMatch {
-  std::string path;      // "layers.3.attention"
-  std::string wildcard;  // the segments that matched a wildcard: "3"
-};
-
-// Throws UserError for a pattern with a malformed range; the message starts with `subject`.
-void check_module_pattern(std::string_view pattern, const std::string& subject);
-
-// Matches "layers.*", "layers.[0-11].attention" or "out?ut" against the beginning of `name`.
-std::optional<ModuleMatch> match_module(std::string_view pattern, std::string_view name);
 
 }  // namespace weft

@@ -12,8 +12,8 @@
 #include "base/text.h"
 #include "config/derived.h"
 #include "graph/comm_cost.h"
+#include "graph/module_path.h"
 #include "graph/ops/ops.h"
-#include "passes/bucket_plan.h"
 
 namespace weft {
 

@@ -154,11 +154,6 @@ bool ParamLane::is_flat() const {
   return source->op == &kBucket;
 }
 
-bool is_flat(const TensorType& type) {
-  return std::any_of(type.placement.begin(), type.placement.end(),
-                     [](const AxisPlacement& entry) { return entry.kind == PlacementKind::Flat; });
-}
-
 bool merges_lanes(const Node& node) {
   const auto& operands = node.op->parsed().operands;
   return !node.op->traits.collective && !operands.empty() &&

@@ -25,9 +25,6 @@ struct ParamLane {
 // Lanes of the graph's parameters in order of registration; empty if nothing is communicated.
 std::vector<ParamLane> find_lanes(const Graph& graph);
 
-// Whether the value is flat storage sharded over an axis.
-bool is_flat(const TensorType& type);
-
 // Whether the node reduces the flat values of many lanes to one number, so that it belongs to no
 // lane.
 bool merges_lanes(const Node& node);

@@ -17,7 +17,6 @@
 #include "graph/sharding.h"
 #include "graph/text.h"
 #include "graph/verify.h"
-#include "passes/reduction.h"
 
 namespace weft {
 

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "config/derived.h"
 #include "graph/comm_cost.h"
+#include "graph/module_path.h"
 #include "graph/ops/ops.h"
 
 namespace weft {
@@ -151,13 +152,6 @@ NodeSet select_by_mode(const Graph& graph, const PassContext& context) {
 }
 
 }  // namespace
-
-int64_t block_of(std::string_view path) {
-  constexpr std::string_view kLayers = "layers.";
-  if (!path.starts_with(kLayers)) return -1;
-  path.remove_prefix(kLayers.size());
-  return parse_int(path.substr(0, path.find('.'))).value_or(-1);
-}
 
 bool is_read_backward(const Value& value) {
   return std::any_of(value.users.begin(), value.users.end(),

@@ -4,15 +4,11 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 #include <unordered_set>
 
 #include "passes/pass.h"
 
 namespace weft {
-
-// N for a path "layers.N" or "layers.N.rest"; -1 outside blocks.
-int64_t block_of(std::string_view path);
 
 // Whether a backward node reads the value.
 bool is_read_backward(const Value& value);

@@ -1,19 +1,11 @@
 // Inserts reductions into a graph.
 #include "passes/reduction.h"
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "graph/builder.h"
 #include "graph/ops/ops.h"
 
 namespace weft {
-
-bool is_partial(const TensorType& type) {
-  return std::any_of(type.placement.begin(), type.placement.end(), [](const auto& placement) {
-    return placement.kind == PlacementKind::Partial;
-  });
-}
 
 Value* all_reduce(Graph& graph, Value* value, Node* before, const NodeOptions& options) {
   CHECK(is_partial(value->type), "%", value->name, " is ", to_string(value->type));

@@ -5,9 +5,6 @@
 
 namespace weft {
 
-// Whether the value is a partial sum over some axis.
-bool is_partial(const TensorType& type);
-
 // Inserts an all_reduce before `before` for every axis that `value` is partial over, innermost axis
 // first. Redirects all uses of the value to the reduced one and returns it. The value must be
 // partial; the results are named after it with ".reduced" appended.

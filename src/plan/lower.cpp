@@ -101,9 +101,8 @@ class Bindings {
     bind(plan_.params, bucket_name(names), node.result(), BufferKind::Param, program);
     if (plan_.params.size() == known) return;
     Binding& binding = plan_.params.back();
-    for (const AxisPlacement& placement : node.result()->type.placement) {
-      if (placement.kind == PlacementKind::Flat) binding.axis = placement.axis;
-    }
+    const AxisPlacement* flat = flat_placement(node.result()->type);
+    if (flat != nullptr) binding.axis = flat->axis;
     const std::vector<Shape> shapes = gathered_shapes(*node.result());
     CHECK(shapes.size() == names.size(), "a bucket of ", names.size(), " is gathered as ",
           shapes.size());

@@ -54,5 +54,16 @@ TEST(Type, FlatStorageIsPaddedToFullBlocksPerRank) {
   EXPECT_EQ(local_shape(parse_type("f32[4097] @F(dp)"), mesh), (Shape{2048}));
 }
 
+TEST(Type, KnowsFlatStorageAndPartialSums) {
+  const TensorType flat = parse_type("f32[4096] @P(dp_replicate) @F(dp_shard)");
+  EXPECT_EQ(flat_placement(flat)->axis, "dp_shard");
+  EXPECT_TRUE(is_flat(flat));
+  EXPECT_TRUE(is_partial(flat));
+  const TensorType sharded = parse_type("f32[4,8] @S(0:dp_shard)");
+  EXPECT_EQ(flat_placement(sharded), nullptr);
+  EXPECT_FALSE(is_flat(sharded));
+  EXPECT_FALSE(is_partial(sharded));
+}
+
 }  // namespace
 }  // namespace weft

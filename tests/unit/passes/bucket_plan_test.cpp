@@ -1,4 +1,4 @@
-// Patterns and plans, beyond the golden tests of the pass.
+// Plans, beyond the golden tests of the pass.
 #include "passes/bucket_plan.h"
 
 #include <gtest/gtest.h>
@@ -16,43 +16,11 @@ std::vector<BucketItem> items(const std::vector<std::string>& names, int64_t ele
   return list;
 }
 
-std::string path_of(std::string_view pattern, std::string_view name) {
-  const auto match = match_module(pattern, name);
-  return match ? match->path : "no";
-}
-
 TEST(BucketPlan, GivenBucketsHoldEveryParameter) {
   const auto list = items({"a", "b", "c"});
   EXPECT_EQ(plan_as_given(list, {{"a", "b"}, {"c"}}).groups, (Groups{{0, 1}, {2}}));
   EXPECT_THROW(plan_as_given(list, {{"a", "b"}}), InternalError);
   EXPECT_THROW(plan_as_given(list, {{"a", "b"}, {"c"}, {"d"}}), InternalError);
-}
-
-TEST(MatchModule, CoversTheBeginningOfANameBySegments) {
-  EXPECT_EQ(path_of("norm", "norm.weight"), "norm");
-  EXPECT_EQ(path_of("norm", "normal.weight"), "no");
-  EXPECT_EQ(path_of("layers.1", "layers.10.w"), "no");
-  EXPECT_EQ(path_of("layers.*", "layers.10.attention.w"), "layers.10");
-  EXPECT_EQ(path_of("layers.*.att*n", "layers.3.attention.w"), "layers.3.attention");
-  EXPECT_EQ(path_of("layers.?.w", "layers.10.w"), "no");
-  EXPECT_EQ(path_of("a.b.c", "a.b"), "no");
-}
-
-TEST(MatchModule, RangesAreOfNumbers) {
-  EXPECT_EQ(path_of("layers.[0-5]", "layers.5.w"), "layers.5");
-  EXPECT_EQ(path_of("layers.[0-5]", "layers.6.w"), "no");
-  EXPECT_EQ(path_of("layers.[2-11]", "layers.10.w"), "layers.10");
-  EXPECT_EQ(path_of("layers.[2-11]", "layers.1.w"), "no");
-  EXPECT_EQ(path_of("layers.[7]", "layers.7.w"), "layers.7");
-  EXPECT_NO_THROW(check_module_pattern("layers.[1-2].w[3]", "key"));
-  for (const char* bad : {"layers.[a-c]", "layers.[1-2", "layers.[2-1]", "layers.[1-2].["}) {
-    EXPECT_THROW(check_module_pattern(bad, "key"), UserError) << bad;
-  }
-}
-
-TEST(MatchModule, WildcardsTellMatchesApart) {
-  EXPECT_EQ(match_module("layers.*.w?", "layers.3.w1.weight")->wildcard, "3.w1");
-  EXPECT_EQ(match_module("norm", "norm.weight")->wildcard, "");
 }
 
 TEST(PlanByBlock, WithoutBlocksIsOneBucket) {

@@ -49,16 +49,6 @@ Config with_budget(double budget) {
 
 using Names = std::vector<std::string>;
 
-TEST(BlockOf, ReadsTheNumberOfABlock) {
-  EXPECT_EQ(block_of("layers.0"), 0);
-  EXPECT_EQ(block_of("layers.12.attention"), 12);
-  EXPECT_EQ(block_of("layers.12.attention.0"), 12);
-  EXPECT_EQ(block_of("layers"), -1);
-  EXPECT_EQ(block_of("layers.x"), -1);
-  EXPECT_EQ(block_of("norm"), -1);
-  EXPECT_EQ(block_of(""), -1);
-}
-
 TEST(RecomputePolicy, FullTakesWhatStaysInsideItsBlock) {
   Config config;
   config.activation_checkpoint.mode = RecomputeMode::Full;
