@@ -38,8 +38,8 @@ Node* Builder::add(const OpDef& op, std::vector<Value*> operands,
                        {.path = path_, .phase = phase_, .result_names = std::move(names)});
 }
 
-DType Vjp::grad_dtype(size_t operand) const {
-  const Value* value = node_.operands.at(operand);
+DType Vjp::grad_dtype(std::string_view operand) const {
+  const Value* value = node_.operand(operand);
   const Node* def = value->def;
   if (def->op->name() != "cast") return value->type.dtype;
   const auto& wanted = std::get<std::string>(def->attr("grad"));
@@ -50,10 +50,11 @@ DType Vjp::grad_dtype(size_t operand) const {
 }
 
 Node* Vjp::add(const OpDef& op, std::vector<Value*> operands,
-               std::initializer_list<NamedAttr> attrs, size_t of) {
+               std::initializer_list<NamedAttr> attrs, std::string_view of) {
+  const size_t first = node_.op->parsed().operand_index(of);
   std::vector<std::string> names;
   for (size_t i = 0; i < op.parsed().results.size(); ++i) {
-    names.push_back("d." + node_.operands.at(of + i)->name);
+    names.push_back("d." + node_.operands.at(first + i)->name);
   }
   return builder_.add(op, std::move(operands), attrs, std::move(names));
 }

@@ -50,20 +50,19 @@ class Vjp {
       : builder_(builder), node_(node), result_grads_(std::move(result_grads)) {}
 
   const Node& node() const { return node_; }
-  Value* operand(size_t i) const { return node_.operands.at(i); }
-  Value* result(size_t i) const { return node_.result(i); }
-  size_t num_operands() const { return node_.operands.size(); }
+  Value* operand(std::string_view name) const { return node_.operand(name); }
+  Value* result(std::string_view name) const { return node_.result(name); }
   Value* grad(size_t result = 0) const { return result_grads_.at(result); }
   const Attr& attr(std::string_view name) const { return node_.attr(name); }
 
   // The dtype for the gradient of this operand: the operand's own dtype, or the reduce dtype for a
   // parameter that is cast to the compute type. With several readers it is f32, so that the
   // gradient of the cast rounds the sum only once.
-  DType grad_dtype(size_t operand) const;
+  DType grad_dtype(std::string_view operand) const;
 
-  // Adds a backward node whose results are the gradients of operands `of`, `of` + 1, ...
+  // Adds a backward node whose results are the gradients of operand `of` and those after it.
   Node* add(const OpDef& op, std::vector<Value*> operands, std::initializer_list<NamedAttr> attrs,
-            size_t of);
+            std::string_view of);
 
  private:
   Builder& builder_;

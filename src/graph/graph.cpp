@@ -41,6 +41,14 @@ std::string_view phase_name(Phase phase) {
   throw InternalError("unknown phase");
 }
 
+Value* Node::operand(std::string_view name) const {
+  const size_t index = op->parsed().operand_index(name);
+  const OperandKind kind = op->parsed().operands[index].kind;
+  CHECK(kind != OperandKind::Variadic, op->name(), ": operand \"", name, "\" is variadic");
+  if (kind == OperandKind::Optional && index >= operands.size()) return nullptr;
+  return operands.at(index);
+}
+
 Call Node::call() const {
   Call call{.op = op, .operands = {}, .results = {}, .attrs = attrs};
   for (const Value* operand : operands) call.operands.push_back(operand->type);
@@ -137,6 +145,10 @@ void Graph::replace_operand(Node* node, size_t operand, Value* to) {
   remove_use(node->operands.at(operand), node);
   node->operands[operand] = to;
   to->users.push_back(node);
+}
+
+void Graph::replace_operand(Node* node, std::string_view operand, Value* to) {
+  replace_operand(node, node->op->parsed().operand_index(operand), to);
 }
 
 void Graph::retype(Node* node) {

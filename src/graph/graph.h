@@ -40,7 +40,11 @@ struct Node {
   Phase phase = Phase::Forward;
   bool recomputed = false;  // a clone, made so that the original need not be kept for the backward
 
+  // The operand of that name in the signature, which is not variadic; nullptr if it is optional and
+  // absent.
+  Value* operand(std::string_view name) const;
   Value* result(size_t i = 0) const { return results.at(i).get(); }
+  Value* result(std::string_view name) const { return result(op->parsed().result_index(name)); }
   const Attr& attr(std::string_view name) const { return attrs.at(op->parsed().attr_index(name)); }
   Call call() const;
 
@@ -97,6 +101,7 @@ class Graph {
   void replace_uses(Value* from, Value* to, const Node* except = nullptr);
   // Redirects one operand of one node.
   void replace_operand(Node* node, size_t operand, Value* to);
+  void replace_operand(Node* node, std::string_view operand, Value* to);
   // Infers the result types again after operands changed.
   void retype(Node* node);
   // Changes the type of a source, or the placement of a result.

@@ -101,6 +101,10 @@ Signature parse_signature(std::string_view text) {
   std::string_view inside = text.substr(open + 1, close - open - 1);
   size_t semicolon = inside.find(';');
   signature.operands = parse_operands(inside.substr(0, semicolon));
+  for (size_t i = 0; i + 1 < signature.operands.size(); ++i) {
+    CHECK(signature.operands[i].kind == OperandKind::Required, "signature ", text,
+          ": only the last operand may be optional or variadic");
+  }
   if (semicolon != std::string_view::npos) {
     for (const auto& item : split(inside.substr(semicolon + 1), ',')) {
       signature.attrs.push_back(parse_attr_spec(trim(item)));
@@ -110,11 +114,14 @@ Signature parse_signature(std::string_view text) {
   return signature;
 }
 
-size_t operand_index(const Signature& signature, std::string_view name) {
-  for (size_t i = 0; i < signature.operands.size(); ++i) {
-    if (signature.operands[i].name == name) return i;
+// Position of the item called `name` in a list of operands, attributes or results.
+template <class Spec>
+size_t index_of(const Signature& signature, const std::vector<Spec>& specs, std::string_view name,
+                std::string_view kind) {
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if (specs[i].name == name) return i;
   }
-  throw InternalError(cat("op ", signature.name, " has no operand \"", name, "\""));
+  throw InternalError(cat("op ", signature.name, " has no ", kind, " \"", name, "\""));
 }
 
 template <class T, class Parse>
@@ -178,11 +185,16 @@ bool Signature::has_variadic_results() const {
   return !results.empty() && results.back().kind == OperandKind::Variadic;
 }
 
+size_t Signature::operand_index(std::string_view operand) const {
+  return index_of(*this, operands, operand, "operand");
+}
+
 size_t Signature::attr_index(std::string_view attr) const {
-  for (size_t i = 0; i < attrs.size(); ++i) {
-    if (attrs[i].name == attr) return i;
-  }
-  throw InternalError(cat("op ", name, " has no attribute \"", attr, "\""));
+  return index_of(*this, attrs, attr, "attribute");
+}
+
+size_t Signature::result_index(std::string_view result) const {
+  return index_of(*this, results, result, "result");
 }
 
 const Signature& OpDef::parsed() const {
@@ -210,6 +222,14 @@ std::string unknown_op(std::string_view name) {
   return cat(
       "unknown op ", in_quotes(name),
       near ? cat("; did you mean \"", *near, "\"?") : "; weft opt --list-ops lists them all");
+}
+
+const TensorType& Call::type(std::string_view operand) const {
+  return operands.at(op->parsed().operand_index(operand));
+}
+
+bool Call::has_operand(std::string_view operand) const {
+  return op->parsed().operand_index(operand) < operands.size();
 }
 
 const Attr& Call::attr(std::string_view name) const {
@@ -245,7 +265,7 @@ std::vector<int> overwritten_operands(const Call& call) {
     CHECK(arrow != std::string::npos, "op ", signature.name, " overwrites \"", pair, "\"");
     for (size_t i = 0; i < signature.results.size(); ++i) {
       if (signature.results[i].name != pair.substr(0, arrow)) continue;
-      const size_t operand = operand_index(signature, pair.substr(arrow + 2));
+      const size_t operand = signature.operand_index(pair.substr(arrow + 2));
       const bool variadic = signature.results[i].kind == OperandKind::Variadic;
       const size_t last = variadic ? overwritten.size() : i + 1;
       for (size_t j = i; j < last; ++j) {

@@ -41,20 +41,23 @@ struct AttrSpec {
 // The parsed form of an OpDef's signature string.
 struct Signature {
   std::string name;
-  std::vector<OperandSpec> operands;
+  std::vector<OperandSpec> operands;  // only the last may be Optional or Variadic
   std::vector<AttrSpec> attrs;
   std::vector<OperandSpec> results;  // only the last may be Variadic
 
   // Whether the number of results depends on the call.
   bool has_variadic_results() const;
-  // Index of the attribute; throws InternalError if the op has no such attribute.
+  // Position of the operand, attribute or result of that name; throws InternalError if there is
+  // none.
+  size_t operand_index(std::string_view operand) const;
   size_t attr_index(std::string_view attr) const;
+  size_t result_index(std::string_view result) const;
 };
 
 struct OpDef;
 
 // One application of an op, described by types alone: all that infer, cost, supports and workspace
-// may see. Absent optional operands are left out; variadic operands come last.
+// may see. An absent optional operand is left out.
 struct Call {
   const OpDef* op = nullptr;
   std::vector<TensorType> operands;
@@ -62,6 +65,9 @@ struct Call {
   Attrs attrs;
 
   const TensorType& type(size_t operand) const { return operands.at(operand); }
+  const TensorType& type(std::string_view operand) const;
+  // Whether the optional operand is present.
+  bool has_operand(std::string_view operand) const;
   int64_t int_attr(std::string_view name) const { return std::get<int64_t>(attr(name)); }
   double double_attr(std::string_view name) const { return std::get<double>(attr(name)); }
   bool bool_attr(std::string_view name) const { return std::get<bool>(attr(name)); }

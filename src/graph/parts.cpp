@@ -19,14 +19,11 @@ struct Names {
   };
 
   explicit Names(const Call& call) : signature(call.op->parsed()) {
-    // At most one operand is optional; if absent, it is left out of the call.
-    const bool absent = call.operands.size() < signature.operands.size();
-    size_t index = 0;
-    for (const OperandSpec& spec : signature.operands) {
-      if (absent && spec.kind == OperandKind::Optional) continue;
-      call.require(index < call.operands.size(), "too few operands, expected ", call.op->signature);
-      const TensorType& type = call.operands[index];
-      entries[spec.name] = {{PartPlace::Kind::Operand, index++}, type};
+    for (size_t i = 0; i < signature.operands.size(); ++i) {
+      const OperandSpec& spec = signature.operands[i];
+      if (i == call.operands.size() && spec.kind == OperandKind::Optional) continue;
+      call.require(i < call.operands.size(), "too few operands, expected ", call.op->signature);
+      entries[spec.name] = {{PartPlace::Kind::Operand, i}, call.operands[i]};
     }
   }
 

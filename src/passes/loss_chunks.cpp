@@ -45,11 +45,10 @@ Node* find_loss(const Graph& graph) {
 Head find_head(Node* loss) {
   Head head;
   head.loss = loss;
-  Value* logits = loss->operands[0];
+  Value* logits = loss->operand("logits");
   head.matmul = logits->def;
-  USER_CHECK(head.matmul->op == &kMatmul && head.matmul->operands.size() == 2 &&
-                 logits->type.shape.size() == 3,
-             "loss_chunks: the loss reads %", logits->name,
+  const bool plain = head.matmul->op == &kMatmul && head.matmul->operand("bias") == nullptr;
+  USER_CHECK(plain && logits->type.shape.size() == 3, "loss_chunks: the loss reads %", logits->name,
              ", expected the matmul of a head without bias");
   for (Node* user : logits->users) {
     if (user == loss) continue;
@@ -85,20 +84,20 @@ class Chunker {
 
  private:
   void add_chunk(int64_t index) {
-    Value* x = split(head_.matmul->operands[0], index, *head_.matmul);
-    Value* targets = split(head_.loss->operands[1], index, *head_.loss);
-    Value* logits = copy(*head_.matmul, {x, head_.matmul->operands[1]}, index)->result();
-    Node* loss = copy(*head_.loss, {logits, targets, head_.loss->operands[2]}, index);
+    Value* x = split(head_.matmul->operand("a"), index, *head_.matmul);
+    Value* targets = split(head_.loss->operand("targets"), index, *head_.loss);
+    Value* count = head_.loss->operand("count");
+    Value* logits = copy(*head_.matmul, {x, head_.matmul->operand("b")}, index)->result();
+    Node* loss = copy(*head_.loss, {logits, targets, count}, index);
     loss_ = index == 0 ? loss->result() : add(kAdd, loss_, loss->result(), *head_.loss);
     if (head_.loss_grad == nullptr) return;
-    Value* dlogits = copy(*head_.loss_grad,
-                          {head_.loss_grad->operands[0], logits, targets, loss->result(1),
-                           head_.loss->operands[2]},
-                          index)
-                         ->result();
-    dx_.push_back(copy(*head_.dx, {dlogits, head_.dx->operands[1]}, index)->result());
+    Value* dloss = head_.loss_grad->operand("dloss");
+    Value* dlogits =
+        copy(*head_.loss_grad, {dloss, logits, targets, loss->result("lse"), count}, index)
+            ->result();
+    dx_.push_back(copy(*head_.dx, {dlogits, head_.dx->operand("b")}, index)->result());
     // The operand order depends on the layout of the weight.
-    const bool grad_first = head_.dw->operands[0] == head_.loss_grad->result();
+    const bool grad_first = head_.dw->operand("a") == head_.loss_grad->result();
     Value* dw =
         copy(*head_.dw, grad_first ? std::vector{dlogits, x} : std::vector{x, dlogits}, index)
             ->result();

@@ -56,16 +56,16 @@ class Simplifier {
   // A cast skips exact casts before it, and is removed if it then changes nothing.
   void fold_cast(Node* node) {
     while (true) {
-      const Node* inner = node->operands[0]->def;
+      const Node* inner = node->operand("x")->def;
       if (inner->op != &kCast || inner->recomputed != node->recomputed) break;
-      Value* origin = inner->operands[0];
+      Value* origin = inner->operand("x");
       if (!is_exact(origin->type.dtype, inner->result()->type.dtype)) break;
-      graph_.replace_operand(node, 0, origin);
+      graph_.replace_operand(node, "x", origin);
       ++folded_;
     }
-    if (node->operands[0]->type.dtype != node->result()->type.dtype) return;
+    if (node->operand("x")->type.dtype != node->result()->type.dtype) return;
     ++folded_;
-    graph_.replace_uses(node->result(), node->operands[0]);
+    graph_.replace_uses(node->result(), node->operand("x"));
   }
 
   void merge(Node* node) {

@@ -28,8 +28,8 @@ std::vector<TensorType> infer_cast(const Call& call) {
 }
 
 std::vector<TensorType> infer_dropout(const Call& call) {
-  require_floating(call, 0, 1);
-  require_rng(call, 1);
+  require_floating(call, "x", 1);
+  require_rng(call);
   const double rate = call.double_attr("rate");
   call.require(rate >= 0 && rate < 1, "rate is ", format_double(rate), ", expected 0 <= rate < 1");
   return {call.type(0)};
@@ -83,9 +83,9 @@ constinit const OpDef kCast{
     .vjp = [](Vjp& v) -> std::vector<Value*> {
       Value* dy = only_grad(v);
       const auto& wanted = std::get<std::string>(v.attr("grad"));
-      const DType dtype = wanted.empty() ? v.operand(0)->type.dtype : parse_dtype(wanted);
+      const DType dtype = wanted.empty() ? v.operand("x")->type.dtype : parse_dtype(wanted);
       if (dy->type.dtype == dtype) return {dy};
-      return {v.add(kCast, {dy}, {{"dtype", dtype}}, 0)->result()};
+      return {v.add(kCast, {dy}, {{"dtype", dtype}}, "x")->result()};
     },
     .cost = [](const Call& call) { return per_element(call, 1); },
     .sharding = "... -> ...",
@@ -104,7 +104,7 @@ constinit const OpDef kGelu{
       return {call.type(0)};
     },
     .vjp = [](Vjp& v) -> std::vector<Value*> {
-      return {v.add(kGeluGrad, {only_grad(v), v.operand(0)}, {}, 0)->result()};
+      return {v.add(kGeluGrad, {only_grad(v), v.operand("x")}, {}, "x")->result()};
     },
     .cost = [](const Call& call) { return per_element(call, 12); },
     .sharding = "... -> ...",
@@ -134,8 +134,8 @@ constinit const OpDef kDropout{
     .traits = {.elementwise = true, .linear = true},
     .infer = infer_dropout,
     .vjp = [](Vjp& v) -> std::vector<Value*> {
-      Node* dx = v.add(kDropout, {only_grad(v), v.operand(1)},
-                       {{"rate", v.attr("rate")}, {"stream", v.attr("stream")}}, 0);
+      Node* dx = v.add(kDropout, {only_grad(v), v.operand("rng")},
+                       {{"rate", v.attr("rate")}, {"stream", v.attr("stream")}}, "x");
       return {dx->result(), nullptr};
     },
     .cost = [](const Call& call) { return per_element(call, 20); },

@@ -17,16 +17,16 @@ std::string named_dims(const Call& call, size_t count) {
 
 // The accumulator is not a partial sum, so the contracted dims must not be sharded.
 std::string sharding_of_matmul_sum(const Call& call) {
-  const std::string_view more = call.operands.size() > 3 ? ", " : "";
+  const std::string_view more = call.op == &kMatmulAccumulate ? ", " : "";
   if (call.bool_attr("ta")) {
-    const std::string leading = named_dims(call, call.type(1).shape.size() - 1);
+    const std::string leading = named_dims(call, call.type("a").shape.size() - 1);
     return cat("mn, ", leading, "m, ", leading, "n", more, " -> mn");
   }
   return cat("...n, ...K, ", call.bool_attr("tb") ? "nK" : "Kn", more, " -> ...n");
 }
 
 std::string sharding_of_added_table(const Call& call) {
-  const std::string places = named_dims(call, call.type(1).shape.size());
+  const std::string places = named_dims(call, call.type("ids").shape.size());
   return cat("Rc, ", places, ", ", places, "c -> Rc");
 }
 

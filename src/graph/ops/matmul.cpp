@@ -8,58 +8,59 @@ namespace {
 // a [...,m] and b [...,n] contracted over all rows.
 std::vector<TensorType> infer_transposed(const Call& call, DType dtype) {
   call.require(!call.bool_attr("tb"), "tb is true, expected false with ta=true");
-  call.require(call.operands.size() == 2, "ta=true takes no bias");
-  require_floating(call, 1, 2);
-  require_type(call, 1, call.type(0).dtype,
-               append_dim(leading_dims(call.type(0)), row_length(call.type(1))));
-  return {{dtype, {row_length(call.type(0)), row_length(call.type(1))}, {}}};
+  call.require(!call.has_operand("bias"), "ta=true takes no bias");
+  require_floating(call, "b", 2);
+  const TensorType& a = call.type("a");
+  const TensorType& b = call.type("b");
+  require_type(call, "b", a.dtype, append_dim(leading_dims(a), row_length(b)));
+  return {{dtype, {row_length(a), row_length(b)}, {}}};
 }
 
 std::vector<TensorType> infer_matmul(const Call& call) {
-  require_floating(call, 0, 2);
-  const TensorType& a = call.type(0);
-  const TensorType& b = call.type(1);
+  require_floating(call, "a", 2);
+  const TensorType& a = call.type("a");
+  const TensorType& b = call.type("b");
   const DType dtype = out_dtype(call, a.dtype);
   if (call.bool_attr("ta")) return infer_transposed(call, dtype);
   call.require(b.shape.size() == 2, "b is ", b, ", expected two dims");
   const bool tb = call.bool_attr("tb");
   const int64_t k = row_length(a);
   const int64_t n = b.shape[tb ? 0 : 1];
-  require_type(call, 1, a.dtype, tb ? Shape{n, k} : Shape{k, n});
-  if (call.operands.size() > 2) require_type(call, 2, a.dtype, {n});
+  require_type(call, "b", a.dtype, tb ? Shape{n, k} : Shape{k, n});
+  if (call.has_operand("bias")) require_type(call, "bias", a.dtype, {n});
   return {{dtype, append_dim(leading_dims(a), n), {}}};
 }
 
 std::vector<Value*> vjp_matmul(Vjp& v) {
   CHECK(!std::get<bool>(v.attr("ta")), "matmul: no gradient with ta=true");
-  Value* a = v.operand(0);
-  Value* b = v.operand(1);
+  Value* a = v.operand("a");
+  Value* b = v.operand("b");
   Value* dy = only_grad(v);
   const DType dtype = a->type.dtype;
-  if (dy->type.dtype != dtype) dy = v.add(kCast, {dy}, {{"dtype", dtype}}, 0)->result();
+  if (dy->type.dtype != dtype) dy = v.add(kCast, {dy}, {{"dtype", dtype}}, "a")->result();
   const bool tb = std::get<bool>(v.attr("tb"));
   std::vector<Value*> grads;
-  grads.push_back(v.add(kMatmul, {dy, b}, {{"tb", !tb}}, 0)->result());
+  grads.push_back(v.add(kMatmul, {dy, b}, {{"tb", !tb}}, "a")->result());
   const std::vector<Value*> factors = tb ? std::vector{dy, a} : std::vector{a, dy};
   grads.push_back(
-      v.add(kMatmul, factors, {{"ta", true}, {"out", grad_out(v, 1, dtype)}}, 1)->result());
-  if (v.num_operands() > 2) {
-    grads.push_back(v.add(kSumRows, {dy}, {{"out", grad_out(v, 2, dtype)}}, 2)->result());
+      v.add(kMatmul, factors, {{"ta", true}, {"out", grad_out(v, "b", dtype)}}, "b")->result());
+  if (v.operand("bias") != nullptr) {
+    grads.push_back(v.add(kSumRows, {dy}, {{"out", grad_out(v, "bias", dtype)}}, "bias")->result());
   }
   return grads;
 }
 
 Cost cost_matmul(const Call& call) {
-  const double contracted = static_cast<double>(call.bool_attr("ta") ? row_count(call.type(0))
-                                                                     : row_length(call.type(0)));
-  return per_element(call, 2 * contracted);
+  const TensorType& a = call.type("a");
+  const int64_t contracted = call.bool_attr("ta") ? row_count(a) : row_length(a);
+  return per_element(call, 2 * static_cast<double>(contracted));
 }
 
 // Every rank adds the bias, so with a bias the contracted dim must not be sharded.
 std::string sharding_of_matmul(const Call& call) {
   if (call.bool_attr("ta")) return "...m, ...n -> mn";
   const bool tb = call.bool_attr("tb");
-  if (call.operands.size() > 2) return tb ? "...K, nK, n -> ...n" : "...K, Kn, n -> ...n";
+  if (call.has_operand("bias")) return tb ? "...K, nK, n -> ...n" : "...K, Kn, n -> ...n";
   return tb ? "...k, nk -> ...n" : "...k, kn -> ...n";
 }
 
@@ -91,10 +92,11 @@ constinit const OpDef kSumRows{
     .doc = "y[n] = sum of x [...,n] over all rows, in an order that depends on the shape alone.",
     .traits = {.differentiable = false, .linear = true},
     .infer = [](const Call& call) -> std::vector<TensorType> {
-      require_floating(call, 0, 2);
-      return {{out_dtype(call, call.type(0).dtype), {row_length(call.type(0))}, {}}};
+      require_floating(call, "x", 2);
+      const TensorType& x = call.type("x");
+      return {{out_dtype(call, x.dtype), {row_length(x)}, {}}};
     },
-    .cost = [](const Call& call) { return per_operand_element(call, 0, 1); },
+    .cost = [](const Call& call) { return per_operand_element(call, "x", 1); },
     .sharding = "...n -> n",
     .samples =
         "x: f32[2,3,5] | x: f32[67,9] | x: bf16[13,4]; out=\"f32\" | x: bf16[3,5] | "

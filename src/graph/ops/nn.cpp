@@ -11,19 +11,20 @@ TensorType statistics(const TensorType& x, Shape shape) {
 
 // x [...,n] with a weight [n], and for layer_norm a bias.
 void require_norm_operands(const Call& call) {
-  require_floating(call, 0, 1);
+  require_floating(call, "x", 1);
+  const TensorType& x = call.type("x");
   for (size_t i = 1; i < call.operands.size(); ++i) {
-    require_type(call, i, call.type(0).dtype, {row_length(call.type(0))});
+    require_type(call, i, x.dtype, {row_length(x)});
   }
 }
 
 // dy, x, w, then the statistics of every row.
 std::vector<TensorType> infer_norm_grad(const Call& call) {
-  require_floating(call, 0, 1);
-  const TensorType& dy = call.type(0);
-  require_type(call, 1, dy.dtype, dy.shape);
-  require_type(call, 2, dy.dtype, {row_length(dy)});
-  for (size_t i = 3; i < call.operands.size(); ++i) {
+  require_floating(call, "dy", 1);
+  const TensorType& dy = call.type("dy");
+  require_type(call, "x", dy.dtype, dy.shape);
+  require_type(call, "w", dy.dtype, {row_length(dy)});
+  for (size_t i = call.op->parsed().operand_index("w") + 1; i < call.operands.size(); ++i) {
     require_type(call, i, stat_dtype(dy), leading_dims(dy));
   }
   return {dy, {out_dtype(call, dy.dtype), {row_length(dy)}, {}}};
@@ -32,29 +33,30 @@ std::vector<TensorType> infer_norm_grad(const Call& call) {
 std::vector<Value*> vjp_layer_norm(Vjp& v) {
   Value* dy = only_grad(v);
   const DType dtype = dy->type.dtype;
-  Node* node = v.add(kLayerNormGrad, {dy, v.operand(0), v.operand(1), v.result(1), v.result(2)},
-                     {{"out", grad_out(v, 1, dtype)}}, 0);
-  std::vector<Value*> grads = {node->result(0), node->result(1)};
-  if (v.num_operands() > 2) {
-    grads.push_back(v.add(kSumRows, {dy}, {{"out", grad_out(v, 2, dtype)}}, 2)->result());
+  Node* node = v.add(kLayerNormGrad,
+                     {dy, v.operand("x"), v.operand("w"), v.result("mean"), v.result("rstd")},
+                     {{"out", grad_out(v, "w", dtype)}}, "x");
+  std::vector<Value*> grads = {node->result("dx"), node->result("dw")};
+  if (v.operand("b") != nullptr) {
+    grads.push_back(v.add(kSumRows, {dy}, {{"out", grad_out(v, "b", dtype)}}, "b")->result());
   }
   return grads;
 }
 
 std::vector<Value*> vjp_rms_norm(Vjp& v) {
   Value* dy = only_grad(v);
-  Node* node = v.add(kRmsNormGrad, {dy, v.operand(0), v.operand(1), v.result(1)},
-                     {{"out", grad_out(v, 1, dy->type.dtype)}}, 0);
-  return {node->result(0), node->result(1)};
+  Node* node = v.add(kRmsNormGrad, {dy, v.operand("x"), v.operand("w"), v.result("rstd")},
+                     {{"out", grad_out(v, "w", dy->type.dtype)}}, "x");
+  return {node->result("dx"), node->result("dw")};
 }
 
 // Positions of tokens within their documents: i32, one per row of x.
-void require_positions(const Call& call, size_t i, const TensorType& x) {
-  require_type(call, i, DType::I32, leading_dims(x));
+void require_positions(const Call& call, const TensorType& x) {
+  require_type(call, "positions", DType::I32, leading_dims(x));
 }
 
 std::vector<TensorType> infer_rope(const Call& call) {
-  const TensorType& x = call.type(0);
+  const TensorType& x = call.type("x");
   const int64_t heads = call.int_attr("heads");
   const int64_t head_dim = call.int_attr("head_dim");
   call.require(is_floating(x.dtype) && x.shape.size() == 3, "x is ", x,
@@ -65,13 +67,13 @@ std::vector<TensorType> infer_rope(const Call& call) {
                " do not fit the width of x, ", x.shape[2]);
   call.require(call.double_attr("theta") > 0, "theta is ", format_double(call.double_attr("theta")),
                ", expected a positive number");
-  if (call.operands.size() > 1) require_positions(call, 1, x);
+  if (call.has_operand("positions")) require_positions(call, x);
   return {x};
 }
 
 std::vector<Value*> vjp_rope(Vjp& v) {
-  std::vector<Value*> operands = {only_grad(v)};
-  if (v.num_operands() > 1) operands.push_back(v.operand(1));
+  std::vector<Value*> operands = v.node().operands;
+  operands[0] = only_grad(v);
   Node* node = v.add(kRope, operands,
                      {{"heads", v.attr("heads")},
                       {"head_dim", v.attr("head_dim")},
@@ -81,8 +83,8 @@ std::vector<Value*> vjp_rope(Vjp& v) {
                       {"high_freq_factor", v.attr("high_freq_factor")},
                       {"original_max_position", v.attr("original_max_position")},
                       {"inverse", !std::get<bool>(v.attr("inverse"))}},
-                     0);
-  std::vector<Value*> grads(v.num_operands(), nullptr);
+                     "x");
+  std::vector<Value*> grads(operands.size(), nullptr);
   grads[0] = node->result();
   return grads;
 }
@@ -92,10 +94,9 @@ struct AttentionTypes {
   TensorType y, lse;
 };
 
-// Checks the packed operand, the attributes, and the random state if operand `rng_operand` is
-// present.
-AttentionTypes attention_types(const Call& call, size_t qkv_operand, size_t rng_operand) {
-  const TensorType& qkv = call.type(qkv_operand);
+// Checks the packed operand, the attributes, and the random state if it is present.
+AttentionTypes attention_types(const Call& call) {
+  const TensorType& qkv = call.type("qkv");
   const int64_t heads = call.int_attr("heads");
   const int64_t kv_heads = call.int_attr("kv_heads");
   call.require(is_floating(qkv.dtype) && qkv.shape.size() == 3, "qkv is ", qkv,
@@ -108,8 +109,8 @@ AttentionTypes attention_types(const Call& call, size_t qkv_operand, size_t rng_
   const double rate = call.double_attr("dropout");
   call.require(rate >= 0 && rate < 1, "dropout is ", format_double(rate),
                ", expected 0 <= dropout < 1");
-  if (call.operands.size() > rng_operand) {
-    require_rng(call, rng_operand);
+  if (call.has_operand("rng")) {
+    require_rng(call);
   } else {
     call.require(rate == 0, "dropout is ", format_double(rate), " without rng");
   }
@@ -118,31 +119,32 @@ AttentionTypes attention_types(const Call& call, size_t qkv_operand, size_t rng_
           statistics(qkv, {qkv.shape[0], heads, qkv.shape[1]})};
 }
 
-std::vector<TensorType> infer_attention_grad(const Call& call, size_t rng_operand) {
-  const AttentionTypes types = attention_types(call, 1, rng_operand);
-  require_type(call, 0, types.y.dtype, types.y.shape);
-  require_type(call, 2, types.y.dtype, types.y.shape);
-  require_type(call, 3, types.lse.dtype, types.lse.shape);
-  return {call.type(1)};
+std::vector<TensorType> infer_attention_grad(const Call& call) {
+  const AttentionTypes types = attention_types(call);
+  require_type(call, "dy", types.y.dtype, types.y.shape);
+  require_type(call, "y", types.y.dtype, types.y.shape);
+  require_type(call, "lse", types.lse.dtype, types.lse.shape);
+  return {call.type("qkv")};
 }
 
 std::vector<Value*> vjp_attention(Vjp& v, const OpDef& grad) {
-  std::vector<Value*> operands = {only_grad(v), v.operand(0), v.result(0), v.result(1)};
-  for (size_t i = 1; i < v.num_operands(); ++i) operands.push_back(v.operand(i));
+  std::vector<Value*> operands = {only_grad(v), v.operand("qkv"), v.result("y"), v.result("lse")};
+  const std::vector<Value*>& own = v.node().operands;
+  operands.insert(operands.end(), own.begin() + 1, own.end());
   Node* node = v.add(grad, operands,
                      {{"heads", v.attr("heads")},
                       {"kv_heads", v.attr("kv_heads")},
                       {"dropout", v.attr("dropout")},
                       {"stream", v.attr("stream")}},
-                     0);
-  std::vector<Value*> grads(v.num_operands(), nullptr);
+                     "qkv");
+  std::vector<Value*> grads(own.size(), nullptr);
   grads[0] = node->result();
   return grads;
 }
 
-// `products` matmuls over the causal half: 2 D FLOPs for each pair of positions.
-Cost cost_attention(const Call& call, size_t qkv_operand, double matmuls) {
-  const Shape& qkv = call.type(qkv_operand).shape;
+// `matmuls` over the causal half: 2 D FLOPs for each pair of positions.
+Cost cost_attention(const Call& call, double matmuls) {
+  const Shape& qkv = call.type("qkv").shape;
   const int64_t heads = call.int_attr("heads");
   const int64_t head_dim = qkv[2] / (heads + 2 * call.int_attr("kv_heads"));
   const double time = static_cast<double>(qkv[1]);
@@ -158,7 +160,7 @@ constinit const OpDef kLayerNorm{
         "and rstd of every row are kept for the gradient.",
     .infer = [](const Call& call) -> std::vector<TensorType> {
       require_norm_operands(call);
-      const TensorType& x = call.type(0);
+      const TensorType& x = call.type("x");
       return {x, statistics(x, leading_dims(x)), statistics(x, leading_dims(x))};
     },
     .vjp = vjp_layer_norm,
@@ -193,7 +195,8 @@ constinit const OpDef kRmsNorm{
         "the gradient.",
     .infer = [](const Call& call) -> std::vector<TensorType> {
       require_norm_operands(call);
-      return {call.type(0), statistics(call.type(0), leading_dims(call.type(0)))};
+      const TensorType& x = call.type("x");
+      return {x, statistics(x, leading_dims(x))};
     },
     .vjp = vjp_rms_norm,
     .cost = [](const Call& call) { return per_element(call, 5); },
@@ -224,13 +227,13 @@ constinit const OpDef kSwiglu{
     .signature = "swiglu(x) -> y",
     .doc = "x [...,2f] is gate and up side by side; y [...,f] = silu(gate) * up.",
     .infer = [](const Call& call) -> std::vector<TensorType> {
-      require_floating(call, 0, 1);
-      const TensorType& x = call.type(0);
+      require_floating(call, "x", 1);
+      const TensorType& x = call.type("x");
       call.require(row_length(x) % 2 == 0, "x is ", x, ", expected an even last dim");
       return {{x.dtype, append_dim(leading_dims(x), row_length(x) / 2), {}}};
     },
     .vjp = [](Vjp& v) -> std::vector<Value*> {
-      return {v.add(kSwigluGrad, {only_grad(v), v.operand(0)}, {}, 0)->result()};
+      return {v.add(kSwigluGrad, {only_grad(v), v.operand("x")}, {}, "x")->result()};
     },
     .cost = [](const Call& call) { return per_element(call, 8); },
     .sharding = "...W -> ...F",
@@ -244,10 +247,10 @@ constinit const OpDef kSwigluGrad{
     .doc = "Gradient of swiglu.",
     .traits = {.in_place = true, .differentiable = false},
     .infer = [](const Call& call) -> std::vector<TensorType> {
-      require_floating(call, 1, 1);
-      const TensorType& x = call.type(1);
+      require_floating(call, "x", 1);
+      const TensorType& x = call.type("x");
       call.require(row_length(x) % 2 == 0, "x is ", x, ", expected an even last dim");
-      require_type(call, 0, x.dtype, append_dim(leading_dims(x), row_length(x) / 2));
+      require_type(call, "dy", x.dtype, append_dim(leading_dims(x), row_length(x) / 2));
       return {x};
     },
     .cost = [](const Call& call) { return per_element(call, 8); },
@@ -292,11 +295,11 @@ constinit const OpDef kAttention{
         "acts on the probabilities. lse [batch,heads,time] is kept for the gradient.",
     .traits = {.matmul = true},
     .infer = [](const Call& call) -> std::vector<TensorType> {
-      const AttentionTypes types = attention_types(call, 0, 1);
+      const AttentionTypes types = attention_types(call);
       return {types.y, types.lse};
     },
     .vjp = [](Vjp& v) { return vjp_attention(v, kAttentionGrad); },
-    .cost = [](const Call& call) { return cost_attention(call, 0, 2); },
+    .cost = [](const Call& call) { return cost_attention(call, 2); },
     .sharding = "bTW, R -> bTV, bHT",
     .samples =
         "qkv: f32[2,5,24]; heads=2, kv_heads=2 | qkv: f32[1,7,24]; heads=4, kv_heads=2 | "
@@ -311,8 +314,8 @@ constinit const OpDef kAttentionGrad{
         "stream = 0) -> dqkv",
     .doc = "Gradient of attention; recomputes the probabilities from lse.",
     .traits = {.differentiable = false, .matmul = true},
-    .infer = [](const Call& call) { return infer_attention_grad(call, 4); },
-    .cost = [](const Call& call) { return cost_attention(call, 1, 5); },
+    .infer = infer_attention_grad,
+    .cost = [](const Call& call) { return cost_attention(call, 5); },
     .sharding = "bTV, bTW, bTV, bHT, R -> bTW",
     .samples =
         "dy: f32[2,5,8], qkv: f32[2,5,24], y: f32[2,5,8], lse: f32[2,2,5]; heads=2, "
@@ -334,12 +337,12 @@ constinit const OpDef kDocumentAttention{
         "t - positions[b,t] to t. Otherwise as attention.",
     .traits = {.matmul = true},
     .infer = [](const Call& call) -> std::vector<TensorType> {
-      const AttentionTypes types = attention_types(call, 0, 2);
-      require_positions(call, 1, call.type(0));
+      const AttentionTypes types = attention_types(call);
+      require_positions(call, call.type("qkv"));
       return {types.y, types.lse};
     },
     .vjp = [](Vjp& v) { return vjp_attention(v, kDocumentAttentionGrad); },
-    .cost = [](const Call& call) { return cost_attention(call, 0, 2); },
+    .cost = [](const Call& call) { return cost_attention(call, 2); },
     .sharding = "bTW, bT, R -> bTV, bHT",
     .samples =
         "qkv: f32[2,7,24], positions: i32[2,7]; heads=4, kv_heads=2 | "
@@ -358,11 +361,11 @@ constinit const OpDef kDocumentAttentionGrad{
     .traits = {.differentiable = false, .matmul = true},
     .infer =
         [](const Call& call) {
-          std::vector<TensorType> types = infer_attention_grad(call, 5);
-          require_positions(call, 4, call.type(1));
+          std::vector<TensorType> types = infer_attention_grad(call);
+          require_positions(call, call.type("qkv"));
           return types;
         },
-    .cost = [](const Call& call) { return cost_attention(call, 1, 5); },
+    .cost = [](const Call& call) { return cost_attention(call, 5); },
     .sharding = "bTV, bTW, bTV, bHT, bT, R -> bTW",
     .samples =
         "dy: f32[2,7,12], qkv: f32[2,7,24], y: f32[2,7,12], lse: f32[2,4,7], positions: i32[2,7]; "

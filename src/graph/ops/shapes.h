@@ -61,9 +61,21 @@ inline void require_floating(const Call& call, size_t i, size_t rank = 0) {
                " or more dims");
 }
 
-// Throws unless operand `i` is the random state {seed low, seed high, step, first sample}.
-inline void require_rng(const Call& call, size_t i) {
-  require_type(call, i, DType::I32, {4});
+// The same checks for an operand given by its name in the signature.
+inline void require_type(const Call& call, std::string_view operand, DType dtype,
+                         const Shape& shape) {
+  require_type(call, call.op->parsed().operand_index(operand), dtype, shape);
+}
+inline void require_floating(const Call& call, std::string_view operand, const Shape& shape) {
+  require_floating(call, call.op->parsed().operand_index(operand), shape);
+}
+inline void require_floating(const Call& call, std::string_view operand, size_t rank = 0) {
+  require_floating(call, call.op->parsed().operand_index(operand), rank);
+}
+
+// Throws unless operand `rng` is the random state {seed low, seed high, step, first sample}.
+inline void require_rng(const Call& call) {
+  require_type(call, "rng", DType::I32, {4});
 }
 
 // `flops` per element of the first result, at the vector rate.
@@ -71,9 +83,9 @@ inline Cost per_element(const Call& call, double flops) {
   return {.flops = flops * static_cast<double>(call.results.at(0).elements())};
 }
 
-// `flops` per element of operand `i`.
-inline Cost per_operand_element(const Call& call, size_t i, double flops) {
-  return {.flops = flops * static_cast<double>(call.type(i).elements())};
+// `flops` per element of an operand.
+inline Cost per_operand_element(const Call& call, std::string_view operand, double flops) {
+  return {.flops = flops * static_cast<double>(call.type(operand).elements())};
 }
 
 // The gradient of the first result; no op lets gradients flow through its statistics.
@@ -87,7 +99,7 @@ inline Value* only_grad(const Vjp& vjp) {
 }
 
 // The attribute `out` for the gradient dtype of operand `of`; "" if that is `fallback`.
-inline std::string grad_out(const Vjp& vjp, size_t of, DType fallback) {
+inline std::string grad_out(const Vjp& vjp, std::string_view of, DType fallback) {
   const DType wanted = vjp.grad_dtype(of);
   return wanted == fallback ? "" : std::string(dtype_name(wanted));
 }

@@ -87,9 +87,10 @@ constinit const OpDef kAddInPlace{
         "so that they need not be in memory at the same time.",
     .traits = {.in_place = true, .differentiable = false, .linear = true},
     .infer = [](const Call& call) -> std::vector<TensorType> {
-      require_floating(call, 0);
-      require_type(call, 1, call.type(0).dtype, call.type(0).shape);
-      return {call.type(0)};
+      require_floating(call, "acc");
+      const TensorType& acc = call.type("acc");
+      require_type(call, "g", acc.dtype, acc.shape);
+      return {acc};
     },
     .cost = [](const Call& call) { return per_element(call, 1); },
     .sharding = "..., ... -> ...",

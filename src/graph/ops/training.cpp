@@ -8,33 +8,33 @@
 namespace weft {
 namespace {
 
-void require_ids(const Call& call, size_t i) {
-  call.require(call.type(i).dtype == DType::I32, operand_name(call, i), " is ", call.type(i),
-               ", expected i32");
+void require_ids(const Call& call) {
+  const TensorType& ids = call.type("ids");
+  call.require(ids.dtype == DType::I32, "ids is ", ids, ", expected i32");
 }
 
 std::vector<TensorType> infer_embedding(const Call& call) {
-  require_ids(call, 0);
-  require_floating(call, 1, 2);
-  const TensorType& w = call.type(1);
+  require_ids(call);
+  require_floating(call, "w", 2);
+  const TensorType& w = call.type("w");
   call.require(w.shape.size() == 2, "w is ", w, ", expected two dims");
-  return {{w.dtype, append_dim(call.type(0).shape, w.shape[1]), {}}};
+  return {{w.dtype, append_dim(call.type("ids").shape, w.shape[1]), {}}};
 }
 
 std::vector<TensorType> infer_embedding_grad(const Call& call) {
-  require_ids(call, 0);
-  require_floating(call, 1, 1);
-  const TensorType& dy = call.type(1);
-  require_floating(call, 1, append_dim(call.type(0).shape, row_length(dy)));
+  require_ids(call);
+  require_floating(call, "dy", 1);
+  const TensorType& dy = call.type("dy");
+  require_floating(call, "dy", append_dim(call.type("ids").shape, row_length(dy)));
   const int64_t rows = call.int_attr("rows");
   call.require(rows > 0, "rows is ", rows, ", expected a positive number");
   return {{out_dtype(call, dy.dtype), {rows, row_length(dy)}, {}}};
 }
 
 std::vector<TensorType> infer_add_positions(const Call& call) {
-  require_floating(call, 0, 3);
-  const TensorType& x = call.type(0);
-  const TensorType& w = call.type(1);
+  require_floating(call, "x", 3);
+  const TensorType& x = call.type("x");
+  const TensorType& w = call.type("w");
   call.require(x.shape.size() == 3, "x is ", x, ", expected [batch,time,width]");
   call.require(w.dtype == x.dtype && w.shape.size() == 2 && w.shape[1] == x.shape[2] &&
                    w.shape[0] >= x.shape[1],
@@ -44,8 +44,8 @@ std::vector<TensorType> infer_add_positions(const Call& call) {
 }
 
 std::vector<TensorType> infer_add_positions_grad(const Call& call) {
-  require_floating(call, 0, 3);
-  const TensorType& dy = call.type(0);
+  require_floating(call, "dy", 3);
+  const TensorType& dy = call.type("dy");
   const int64_t rows = call.int_attr("rows");
   call.require(dy.shape.size() == 3, "dy is ", dy, ", expected [batch,time,width]");
   call.require(rows >= dy.shape[1], "rows is ", rows, ", expected ", dy.shape[1], " or more");
@@ -53,29 +53,29 @@ std::vector<TensorType> infer_add_positions_grad(const Call& call) {
 }
 
 std::vector<TensorType> infer_cross_entropy(const Call& call) {
-  require_floating(call, 0, 1);
-  const TensorType& logits = call.type(0);
-  require_type(call, 1, DType::I32, leading_dims(logits));
-  require_type(call, 2, DType::F32, {});
+  require_floating(call, "logits", 1);
+  const TensorType& logits = call.type("logits");
+  require_type(call, "targets", DType::I32, leading_dims(logits));
+  require_type(call, "count", DType::F32, {});
   return {{stat_dtype(logits), {}, {}}, {stat_dtype(logits), leading_dims(logits), {}}};
 }
 
 std::vector<TensorType> infer_cross_entropy_grad(const Call& call) {
-  require_floating(call, 1, 1);
-  const TensorType& logits = call.type(1);
-  require_type(call, 0, stat_dtype(logits), {});
-  require_type(call, 2, DType::I32, leading_dims(logits));
-  require_type(call, 3, stat_dtype(logits), leading_dims(logits));
-  require_type(call, 4, DType::F32, {});
+  require_floating(call, "logits", 1);
+  const TensorType& logits = call.type("logits");
+  require_type(call, "dloss", stat_dtype(logits), {});
+  require_type(call, "targets", DType::I32, leading_dims(logits));
+  require_type(call, "lse", stat_dtype(logits), leading_dims(logits));
+  require_type(call, "count", DType::F32, {});
   return {logits};
 }
 
 std::vector<TensorType> infer_accumulate(const Call& call) {
-  const TensorType& acc = call.type(0);
+  const TensorType& acc = call.type("acc");
   call.require(acc.dtype == DType::F32 || acc.dtype == DType::F64, "acc is ", acc,
                ", expected f32 or f64");
-  require_floating(call, 1, acc.shape);
-  require_type(call, 2, DType::I32, {});
+  require_floating(call, "g", acc.shape);
+  require_type(call, "micro", DType::I32, {});
   const int64_t level = call.int_attr("level");
   call.require(level >= -1 && level < kMaxTreeLevels, "level is ", level, ", expected -1 to ",
                kMaxTreeLevels - 1);
@@ -83,24 +83,22 @@ std::vector<TensorType> infer_accumulate(const Call& call) {
 }
 
 std::vector<TensorType> infer_adamw(const Call& call) {
-  const TensorType& w = call.type(0);
+  const TensorType& w = call.type("w");
   call.require(w.dtype == DType::F32 || w.dtype == DType::F64, "w is ", w, ", expected f32 or f64");
-  require_floating(call, 1, w.shape);
-  require_type(call, 2, w.dtype, w.shape);
-  require_type(call, 3, w.dtype, w.shape);
-  require_type(call, 4, DType::F32, {});
-  require_type(call, 5, DType::F32, {});
-  require_type(call, 6, DType::I32, {});
+  require_floating(call, "g", w.shape);
+  require_type(call, "m", w.dtype, w.shape);
+  require_type(call, "v", w.dtype, w.shape);
+  require_type(call, "lr", DType::F32, {});
+  require_type(call, "coefficient", DType::F32, {});
+  require_type(call, "count", DType::I32, {});
   std::vector<TensorType> results = {w, w, w};
-  size_t coordinate = kLowOperand;
   if (call.op == &kAdamwCast) {
-    const TensorType& low = call.type(kLowOperand);
+    const TensorType& low = call.type("low");
     call.require((low.dtype == DType::BF16 || low.dtype == DType::F16) && low.shape == w.shape,
                  "low is ", low, ", expected bf16 or f16 ", to_string(w.shape));
     results.push_back(low);
-    ++coordinate;
   }
-  if (call.operands.size() > coordinate) require_type(call, coordinate, DType::I32, {});
+  if (call.has_operand("coordinate")) require_type(call, "coordinate", DType::I32, {});
   const std::vector<int64_t>& decayed = call.ints_attr("decayed");
   bool in_order = decayed.size() % 2 == 0;
   int64_t last = -1;
@@ -122,14 +120,15 @@ constinit const OpDef kEmbedding{
     .vjp = [](Vjp& v) -> std::vector<Value*> {
       Value* dy = only_grad(v);
       Node* dw = v.add(
-          kEmbeddingGrad, {v.operand(0), dy},
-          {{"rows", v.operand(1)->type.shape[0]}, {"out", grad_out(v, 1, dy->type.dtype)}}, 1);
+          kEmbeddingGrad, {v.operand("ids"), dy},
+          {{"rows", v.operand("w")->type.shape[0]}, {"out", grad_out(v, "w", dy->type.dtype)}},
+          "w");
       return {nullptr, dw->result()};
     },
     // Only the selected rows are read.
     .cost =
         [](const Call& call) {
-          return Cost{.bytes = static_cast<double>(call.type(0).bytes()) +
+          return Cost{.bytes = static_cast<double>(call.type("ids").bytes()) +
                                2 * static_cast<double>(call.results.at(0).bytes())};
         },
     .sharding = "..., Vc -> ...c",
@@ -146,7 +145,7 @@ constinit const OpDef kEmbeddingGrad{
         "the dtype of dw; if it is empty, that is the dtype of dy.",
     .traits = {.differentiable = false, .linear = true},
     .infer = infer_embedding_grad,
-    .cost = [](const Call& call) { return per_operand_element(call, 1, 1); },
+    .cost = [](const Call& call) { return per_operand_element(call, "dy", 1); },
     .sharding = "..., ...c -> Vc",
     .samples =
         "ids: i32[2,3], dy: f32[2,3,5]; rows=7 | ids: i32[29], dy: f32[29,3]; rows=4 | "
@@ -165,7 +164,8 @@ constinit const OpDef kAddPositions{
       Value* dy = only_grad(v);
       Node* dw = v.add(
           kAddPositionsGrad, {dy},
-          {{"rows", v.operand(1)->type.shape[0]}, {"out", grad_out(v, 1, dy->type.dtype)}}, 1);
+          {{"rows", v.operand("w")->type.shape[0]}, {"out", grad_out(v, "w", dy->type.dtype)}},
+          "w");
       return {dy, dw->result()};
     },
     .cost = [](const Call& call) { return per_element(call, 1); },
@@ -183,7 +183,7 @@ constinit const OpDef kAddPositionsGrad{
         "dtype of dw; if it is empty, that is the dtype of dy.",
     .traits = {.differentiable = false, .linear = true},
     .infer = infer_add_positions_grad,
-    .cost = [](const Call& call) { return per_operand_element(call, 0, 1); },
+    .cost = [](const Call& call) { return per_operand_element(call, "dy", 1); },
     .sharding = "bTc -> Rc",
     .samples =
         "dy: f32[2,3,5]; rows=4 | dy: f32[3,2,7]; rows=2 | "
@@ -199,12 +199,13 @@ constinit const OpDef kCrossEntropy{
         "gradient.",
     .infer = infer_cross_entropy,
     .vjp = [](Vjp& v) -> std::vector<Value*> {
-      Node* node =
-          v.add(kCrossEntropyGrad,
-                {only_grad(v), v.operand(0), v.operand(1), v.result(1), v.operand(2)}, {}, 0);
+      Node* node = v.add(kCrossEntropyGrad,
+                         {only_grad(v), v.operand("logits"), v.operand("targets"), v.result("lse"),
+                          v.operand("count")},
+                         {}, "logits");
       return {node->result(), nullptr, nullptr};
     },
-    .cost = [](const Call& call) { return per_operand_element(call, 0, 6); },
+    .cost = [](const Call& call) { return per_operand_element(call, "logits", 6); },
     .sharding = "...V, ..., -> , ...",
     .samples =
         "logits: f32[2,3,7], targets: i32[2,3], count: f32[] | "
@@ -236,11 +237,11 @@ constinit const OpDef kCrossEntropyBoth{
         "running both; created by `fuse`.",
     .traits = {.in_place = true, .differentiable = false},
     .infer = [](const Call& call) -> std::vector<TensorType> {
-      require_floating(call, 1, 1);
-      const TensorType& logits = call.type(1);
-      require_type(call, 0, stat_dtype(logits), {});
-      require_type(call, 2, DType::I32, leading_dims(logits));
-      require_type(call, 3, DType::F32, {});
+      require_floating(call, "logits", 1);
+      const TensorType& logits = call.type("logits");
+      require_type(call, "dloss", stat_dtype(logits), {});
+      require_type(call, "targets", DType::I32, leading_dims(logits));
+      require_type(call, "count", DType::F32, {});
       return {logits, {stat_dtype(logits), {}, {}}};
     },
     .cost = [](const Call& call) { return per_element(call, 12); },
@@ -306,8 +307,8 @@ constinit const OpDef kNorm{
         "NaN if a value was not finite.",
     .traits = {.differentiable = false},
     .infer = [](const Call& call) -> std::vector<TensorType> {
-      require_type(call, 0, DType::I64, {kExactSumWords});
-      if (call.operands.size() > 1) require_type(call, 1, DType::F32, {});
+      require_type(call, "acc", DType::I64, {kExactSumWords});
+      if (call.has_operand("scale")) require_type(call, "scale", DType::F32, {});
       return {{DType::F32, {}, {}}};
     },
     .cost = [](const Call& call) { return per_element(call, 1); },
@@ -324,12 +325,12 @@ constinit const OpDef kClip{
     .traits = {.effect = true, .differentiable = false},
     .overwrites = "count2<-count",
     .infer = [](const Call& call) -> std::vector<TensorType> {
-      require_type(call, 0, DType::F32, {});
-      require_type(call, 1, DType::I32, {});
-      if (call.operands.size() > 2) require_type(call, 2, DType::F32, {});
+      require_type(call, "norm", DType::F32, {});
+      require_type(call, "count", DType::I32, {});
+      if (call.has_operand("scale")) require_type(call, "scale", DType::F32, {});
       const double max_norm = call.double_attr("max_norm");
       call.require(max_norm >= 0, "max_norm is ", format_double(max_norm), ", expected 0 or more");
-      return {call.type(0), call.type(1)};
+      return {call.type("norm"), call.type("count")};
     },
     .cost = [](const Call& call) { return per_element(call, 3); },
     .sharding = ", , -> ,",
@@ -349,9 +350,9 @@ constinit const OpDef kUpdateScale{
     .traits = {.effect = true, .differentiable = false},
     .overwrites = "scale2<-scale good2<-good",
     .infer = [](const Call& call) -> std::vector<TensorType> {
-      require_type(call, 0, DType::F32, {});
-      require_type(call, 1, DType::I32, {});
-      require_type(call, 2, DType::F32, {});
+      require_type(call, "scale", DType::F32, {});
+      require_type(call, "good", DType::I32, {});
+      require_type(call, "norm", DType::F32, {});
       const double growth = call.double_attr("growth");
       const double backoff = call.double_attr("backoff");
       call.require(growth > 1, "growth is ", format_double(growth), ", expected more than 1");
@@ -359,7 +360,7 @@ constinit const OpDef kUpdateScale{
                    ", expected 0 < backoff < 1");
       call.require(call.int_attr("interval") > 0, "interval is ", call.int_attr("interval"),
                    ", expected a positive number");
-      return {call.type(0), call.type(1)};
+      return {call.type("scale"), call.type("good")};
     },
     .cost = [](const Call& call) { return per_element(call, 3); },
     .sharding = ", , -> ,",
@@ -408,7 +409,7 @@ constinit const OpDef kAdamwCast{
     .cost =
         [](const Call& call) {
           Cost cost = per_element(call, 15);
-          cost.bytes = -static_cast<double>(call.type(kLowOperand).bytes());
+          cost.bytes = -static_cast<double>(call.type("low").bytes());
           for (const auto* types : {&call.operands, &call.results}) {
             for (const TensorType& type : *types) cost.bytes += static_cast<double>(type.bytes());
           }

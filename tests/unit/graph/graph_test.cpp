@@ -31,6 +31,29 @@ TEST(Graph, ReplaceUsesRedirectsEveryUseAndOutput) {
   EXPECT_EQ(graph.find_value("s")->users.size(), 0U);
 }
 
+TEST(Graph, OperandsAndResultsAreFoundByName) {
+  Graph graph = parse_graph(R"(graph g {
+  %x = input "x" : f32[4,8]
+  %w = param "w" : f32[8]
+  %y, %y.mean, %y.rstd = layer_norm(%x, %w) : f32[4,8], f32[4], f32[4]
+  %sum = square_sum(%y) : i64[12]
+  return sum=%sum
+}
+)");
+  Node* norm = graph.find_value("y")->def;
+  EXPECT_EQ(norm->operand("w"), graph.find_value("w"));
+  EXPECT_EQ(norm->operand("b"), nullptr) << "optional and absent";
+  EXPECT_EQ(norm->result("rstd"), graph.find_value("y.rstd"));
+  EXPECT_EQ(norm->call().type("x").shape, (Shape{4, 8}));
+  EXPECT_TRUE(norm->call().has_operand("w"));
+  EXPECT_FALSE(norm->call().has_operand("b"));
+  EXPECT_THROW(norm->operand("bias"), InternalError);
+  EXPECT_THROW(norm->result("x"), InternalError);
+  EXPECT_THROW(graph.find_value("sum")->def->operand("g"), InternalError) << "variadic";
+  graph.replace_operand(graph.find_value("y")->def, "x", graph.find_value("y"));
+  EXPECT_EQ(norm->operand("x"), graph.find_value("y"));
+}
+
 TEST(Graph, ReplaceUsesCanSpareOneUser) {
   Graph graph = parse_graph(kText);
   Value* s = graph.find_value("s");

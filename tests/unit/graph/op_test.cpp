@@ -19,6 +19,10 @@ TEST(Op, SignaturesParse) {
   EXPECT_EQ(kSquareSum.parsed().operands[0].kind, OperandKind::Variadic);
   EXPECT_TRUE(kCast.parsed().attrs[0].required);
   EXPECT_THROW(matmul.attr_index("nothing"), InternalError);
+  EXPECT_EQ(matmul.operand_index("b"), 1U);
+  EXPECT_THROW(matmul.operand_index("y"), InternalError);
+  EXPECT_EQ(kCrossEntropy.parsed().result_index("lse"), 1U);
+  EXPECT_THROW(kCrossEntropy.parsed().result_index("logits"), InternalError);
 }
 
 TEST(Op, AttributeLiteralsRoundTrip) {
