@@ -2,7 +2,7 @@
 // load.h creates a Config, which is then only read; derived values (accumulation, mesh sizes,
 // learning rate) are computed by functions, never written back. An option that is unset by default
 // is an std::optional. Open sets listed in other folders (models, backends, passes, ops) are
-// strings, closed sets are enums. schema.cpp describes each key.
+// strings, closed sets are enums. schema*.cpp describe each key.
 #pragma once
 
 #include <cstdint>

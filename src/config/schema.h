@@ -1,4 +1,4 @@
-// The description of every config key, written once in schema.cpp. Reading, checking, overriding,
+// The description of every config key, written once in schema*.cpp. Reading, checking, overriding,
 // printing, the reference page and the detection of keys without effect are derived from it. A key
 // is bound to a struct member by pointer, so config.h alone defines its type and default.
 #pragma once
