@@ -1,19 +1,20 @@
-// Every node that moves gets a slot: the index of the node before which it is placed. Gathers are
-// placed first, by the waits before them; then one walk in order places reductions and what depends
-// on them. Each moves as far as requested, or as far as free memory along the way allows.
+// Every node that moves gets a slot: the position of the node before which it is placed. Gathers
+// are placed first, by the gathers before them; then one walk in order places reductions and what
+// depends on them. Each moves as far as requested, or as far as free memory along the way allows.
 #include "passes/overlap_schedule.h"
 
 #include <algorithm>
+#include <compare>
 #include <limits>
 #include <map>
+#include <optional>
 #include <unordered_map>
+#include <unordered_set>
 
-#include "base/error.h"
-#include "base/text.h"
 #include "config/derived.h"
 #include "graph/comm_cost.h"
-#include "graph/module_path.h"
 #include "graph/ops/ops.h"
+#include "passes/overlap_requests.h"
 
 namespace weft {
 
@@ -22,10 +23,6 @@ namespace {
 constexpr int64_t kMaxAutomatic = 4;
 // A deeper prefetch must gain more than the error of the estimate.
 constexpr double kWorthwhile = 0.999;
-
-bool is_under(std::string_view path, std::string_view module) {
-  return match_module(module, path).has_value();
-}
 
 // The free bytes at each position of the order without overlap. If that order already exceeds the
 // device's memory, moves may use what is free below its peak.
@@ -37,7 +34,7 @@ class Room {
   }
 
   // Reserves the bytes from one position up to another, if they are free all the way.
-  bool take(int64_t begin, int64_t end, int64_t bytes) {
+  bool reserve(int64_t begin, int64_t end, int64_t bytes) {
     if (begin >= end) return true;
     const auto first = used_.begin() + begin;
     const auto last = used_.begin() + end;
@@ -51,328 +48,313 @@ class Room {
   int64_t limit_ = std::numeric_limits<int64_t>::max();
 };
 
-// An entry of compile.overlap_with.
-struct Request {
-  std::string bucket;
-  std::string module;
+// The order of nodes with the same slot: what begins a transfer comes first.
+enum class Urgency {
+  Gather,     // the start of a prefetched gather, and the storage it reads
+  Reduction,  // the start of another collective, unless one of its operands has moved down
+  Rest,       // waits, and nodes with an operand that has moved down
 };
 
-// Names of the parameters that a collective gathers or reduces.
-std::vector<std::string> members_of(const Node& start) {
-  const Node* node = &start;
-  if (is_gather(*start.op)) {
-    const Value* sent = start.operands[0];
-    node = sent->def;
-    if (node->op == &kState) {
-      // A low-precision copy that the update writes.
-      const auto update = std::find_if(sent->users.begin(), sent->users.end(),
-                                       [](const Node* user) { return is_adamw(*user->op); });
-      if (update != sent->users.end()) node = *update;
-    }
-    if (is_adamw(*node->op)) node = node->operands.at(0)->def;
-  } else {
-    // Follows nodes that only forward the value, down to the update.
-    while (node != nullptr && !is_adamw(*node->op)) {
-      const Node* next = nullptr;
-      for (const auto& result : node->results) {
-        for (const Node* user : result->users) {
-          if (is_adamw(*user->op) || user->op->traits.collective || user->op == &kAccumulate) {
-            next = user;
-          }
-        }
-      }
-      node = next;
-    }
-    if (node == nullptr) return {};
-    node = node->operands.at(0)->def;
-  }
-  if (node->op == &kBucket) return std::get<std::vector<std::string>>(node->attrs.at(0));
-  if (node->op == &kParam) return {std::get<std::string>(node->attrs.at(0))};
-  return {};
+// Where a moved node goes.
+struct Slot {
+  int64_t before = 0;  // position of the node it is placed before; one past the last: the end
+  Urgency urgency = Urgency::Rest;
+};
+
+// Collectives of one op over one axis, which keep their relative order.
+struct Queue {
+  std::string_view op;
+  std::string_view axis;
+  auto operator<=>(const Queue&) const = default;
+};
+
+Queue queue_of(const Node& start) {
+  return {start.op->name(), std::get<std::string>(start.attr("axis"))};
 }
 
-class Scheduler {
+Node* wait_of(const Node& start) {
+  return start.result()->users.at(0);
+}
+
+// A node that hands a reduced value on and can move down with its wait.
+bool forwards(const Node& node) {
+  return node.op->traits.collective || node.op == &kAccumulate;
+}
+
+// How far down a wait can move.
+struct Deadline {
+  int64_t latest = 0;        // position of the first node that needs the results and stays
+  bool accumulates = false;  // the results are accumulated on the way there
+};
+
+// The step in its order without overlap: what every trial starts from.
+class Baseline {
  public:
-  Scheduler(const Graph& graph, const PassContext& context)
-      : graph_(graph),
-        nodes_(graph.nodes()),
-        all_room_(memory_curve(graph, nodes_), context.device.memory_bytes),
-        room_(all_room_) {
-    for (size_t k = 0; k < nodes_.size(); ++k) {
-      index_.emplace(nodes_[k], static_cast<int64_t>(k));
-      if (nodes_[k]->phase != Phase::Optimizer) end_of_backward_ = static_cast<int64_t>(k) + 1;
-      if (!is_start(*nodes_[k]->op)) continue;
-      auto& list = is_prefetchable(*nodes_[k]) ? gathers_ : others_;
-      list[stream_of(*nodes_[k])].push_back(nodes_[k]);
+  Baseline(const Graph& graph, const PassContext& context)
+      : nodes_(graph.nodes()),
+        mesh_(graph.mesh()),
+        position_(positions(graph)),
+        room_(memory_curve(graph, nodes_), context.device.memory_bytes),
+        requests_(read_overlap_requests(nodes_, context.config)) {
+    for (Node* node : nodes_) {
+      if (node->phase != Phase::Optimizer) end_of_backward_ = position(node) + 1;
+      if (!is_start(*node->op)) continue;
+      (is_prefetchable(*node) ? gathers_ : others_)[queue_of(*node)].push_back(node);
     }
-    for (const auto& output : graph.outputs()) outputs_.push_back(output.value);
-    read_requests(context.config);
+    for (const auto& output : graph.outputs()) outputs_.insert(output.value);
+  }
+
+  const std::vector<Node*>& nodes() const { return nodes_; }
+  int64_t size() const { return static_cast<int64_t>(nodes_.size()); }
+  int64_t position(const Node* node) const { return position_.at(node); }
+  const Room& room() const { return room_; }
+
+  // Starts in order: of gathers that can be prefetched, and of all other collectives.
+  using Queues = std::map<Queue, std::vector<Node*>>;
+  const Queues& gathers() const { return gathers_; }
+  const std::vector<Node*>& others_like(const Node& start) const {
+    return others_.at(queue_of(start));
   }
 
   // The largest number of buckets that can be gathered ahead.
-  int64_t most() const {
+  int64_t most_ahead() const {
     size_t most = 0;
-    for (const auto& [stream, list] : gathers_) most = std::max(most, list.size());
+    for (const auto& [queue, starts] : gathers_) most = std::max(most, starts.size());
     return static_cast<int64_t>(most);
   }
 
-  Schedule schedule(int64_t prefetch) {
-    prefetch_ = prefetch;
-    reductions_ = std::max<int64_t>(1, prefetch);
-    deepest_ = 0;
-    held_ = 0;
-    room_ = all_room_;
-    slot_.assign(nodes_.size(), kStays);
-    urgency_.assign(nodes_.size(), 2);
-    last_start_.clear();
-    for (const auto& [stream, list] : gathers_) place_gathers(list);
-    for (int64_t k = 0; k < size(); ++k) visit(k);
-    return {emit(), deepest_, held_};
-  }
-
- private:
-  static constexpr int64_t kStays = -1;
-
-  int64_t size() const { return static_cast<int64_t>(nodes_.size()); }
-  int64_t& slot(const Node* node) { return slot_[static_cast<size_t>(index_.at(node))]; }
-
-  // Only storage exists before the step; what an update gathers does not.
-  static bool is_prefetchable(const Node& start) {
-    return is_gather(*start.op) && start.operands[0]->def->op->traits.source;
-  }
-
-  static std::string stream_of(const Node& start) {
-    return cat(start.op->name(), " ", std::get<std::string>(start.attr("axis")));
-  }
-
-  static Node* wait_of(const Node& start) { return start.result()->users.at(0); }
-
-  void read_requests(const Config& config) {
-    for (const std::string& entry : config.compile.overlap_with) {
-      const size_t equals = entry.find('=');
-      const Request request{std::string(trim(std::string_view(entry).substr(0, equals))),
-                            std::string(trim(std::string_view(entry).substr(equals + 1)))};
-      const std::string subject = describe_key(config, "compile.overlap_with");
-      check_module_pattern(request.bucket, subject);
-      check_module_pattern(request.module, subject);
-      bool has_bucket = false;
-      bool has_module = false;
-      for (const Node* node : nodes_) {
-        if (!node->op->traits.collective) has_module |= is_under(node->path, request.module);
-        if (!is_start(*node->op) || !serves(*node, request)) continue;
-        has_bucket = true;
-        requests_[node] = request;
-      }
-      USER_CHECK(has_bucket, subject, ": no bucket contains parameters of \"", request.bucket,
-                 "\"");
-      USER_CHECK(has_module, subject, ": there is no module \"", request.module, "\"");
-    }
-  }
-
-  static bool serves(const Node& start, const Request& request) {
-    const std::vector<std::string> members = members_of(start);
-    return std::any_of(members.begin(), members.end(),
-                       [&](const std::string& member) { return is_under(member, request.bucket); });
-  }
-
-  // Indices of the first and one past the last compute node of the module in this phase.
-  std::pair<int64_t, int64_t> range_of(const std::string& module, Phase phase) const {
-    std::pair<int64_t, int64_t> range = {size(), 0};
-    for (int64_t k = 0; k < size(); ++k) {
-      const Node& node = *nodes_[static_cast<size_t>(k)];
-      const bool counts = !node.op->traits.collective && !node.op->traits.source;
-      if (!counts || node.phase != phase || !is_under(node.path, module)) continue;
-      range.first = std::min(range.first, k);
-      range.second = k + 1;
-    }
-    return range;
-  }
-
-  int64_t first_use(const Node& node) const {
-    int64_t first = size();
-    for (const auto& result : node.results) {
-      for (const Node* user : result->users) first = std::min(first, index_.at(user));
-    }
-    return first == size() ? index_.at(&node) : first;
+  // The compute that compile.overlap_with names for this collective, or nullptr.
+  const ComputeRange* request_for(const Node& start) const {
+    const auto found = requests_.find(&start);
+    return found == requests_.end() ? nullptr : &found->second;
   }
 
   int64_t bytes_of(const Node& start) const {
-    return static_cast<int64_t>(collective_bytes(start.call(), graph_.mesh()));
+    return static_cast<int64_t>(collective_bytes(start.call(), mesh_));
   }
 
-  // Each start moves to the position of the gather `prefetch_` buckets earlier, before the compute
-  // which that gather is for. It moves less far if its result would not fit.
-  void place_gathers(const std::vector<Node*>& starts) {
-    std::vector<int64_t> uses;
-    std::vector<int64_t> places;
-    for (size_t i = 0; i < starts.size(); ++i) {
-      uses.push_back(first_use(*wait_of(*starts[i])));
-      places.push_back(gather_place(starts, i, uses.back(), places.empty() ? 0 : places.back()));
+  // Position of the first reader, or of the node itself if there is none.
+  int64_t first_use(const Node& node) const {
+    int64_t first = size();
+    for (const auto& result : node.results) {
+      for (const Node* user : result->users) first = std::min(first, position(user));
     }
-    for (size_t i = places.size(); i-- > 1;) places[i - 1] = std::min(places[i - 1], places[i]);
-    for (size_t i = 0; i < starts.size(); ++i) {
-      place(starts[i], places[i], 0);
-      place(wait_of(*starts[i]), uses[i], 2);
-      Node* storage = starts[i]->operands[0]->def;
-      if (index_.at(storage) >= places[i]) {
-        place(storage, slot(storage) == kStays ? places[i] : std::min(slot(storage), places[i]), 0);
-      }
-    }
+    return first == size() ? position(&node) : first;
   }
 
-  int64_t gather_place(const std::vector<Node*>& starts, size_t i, int64_t use, int64_t earliest) {
-    const int64_t own = index_.at(starts[i]);
-    const int64_t bytes = bytes_of(*starts[i]);
-    const auto request = requests_.find(starts[i]);
-    if (request != requests_.end()) {
-      const int64_t begin = range_of(request->second.module, starts[i]->phase).first;
-      if (begin < use && room_.take(begin, own, bytes)) return begin;
-    }
-    const int64_t asked = std::min(prefetch_, static_cast<int64_t>(i));
-    for (int64_t ahead = asked; ahead > 0; --ahead) {
-      const int64_t at = index_.at(starts[i - static_cast<size_t>(ahead)]);
-      if (at < earliest || !room_.take(at, own, bytes)) continue;
-      deepest_ = std::max(deepest_, ahead);
-      held_ += ahead < asked ? 1 : 0;
-      return at;
-    }
-    held_ += asked > 0 ? 1 : 0;
-    return own;
-  }
-
-  void place(const Node* node, int64_t at, int urgency) {
-    slot(node) = at;
-    urgency_[static_cast<size_t>(index_.at(node))] = urgency;
-  }
-
-  void visit(int64_t k) {
-    Node* node = nodes_[static_cast<size_t>(k)];
-    if (slot(node) != kStays) return;
-    int64_t ready = 0;
-    bool is_late = false;  // an operand has moved down
-    for (const Value* operand : node->operands) {
-      const int64_t moved = slot(operand->def);
-      is_late |= moved > index_.at(operand->def);
-      ready = std::max(ready, moved == kStays ? index_.at(operand->def) + 1 : moved);
-    }
-    if (is_start(*node->op)) {
-      place_start(node, ready, is_late);
-    } else if (node->op == &kWait) {
-      place(node, wait_slot(*node, is_late), 2);
-    } else if (ready > k) {
-      place(node, ready, 2);
-    }
-  }
-
-  void place_start(Node* node, int64_t ready, bool is_late) {
-    for (int operand : overwritten_operands(node->call())) {
-      if (operand < 0) continue;
-      for (const Node* user : node->operands[static_cast<size_t>(operand)]->users) {
-        if (user != node) ready = std::max(ready, index_.at(user) + 1);
-      }
-    }
-    int64_t& last = last_start_[stream_of(*node)];
-    last = std::max(last, ready);
-    place(node, last, is_late ? 2 : 1);
-  }
-
-  int64_t wait_slot(const Node& wait, bool start_is_late) {
-    const Node* start = wait.operands.at(0)->def;
-    int64_t latest = size();
-    bool passes_on = false;
-    find_latest(wait, latest, passes_on);
-    // The operands stay live up to the wait; an all-reduce works in place.
-    const bool frees = &collective_of(*start->op) == &kReduceScatter || passes_on;
-    const int64_t bytes = frees ? bytes_of(*start) : 0;
-    const auto fits = [&](int64_t target) {
-      return room_.take(index_.at(&wait), std::min(target, latest), bytes);
-    };
-    const auto placed = [&](int64_t target) {
-      return std::max(slot(start), std::min(target, latest));
-    };
-    const auto request = requests_.find(start);
-    if (request != requests_.end()) {
-      const int64_t end = range_of(request->second.module, start->phase).second;
-      if (end > slot(start) && fits(end)) return placed(end);
-    }
-    if (!frees) return placed(latest);
-    // Only a few may be in flight at once.
-    const auto& list = others_.at(stream_of(*start));
-    const auto at = std::find(list.begin(), list.end(), start) - list.begin();
-    for (int64_t later = reductions_; later > 0; --later) {
-      const auto next = static_cast<size_t>(at + later * (start_is_late ? 2 : 1));
-      const int64_t target = next < list.size() ? index_.at(list[next]) : latest;
-      if (!fits(target)) continue;
-      held_ += later < reductions_ ? 1 : 0;
-      return placed(target);
-    }
-    ++held_;
-    return slot(start);
-  }
-
-  // Finds the index of the first node that needs the results and cannot move down.
-  void find_latest(const Node& node, int64_t& latest, bool& passes_on) const {
+  // Outputs and unused results are needed at the end of the backward.
+  Deadline deadline_of(const Node& node) const {
+    Deadline deadline{.latest = size()};
     bool is_used = false;
     for (const auto& result : node.results) {
       for (const Node* user : result->users) {
-        is_used = true;
-        if (user->op->traits.collective || user->op == &kAccumulate) {
-          passes_on |= user->op == &kAccumulate;
-          find_latest(*user, latest, passes_on);
-        } else {
-          latest = std::min(latest, index_.at(user));
-        }
+        const Deadline next = forwards(*user) ? deadline_of(*user) : Deadline{position(user)};
+        deadline.latest = std::min(deadline.latest, next.latest);
+        deadline.accumulates |= next.accumulates || user->op == &kAccumulate;
       }
-      if (std::find(outputs_.begin(), outputs_.end(), result.get()) != outputs_.end()) {
-        latest = std::min(latest, end_of_backward_);
-        is_used = true;
-      }
+      const bool is_output = outputs_.contains(result.get());
+      if (is_output) deadline.latest = std::min(deadline.latest, end_of_backward_);
+      is_used |= is_output || !result->users.empty();
     }
-    if (!is_used) latest = std::min(latest, std::max(end_of_backward_, index_.at(&node)));
+    if (!is_used) deadline.latest = std::max(end_of_backward_, position(&node));
+    return deadline;
   }
 
-  std::vector<Node*> emit() const {
-    std::vector<std::vector<int64_t>> at(nodes_.size() + 1);
-    for (size_t k = 0; k < nodes_.size(); ++k) {
-      if (slot_[k] != kStays) at[static_cast<size_t>(slot_[k])].push_back(static_cast<int64_t>(k));
+ private:
+  // Only storage exists before the step; what an update gathers does not.
+  static bool is_prefetchable(const Node& start) {
+    return is_gather(*start.op) && start.operand("x")->def->op->traits.source;
+  }
+
+  const std::vector<Node*> nodes_;
+  const Mesh& mesh_;
+  const std::unordered_map<const Node*, int64_t> position_;
+  const Room room_;
+  const OverlapRequests requests_;
+  std::unordered_set<const Value*> outputs_;
+  int64_t end_of_backward_ = 0;
+  Queues gathers_;
+  Queues others_;
+};
+
+// One attempt to place every collective, with a given number of buckets to gather ahead.
+class Trial {
+ public:
+  Trial(const Baseline& baseline, int64_t prefetch)
+      : base_(baseline),
+        prefetch_(prefetch),
+        in_flight_(std::max<int64_t>(1, prefetch)),
+        room_(baseline.room()),
+        slots_(baseline.nodes().size()) {}
+
+  Schedule run() {
+    for (const auto& [queue, starts] : base_.gathers()) place_gathers(starts);
+    for (const Node* node : base_.nodes()) {
+      if (!slot(node)) place_after_operands(*node);
+    }
+    return {order(), deepest_, held_};
+  }
+
+ private:
+  // When the operands of a node are available.
+  struct Ready {
+    int64_t before = 0;    // the first possible slot
+    bool is_late = false;  // an operand has moved down
+  };
+
+  std::optional<Slot>& slot(const Node* node) {
+    return slots_[static_cast<size_t>(base_.position(node))];
+  }
+
+  void place_gathers(const std::vector<Node*>& starts) {
+    std::vector<int64_t> places;
+    for (size_t i = 0; i < starts.size(); ++i) {
+      places.push_back(gather_place(starts, i, places.empty() ? 0 : places.back()));
+    }
+    // No gather starts after a later one.
+    for (size_t i = places.size(); i-- > 1;) places[i - 1] = std::min(places[i - 1], places[i]);
+    for (size_t i = 0; i < starts.size(); ++i) {
+      const Node* wait = wait_of(*starts[i]);
+      slot(starts[i]) = {places[i], Urgency::Gather};
+      slot(wait) = {base_.first_use(*wait), Urgency::Rest};
+      lift_storage(starts[i]->operand("x")->def, places[i]);
+    }
+  }
+
+  // The position of the gather `prefetch_` buckets earlier, before the compute which that gather is
+  // for; a later one if the result would not fit.
+  int64_t gather_place(const std::vector<Node*>& starts, size_t i, int64_t earliest) {
+    const Node& start = *starts[i];
+    const int64_t own = base_.position(&start);
+    const int64_t bytes = base_.bytes_of(start);
+    if (const ComputeRange* request = base_.request_for(start)) {
+      const bool in_time = request->begin < base_.first_use(*wait_of(start));
+      if (in_time && room_.reserve(request->begin, own, bytes)) return request->begin;
+    }
+    const int64_t wanted = std::min(prefetch_, static_cast<int64_t>(i));
+    for (int64_t ahead = wanted; ahead > 0; --ahead) {
+      const int64_t at = base_.position(starts[i - static_cast<size_t>(ahead)]);
+      if (at < earliest || !room_.reserve(at, own, bytes)) continue;
+      deepest_ = std::max(deepest_, ahead);
+      held_ += ahead < wanted ? 1 : 0;
+      return at;
+    }
+    held_ += wanted > 0 ? 1 : 0;
+    return own;
+  }
+
+  // Storage must be defined before the first gather that reads it.
+  void lift_storage(const Node* storage, int64_t gather) {
+    if (base_.position(storage) < gather) return;
+    const std::optional<Slot>& lifted = slot(storage);
+    slot(storage) = {lifted ? std::min(lifted->before, gather) : gather, Urgency::Gather};
+  }
+
+  void place_after_operands(const Node& node) {
+    const Ready ready = ready_of(node);
+    if (is_start(*node.op)) {
+      slot(&node) = start_slot(node, ready);
+    } else if (node.op == &kWait) {
+      slot(&node) = {wait_place(node, ready.is_late), Urgency::Rest};
+    } else if (ready.before > base_.position(&node)) {
+      slot(&node) = {ready.before, Urgency::Rest};
+    }
+  }
+
+  Ready ready_of(const Node& node) {
+    Ready ready;
+    for (const Value* operand : node.operands) {
+      const int64_t own = base_.position(operand->def);
+      const std::optional<Slot>& moved = slot(operand->def);
+      ready.is_late |= moved && moved->before > own;
+      ready.before = std::max(ready.before, moved ? moved->before : own + 1);
+    }
+    return ready;
+  }
+
+  // After other readers of the operands it overwrites, and not before an earlier start of its
+  // queue.
+  Slot start_slot(const Node& start, const Ready& ready) {
+    int64_t before = ready.before;
+    for (int operand : overwritten_operands(start.call())) {
+      if (operand < 0) continue;
+      for (const Node* user : start.operands[static_cast<size_t>(operand)]->users) {
+        if (user != &start) before = std::max(before, base_.position(user) + 1);
+      }
+    }
+    int64_t& last = last_start_[queue_of(start)];
+    last = std::max(last, before);
+    return {last, ready.is_late ? Urgency::Rest : Urgency::Reduction};
+  }
+
+  int64_t wait_place(const Node& wait, bool start_is_late) {
+    const Node& start = *wait.operands.front()->def;
+    const int64_t earliest = slot(&start)->before;
+    const Deadline deadline = base_.deadline_of(wait);
+    // The operands stay live up to the wait; an all-reduce works in place.
+    const bool holds_memory = &collective_of(*start.op) == &kReduceScatter || deadline.accumulates;
+    const int64_t bytes = holds_memory ? base_.bytes_of(start) : 0;
+    // The place closest to the target, or nullopt if memory does not allow it.
+    const auto wait_at = [&](int64_t target) -> std::optional<int64_t> {
+      const int64_t place = std::min(target, deadline.latest);
+      if (!room_.reserve(base_.position(&wait), place, bytes)) return std::nullopt;
+      return std::max(earliest, place);
+    };
+    const ComputeRange* request = base_.request_for(start);
+    if (request != nullptr && request->end > earliest) {
+      if (const auto place = wait_at(request->end)) return *place;
+    }
+    if (!holds_memory) return std::max(earliest, deadline.latest);
+    // Only a few may be in flight at once. A start that has moved down is followed by as many
+    // others later on.
+    const std::vector<Node*>& queue = base_.others_like(start);
+    const auto own = std::find(queue.begin(), queue.end(), &start) - queue.begin();
+    for (int64_t later = in_flight_; later > 0; --later) {
+      const auto next = static_cast<size_t>(own + later * (start_is_late ? 2 : 1));
+      const auto place =
+          wait_at(next < queue.size() ? base_.position(queue[next]) : deadline.latest);
+      if (!place) continue;
+      held_ += later < in_flight_ ? 1 : 0;
+      return *place;
+    }
+    ++held_;
+    return earliest;
+  }
+
+  std::vector<Node*> order() const {
+    const std::vector<Node*>& nodes = base_.nodes();
+    std::vector<std::vector<size_t>> moved_to(nodes.size() + 1);
+    for (size_t k = 0; k < nodes.size(); ++k) {
+      if (slots_[k]) moved_to[static_cast<size_t>(slots_[k]->before)].push_back(k);
     }
     std::vector<Node*> order;
-    for (size_t k = 0; k <= nodes_.size(); ++k) {
-      std::stable_sort(at[k].begin(), at[k].end(), [&](int64_t a, int64_t b) {
-        return urgency_[static_cast<size_t>(a)] < urgency_[static_cast<size_t>(b)];
-      });
-      for (int64_t moved : at[k]) order.push_back(nodes_[static_cast<size_t>(moved)]);
-      if (k < nodes_.size() && slot_[k] == kStays) order.push_back(nodes_[k]);
+    for (size_t k = 0; k <= nodes.size(); ++k) {
+      std::stable_sort(moved_to[k].begin(), moved_to[k].end(),
+                       [&](size_t a, size_t b) { return slots_[a]->urgency < slots_[b]->urgency; });
+      for (size_t moved : moved_to[k]) order.push_back(nodes[moved]);
+      if (k < nodes.size() && !slots_[k]) order.push_back(nodes[k]);
     }
     return order;
   }
 
-  const Graph& graph_;
-  const std::vector<Node*> nodes_;
-  const Room all_room_;
-  Room room_;  // what is still free
-  std::unordered_map<const Node*, int64_t> index_;
-  std::vector<const Value*> outputs_;
-  int64_t end_of_backward_ = 0;
-  std::map<std::string, std::vector<Node*>> gathers_;  // starts by stream, in order
-  std::map<std::string, std::vector<Node*>> others_;
-  std::unordered_map<const Node*, Request> requests_;
-  int64_t prefetch_ = 0;    // buckets gathered ahead
-  int64_t reductions_ = 0;  // that may start before an earlier one is waited for
-  int64_t deepest_ = 0;     // largest number of buckets that a gather is ahead
-  int64_t held_ = 0;        // collectives moved less far than requested
-  std::vector<int64_t> slot_;
-  std::vector<int> urgency_;  // order within a slot: starts before waits
-  std::map<std::string, int64_t> last_start_;
+  const Baseline& base_;
+  const int64_t prefetch_;   // buckets to gather ahead
+  const int64_t in_flight_;  // reductions that may start before an earlier one is waited for
+  Room room_;                // what is still free
+  std::vector<std::optional<Slot>> slots_;  // by position; empty: the node stays
+  std::map<Queue, int64_t> last_start_;     // slot of the latest start so far
+  int64_t deepest_ = 0;                     // largest number of buckets that a gather is ahead
+  int64_t held_ = 0;                        // collectives moved less far than requested
 };
 
 // The depth that the estimate favours, as far as memory allows.
-Schedule schedule_by_time(const Graph& graph, const PassContext& context, Scheduler& scheduler) {
-  Schedule best = scheduler.schedule(0);
+Schedule schedule_by_time(const Graph& graph, const PassContext& context,
+                          const Baseline& baseline) {
+  Schedule best = Trial(baseline, 0).run();
   double best_seconds = estimate_order(graph, best.order, context).time.seconds;
-  const int64_t most = std::clamp<int64_t>(scheduler.most(), 1, kMaxAutomatic);
+  const int64_t most = std::clamp<int64_t>(baseline.most_ahead(), 1, kMaxAutomatic);
   for (int64_t prefetch = 1; prefetch <= most; ++prefetch) {
-    Schedule next = scheduler.schedule(prefetch);
+    Schedule next = Trial(baseline, prefetch).run();
     if (next.prefetch < prefetch) break;
     const double seconds = estimate_order(graph, next.order, context).time.seconds;
     if (seconds >= kWorthwhile * best_seconds) continue;
@@ -417,10 +399,10 @@ StepEstimate estimate_order(const Graph& graph, std::span<Node* const> order,
 }
 
 Schedule choose_schedule(const Graph& graph, const PassContext& context) {
-  Scheduler scheduler(graph, context);
+  const Baseline baseline(graph, context);
   const int64_t wanted = context.config.compile.prefetch;
-  if (wanted < 0) return schedule_by_time(graph, context, scheduler);
-  return scheduler.schedule(std::min(wanted, std::max<int64_t>(1, scheduler.most())));
+  if (wanted < 0) return schedule_by_time(graph, context, baseline);
+  return Trial(baseline, std::min(wanted, std::max<int64_t>(1, baseline.most_ahead()))).run();
 }
 
 }  // namespace weft
