@@ -100,8 +100,8 @@ struct Cost {
 struct Value;
 class Vjp;
 
-// Properties of an op that passes and the planner query instead of keeping lists of ops. Only
-// passes that rewrite or fuse particular ops refer to ops by name.
+// Properties of an op that passes and the planner query instead of keeping lists of ops. They name
+// an op only to create, rewrite or fuse it, or to follow a parameter or a collective through it.
 struct OpTraits {
   bool elementwise = false;    // result i depends on element i of the operands; fusible
   bool in_place = false;       // like elementwise, its result may reuse a dying operand's memory

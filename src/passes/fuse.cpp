@@ -1,7 +1,7 @@
 // Fuses trees of elementwise ops whose intermediates have one reader into one node that makes a
 // single pass over memory. It replaces the last op, and every statement rounds as the separate op
-// did. The loss and the gradient of its logits are fused at the position of the loss; other
-// neighbours that read or write the same memory are fused as well (fuse_neighbours.h).
+// did. Before that, neighbours that read or write the same memory are fused by one rule for each
+// kind (fuse_neighbours.cpp).
 //
 //   %d = dropout(%y, %rng; rate=0.1, stream=7) : f32[4,8]
 //   %s = add(%x, %d) : f32[4,8]
@@ -16,6 +16,7 @@
 #include "graph/fused_body.h"
 #include "graph/ops/ops.h"
 #include "passes/fuse_neighbours.h"
+#include "passes/fuse_scope.h"
 #include "passes/pass.h"
 
 namespace weft {
@@ -41,23 +42,16 @@ struct Tree {
   std::unordered_set<const Node*> nodes;
   std::vector<Value*> operands;  // in traversal order from the root
   FusedBody body;
+  std::vector<Node*> evaluated;  // the node of each statement
 };
 
-class Fuser {
+class TreeFuser {
  public:
-  explicit Fuser(Graph& graph)
-      : graph_(graph), position_(positions(graph)), overwriter_(overwriters(graph)) {
-    for (const auto& output : graph.outputs()) outputs_.insert(output.value);
-    int64_t waits = 0;
-    for (const auto& node : graph.order()) {
-      waits += node->op == &kWait ? 1 : 0;
-      waits_before_[node.get()] = waits;
-    }
-  }
+  explicit TreeFuser(Graph& graph) : scope_(graph), overwriter_(overwriters(graph)) {}
 
   void run() {
     // From the end: a node that is not yet in a tree is the root of a new one.
-    std::vector<Node*> nodes = graph_.nodes();
+    std::vector<Node*> nodes = scope_.graph().nodes();
     for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
       if (!taken_.contains(*node) && is_candidate(**node)) fuse_at(*node);
     }
@@ -75,15 +69,12 @@ class Fuser {
   bool can_fuse(const Value* value, const Node& root) const {
     const Node& def = *value->def;
     if (!is_candidate(def) || def.phase != root.phase) return false;
-    if (value->users.size() != 1 || outputs_.contains(value)) return false;
+    if (scope_.only_reader(value) == nullptr) return false;
     if (value->type.shape != root.result()->type.shape) return false;
-    // Compute that can overlap with a collective must not move behind its wait.
-    if (waits_before_.at(&def) != waits_before_.at(&root)) return false;
+    if (scope_.is_wait_between(&def, &root)) return false;
     for (const Value* operand : def.operands) {
       auto found = overwriter_.find(operand);
-      if (found != overwriter_.end() && position_.at(found->second) < position_.at(&root)) {
-        return false;
-      }
+      if (found != overwriter_.end() && scope_.is_before(found->second, &root)) return false;
     }
     return true;
   }
@@ -93,17 +84,13 @@ class Fuser {
     tree.nodes.insert(root);
     grow(*root, tree, outside(*root));
     if (tree.nodes.size() < 2) return;
-    emit(*root, tree);
-    Node* fused = graph_.insert(
-        root, kFused, tree.operands, {Attr(print_fused_body(tree.body))},
-        {.name = root->result()->name + ".fused", .path = root->path, .phase = root->phase});
-    graph_.set_type(fused->result(), root->result()->type);
-    fused->recomputed = root->recomputed;
-    position_[fused] = position_.at(root);
-    waits_before_[fused] = waits_before_.at(root);
-    graph_.replace_uses(root->result(), fused->result());
-    if (outputs_.erase(root->result()) > 0) outputs_.insert(fused->result());
-    erase_tree(root, tree);
+    emit(root, tree);
+    for (const Node* node : tree.evaluated) taken_.insert(node);
+    scope_.fuse(root, {.op = &kFused,
+                       .operands = tree.operands,
+                       .attrs = {Attr(print_fused_body(tree.body))},
+                       .results = {root->result()},
+                       .parts = {tree.evaluated.rbegin(), tree.evaluated.rend()}});
     ++trees_;
     fused_ += tree.nodes.size();
   }
@@ -139,15 +126,15 @@ class Fuser {
   }
 
   // Emits statements in order of evaluation; returns the index of the node's statement.
-  size_t emit(const Node& node, Tree& tree) {
+  size_t emit(Node* node, Tree& tree) {
     FusedStatement statement{.name = "",
-                             .dtype = node.result()->type.dtype,
-                             .op = node.op,
+                             .dtype = node->result()->type.dtype,
+                             .op = node->op,
                              .args = {},
-                             .attrs = node.attrs};
-    for (Value* operand : node.operands) {
+                             .attrs = node->attrs};
+    for (Value* operand : node->operands) {
       if (tree.nodes.contains(operand->def)) {
-        statement.args.push_back({false, emit(*operand->def, tree)});
+        statement.args.push_back({false, emit(operand->def, tree)});
         continue;
       }
       add_new(tree.operands, operand);
@@ -155,88 +142,28 @@ class Fuser {
       statement.args.push_back({true, static_cast<size_t>(at - tree.operands.begin())});
     }
     // The gradient dtype of a cast matters to autodiff only.
-    if (node.op == &kCast) statement.attrs.at(kCast.parsed().attr_index("grad")) = std::string();
+    if (node->op == &kCast) statement.attrs.at(kCast.parsed().attr_index("grad")) = std::string();
     statement.name = cat("t", tree.body.size());
     tree.body.push_back(std::move(statement));
+    tree.evaluated.push_back(node);
     return tree.body.size() - 1;
   }
 
-  void erase_tree(Node* node, const Tree& tree) {
-    taken_.insert(node);
-    const std::vector<Value*> operands = node->operands;
-    graph_.erase(node);
-    for (Value* operand : operands) {
-      if (tree.nodes.contains(operand->def)) erase_tree(operand->def, tree);
-    }
-  }
-
-  Graph& graph_;
-  std::unordered_map<const Node*, int64_t> position_;
-  std::unordered_map<const Node*, int64_t> waits_before_;
-  std::unordered_set<const Value*> outputs_;
+  FuseScope scope_;
   std::unordered_map<const Value*, const Node*> overwriter_;
   std::unordered_set<const Node*> taken_;  // erased: must not be dereferenced
   size_t trees_ = 0;
   size_t fused_ = 0;
 };
 
-// The gradient node that reads the same logits as this loss, if nothing else reads them or lse.
-Node* gradient_beside(const Graph& graph, const Node& loss) {
-  const Value* lse = loss.result(1);
-  const Value* logits = loss.operands[0];
-  if (lse->users.size() != 1 || logits->users.size() != 2) return nullptr;
-  for (const auto& output : graph.outputs()) {
-    if (output.value == lse || output.value == logits) return nullptr;
-  }
-  Node* grad = lse->users[0];
-  const bool same = grad->op == &kCrossEntropyGrad && grad->operands[1] == logits &&
-                    grad->operands[2] == loss.operands[1] && grad->operands[4] == loss.operands[2];
-  // The gradient moves up to the loss, so the gradient of the loss itself must be a source.
-  return same && grad->operands[0]->def->op->traits.source ? grad : nullptr;
-}
-
-// Fuses each loss with the gradient of its logits; returns the number of fused pairs.
-size_t fuse_losses(Graph& graph) {
-  size_t fused = 0;
-  const auto position = positions(graph);
-  std::unordered_set<const Node*> moved;
-  // Keeps only the losses: other nodes may be erased during the loop.
-  std::vector<Node*> losses = graph.nodes();
-  std::erase_if(losses, [](const Node* node) { return node->op != &kCrossEntropy; });
-  for (Node* loss : losses) {
-    Node* grad = gradient_beside(graph, *loss);
-    if (grad == nullptr) continue;
-    Node* source = grad->operands[0]->def;
-    if (position.at(source) > position.at(loss) && moved.insert(source).second) {
-      graph.move_before(source, loss);
-    }
-    Node* both = graph.insert(
-        loss, kCrossEntropyBoth,
-        {grad->operands[0], loss->operands[0], loss->operands[1], loss->operands[2]}, {},
-        {.path = loss->path,
-         .phase = loss->phase,
-         .result_names = {grad->result()->name + ".fused", loss->result()->name + ".fused"}});
-    graph.set_type(both->result(0), grad->result()->type);
-    graph.set_type(both->result(1), loss->result()->type);
-    graph.replace_uses(grad->result(), both->result(0));
-    graph.replace_uses(loss->result(), both->result(1));
-    graph.erase(grad);
-    graph.erase(loss);
-    ++fused;
-  }
-  return fused;
-}
-
 bool run(Graph& graph, PassContext& context) {
-  const size_t losses = fuse_losses(graph);
-  const std::string fused = fuse_neighbours(graph);
-  Fuser fuser(graph);
-  fuser.run();
-  context.note = fuser.trees() == 0 ? "no chains of elementwise ops"
-                                    : cat(fuser.fused(), " ops in ", fuser.trees(), " fused nodes");
-  if (losses > 0) context.note += cat(", ", losses, " losses fused with their gradient");
-  if (!fused.empty()) context.note += cat(", ", fused);
-  return losses + fuser.trees() != 0 || !fused.empty();
+  const std::string neighbours = fuse_neighbours(graph);
+  TreeFuser trees(graph);
+  trees.run();
+  context.note = trees.trees() == 0 ? "no chains of elementwise ops"
+                                    : cat(trees.fused(), " ops in ", trees.trees(), " fused nodes");
+  if (!neighbours.empty()) context.note += cat(", ", neighbours);
+  return trees.trees() > 0 || !neighbours.empty();
 }
 
 }  // namespace
@@ -247,9 +174,8 @@ constexpr Pass fuse{
         "Fuses trees of elementwise ops whose intermediate values have one reader into one node of "
         "at most 8 operands, the loss with the gradient of its logits, and neighbours that read or "
         "write the same memory: a matmul with the sum it is added to, a norm with the residual sum "
-        "before it, the gradients of norms and gelu with the sums next to them, the gradient of a "
-        "swiglu with the recomputed swiglu. Every op rounds as it did separately, so the bits do "
-        "not change.",
+        "before it, the gradients of norms and gelu with the sums next to them. Every op rounds as "
+        "it did separately, so the bits do not change.",
     .needs = {},
     .gives = {},
     .run = run,
