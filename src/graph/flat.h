@@ -4,7 +4,6 @@
 
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "graph/type.h"
@@ -17,12 +16,8 @@ int64_t flat_size(std::span<const Shape> shapes);
 // First element of each tensor in the flat buffer.
 std::vector<int64_t> flat_offsets(std::span<const Shape> shapes);
 
-// The name of a bucket, used in the names of its states ("m.NAME"): its only member, or its first
-// member and the number of others: "layers.0.attention_norm.weight+5".
+// The name of a bucket, as the owner of its states: its only member, or its first member and the
+// number of others: "layers.0.attention_norm.weight+5".
 std::string bucket_name(std::span<const std::string> members);
-
-// Prefix of the state that holds a copy of a parameter or bucket in the compute dtype, with the
-// same layout.
-inline constexpr std::string_view kLowPrefix = "low.";
 
 }  // namespace weft

@@ -70,15 +70,22 @@ Node* Graph::next(const Node* node) const {
   return after == nodes_.end() ? nullptr : after->get();
 }
 
-void Graph::add_output(std::string name, Value* value) {
+Value* Graph::find_output(const OutputKey& key) const {
   for (const auto& output : outputs_) {
-    CHECK(output.name != name, "output \"", name, "\" already exists");
+    if (output.key == key) return output.value;
   }
-  outputs_.push_back({std::move(name), value});
+  return nullptr;
 }
 
-void Graph::remove_output(std::string_view name) {
-  std::erase_if(outputs_, [&](const Output& output) { return output.name == name; });
+void Graph::add_output(OutputKey key, Value* value) {
+  CHECK(find_output(key) == nullptr, "output \"", to_string(key), "\" already exists");
+  CHECK(parse_output_key(to_string(key)) == key, "output \"", to_string(key),
+        "\" has the name of another one");
+  outputs_.push_back({std::move(key), value});
+}
+
+void Graph::remove_output(const OutputKey& key) {
+  std::erase_if(outputs_, [&](const Output& output) { return output.key == key; });
 }
 
 Value* Graph::find_value(std::string_view name) const {
@@ -109,6 +116,9 @@ Node* Graph::insert_source(Node* before, const OpDef& op, Attr source, TensorTyp
   node->op = &op;
   CHECK(source.index() == op.parsed().attrs.at(0).default_value.index(), "op ", op.name(), ": ",
         to_string(source), " has the wrong kind");
+  const auto* key = std::get_if<StateKey>(&source);
+  CHECK(key == nullptr || parse_state_key(to_string(*key)) == *key, "state ", to_string(source),
+        " has the name of another one");
   node->attrs = {std::move(source)};
   node->path = options.path;
   node->phase = options.phase;

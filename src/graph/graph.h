@@ -78,14 +78,16 @@ class Graph {
   size_t size() const { return nodes_.size(); }
   Node* next(const Node* node) const;  // the following node; nullptr at the end
 
-  // Named results of the program, in order.
+  // Results of the program, in order.
   struct Output {
-    std::string name;
+    OutputKey key;
     Value* value = nullptr;
+    std::string name() const { return to_string(key); }
   };
   const std::vector<Output>& outputs() const { return outputs_; }
-  void add_output(std::string name, Value* value);
-  void remove_output(std::string_view name);
+  Value* find_output(const OutputKey& key) const;  // nullptr if there is none
+  void add_output(OutputKey key, Value* value);
+  void remove_output(const OutputKey& key);
 
   Value* find_value(std::string_view name) const;  // nullptr if there is none
 
@@ -94,7 +96,7 @@ class Graph {
   Node* insert(Node* before, const OpDef& op, std::vector<Value*> operands, Attrs attrs,
                const NodeOptions& options);
   // Same for a source op (input, param, state, bucket), whose type is given instead of inferred.
-  // `source` is its only attribute: a name, or the members of a bucket.
+  // `source` is its only attribute: a name, the key of a state, or the members of a bucket.
   Node* insert_source(Node* before, const OpDef& op, Attr source, TensorType type,
                       const NodeOptions& options);
   // Makes every use of `from` (outputs included) a use of `to`, except uses by `except`.

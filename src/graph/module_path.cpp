@@ -6,12 +6,22 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "graph/names.h"
 
 namespace weft {
 
 namespace {
 
 constexpr std::string_view kDigits = "0123456789";
+constexpr std::string_view kShortLayers = "l";
+
+// "3.attention" for "layers.3.attention"; nothing outside blocks.
+std::optional<std::string_view> inside_layers(std::string_view path) {
+  if (!path.starts_with(names::kLayers)) return std::nullopt;
+  path.remove_prefix(names::kLayers.size());
+  if (!path.starts_with('.')) return std::nullopt;
+  return path.substr(1);
+}
 
 // "[2-11]" at the start of a pattern.
 struct NumberRange {
@@ -67,11 +77,30 @@ bool has_wildcard(std::string_view segment) {
 
 }  // namespace
 
+std::string block_path(int64_t block) {
+  return cat(names::kLayers, ".", block);
+}
+
 int64_t block_of(std::string_view path) {
-  constexpr std::string_view kLayers = "layers.";
-  if (!path.starts_with(kLayers)) return -1;
-  path.remove_prefix(kLayers.size());
-  return parse_int(path.substr(0, path.find('.'))).value_or(-1);
+  const std::optional<std::string_view> rest = inside_layers(path);
+  return rest ? parse_int(rest->substr(0, rest->find('.'))).value_or(-1) : -1;
+}
+
+std::string short_path(std::string_view path) {
+  const std::optional<std::string_view> rest = inside_layers(path);
+  return rest ? cat(kShortLayers, *rest) : std::string(path);
+}
+
+std::string without_block(std::string_view name) {
+  std::string out;
+  for (const std::string& item : split(name, '.')) {
+    if (!out.empty()) out += '.';
+    const size_t digits = item.find_first_of(kDigits);
+    const bool numbered = (digits == 0 || (digits == 1 && item.starts_with(kShortLayers))) &&
+                          item.find_first_not_of(kDigits, digits) == std::string::npos;
+    out += numbered ? item.substr(0, digits) + "*" : item;
+  }
+  return out;
 }
 
 size_t count_wildcards(std::string_view pattern) {

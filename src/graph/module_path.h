@@ -8,8 +8,18 @@
 
 namespace weft {
 
+// "layers.N".
+std::string block_path(int64_t block);
+
 // N for a path "layers.N" or "layers.N.rest"; -1 outside blocks.
 int64_t block_of(std::string_view path);
+
+// The form in names of values: "l3.attention" for "layers.3.attention".
+std::string short_path(std::string_view path);
+
+// Replaces the number of a block in a path or the name of a value, so that all blocks have the same
+// name: "layers.*.norm", "l*.norm.w".
+std::string without_block(std::string_view name);
 
 // The leading segments of a dotted name that a pattern matches.
 struct ModuleMatch {

@@ -50,6 +50,7 @@ Attr attr_of_kind(std::string_view kind) {
   if (kind == "bool") return false;
   if (kind == "text") return std::string();
   if (kind == "dtype") return DType::F32;
+  if (kind == "state") return StateKey();
   if (kind == "ints") return std::vector<int64_t>();
   if (kind == "texts") return std::vector<std::string>();
   throw InternalError(cat("unknown attribute kind \"", kind, "\" in an op signature"));
@@ -146,6 +147,7 @@ std::string to_string(const Attr& attr) {
     std::string operator()(bool value) const { return value ? "true" : "false"; }
     std::string operator()(const std::string& value) const { return quoted(value); }
     std::string operator()(DType value) const { return std::string(dtype_name(value)); }
+    std::string operator()(const StateKey& key) const { return quoted(to_string(key)); }
     std::string operator()(const std::vector<int64_t>& values) const { return to_string(values); }
     std::string operator()(const std::vector<std::string>& values) const {
       std::vector<std::string> items;
@@ -171,6 +173,7 @@ Attr parse_attr(std::string_view text, const Attr& kind) {
     }
     Attr operator()(const std::string&) const { return unquoted(text); }
     Attr operator()(DType) const { return parse_dtype(text); }
+    Attr operator()(const StateKey&) const { return parse_state_key(unquoted(text)); }
     Attr operator()(const std::vector<int64_t>&) const {
       return parse_list<int64_t>(text, int_literal);
     }

@@ -11,15 +11,17 @@
 #include <vector>
 
 #include "base/error.h"
+#include "graph/roles.h"
 #include "graph/type.h"
 
 namespace weft {
 
-using Attr = std::variant<int64_t, double, bool, std::string, DType, std::vector<int64_t>,
+using Attr = std::variant<int64_t, double, bool, std::string, DType, StateKey, std::vector<int64_t>,
                           std::vector<std::string>>;
 using Attrs = std::vector<Attr>;  // in signature order, defaults filled in
 
-// The literal form: 3, 1e-05, true, "text", bf16, [1, 2], ["a", "b"].
+// The literal form: 3, 1e-05, true, "text", bf16, [1, 2], ["a", "b"]; the name of a state in
+// quotes.
 std::string to_string(const Attr& attr);
 
 // Parses a literal as the same alternative as `kind`; throws UserError.
@@ -111,12 +113,13 @@ struct OpTraits {
   bool matmul = false;         // FLOPs run at the matrix rate
   bool linear = false;         // commutes with sums over ranks: partial sums in, partial sums out
   bool collective = false;     // moves data between ranks, or waits for it; kernels are in comm
+  bool update = false;         // overwrites the parameter w, by its gradient g
 };
 
 struct OpDef {
   // "rms_norm(x, w; eps = 1e-5) -> y, rstd"; operands "b?" optional, "g..." variadic;
   // attributes "name = default" or "name: kind" (required), kind one of int, float, bool, text,
-  // dtype, ints, texts.
+  // dtype, state, ints, texts.
   std::string_view signature;
   // One or two sentences; the reference page is generated from it.
   std::string_view doc;

@@ -266,11 +266,11 @@ class Parser {
                  " is not name=%value");
       Value* value = graph.find_value(value_name(item.substr(equals + 1)));
       USER_CHECK(value != nullptr, shortened(item.substr(equals + 1)), " is not defined");
-      std::string name(trim(item.substr(0, equals)));
-      for (const auto& output : graph.outputs()) {
-        USER_CHECK(output.name != name, "output ", in_quotes(name), " is returned twice");
-      }
-      graph.add_output(std::move(name), value);
+      const std::string_view name = trim(item.substr(0, equals));
+      OutputKey key = parse_output_key(name);
+      USER_CHECK(graph.find_output(key) == nullptr, "output ", in_quotes(name),
+                 " is returned twice");
+      graph.add_output(std::move(key), value);
     }
   }
 
@@ -314,7 +314,7 @@ std::string print_graph(const Graph& graph) {
   for (const auto& node : graph.order()) text += "  " + print_node(*node) + "\n";
   std::vector<std::string> outputs;
   for (const auto& output : graph.outputs())
-    outputs.push_back(output.name + "=%" + output.value->name);
+    outputs.push_back(output.name() + "=%" + output.value->name);
   return text + "  return" + (outputs.empty() ? "" : " ") + join(outputs, ", ") + "\n}\n";
 }
 

@@ -93,8 +93,8 @@ void verify(const Graph& graph) {
     }
   }
   for (const auto& output : graph.outputs()) {
-    CHECK(defined.contains(output.value), "output ", output.name, " is not defined");
-    CHECK(!output.value->type.future, "output ", output.name, " is a future");
+    CHECK(defined.contains(output.value), "output ", output.name(), " is not defined");
+    CHECK(!output.value->type.future, "output ", output.name(), " is a future");
   }
 }
 

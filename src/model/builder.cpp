@@ -1,6 +1,8 @@
 #include "model/builder.h"
 
 #include "base/hash.h"
+#include "graph/module_path.h"
+#include "graph/names.h"
 #include "graph/ops/ops.h"
 
 namespace weft {
@@ -16,13 +18,6 @@ std::string graph_name(BuildMode mode) {
       return "decode";
   }
   CHECK(false, "build mode ", static_cast<int>(mode));
-}
-
-// "layers.3.attention" -> "l3.attention".
-std::string short_path(const std::string& path) {
-  constexpr std::string_view kLayers = "layers.";
-  if (!path.starts_with(kLayers)) return path;
-  return cat("l", path.substr(kLayers.size()));
 }
 
 // "wqkv.weight" -> "wqkv.w", "weight" -> "w".
@@ -42,9 +37,9 @@ ModelBuilder::ModelBuilder(const ModelSpec& spec, const BuildOptions& options)
       heads_(spec.n_heads),
       kv_heads_(spec.n_kv_heads) {
   const Shape rows = {options.batch, options.seq_len};
-  tokens_ = input("tokens", DType::I32, rows);
-  if (options.documents) positions_ = input("positions", DType::I32, rows);
-  if (dropout_ > 0) rng_ = input("rng", DType::I32, {4});
+  tokens_ = input(names::kTokens, DType::I32, rows);
+  if (options.documents) positions_ = input(names::kPositions, DType::I32, rows);
+  if (dropout_ > 0) rng_ = input(names::kRng, DType::I32, {4});
 }
 
 void ModelBuilder::enter(std::string path) {
@@ -87,12 +82,13 @@ int64_t ModelBuilder::stream(std::string_view name) const {
 
 BuiltModel ModelBuilder::finish(Value* logits) {
   if (options_.mode == BuildMode::Decode) {
-    graph_.add_output("logits", logits);
+    graph_.add_output({OutputRole::Logits}, logits);
   } else {
     enter("");
-    Value* targets = input("targets", DType::I32, {options_.batch, options_.seq_len});
-    Value* count = input("count", DType::F32, {});
-    graph_.add_output("loss", add(kCrossEntropy, {logits, targets, count}, {}, "loss"));
+    Value* targets = input(names::kTargets, DType::I32, {options_.batch, options_.seq_len});
+    Value* count = input(names::kCount, DType::F32, {});
+    Value* loss = add(kCrossEntropy, {logits, targets, count}, {}, names::kLoss);
+    graph_.add_output({OutputRole::Loss}, loss);
   }
   return {std::move(graph_), std::move(params_)};
 }
@@ -103,8 +99,10 @@ std::string ModelBuilder::value_name(std::string_view name) const {
   return name.empty() ? module : cat(module, ".", name);
 }
 
-Value* ModelBuilder::input(const std::string& name, DType dtype, Shape shape) {
-  return graph_.insert_source(nullptr, kInput, name, {dtype, std::move(shape), {}}, {.name = name})
+Value* ModelBuilder::input(std::string_view name, DType dtype, Shape shape) {
+  const NodeOptions options{.name = std::string(name)};
+  return graph_
+      .insert_source(nullptr, kInput, std::string(name), {dtype, std::move(shape), {}}, options)
       ->result();
 }
 

@@ -51,7 +51,7 @@ class ModelBuilder {
 
  private:
   std::string value_name(std::string_view name) const;
-  Value* input(const std::string& name, DType dtype, Shape shape);
+  Value* input(std::string_view name, DType dtype, Shape shape);
 
   Graph graph_;
   Builder builder_;

@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 
+#include "graph/module_path.h"
 #include "graph/ops/ops.h"
 #include "model/builder.h"
 #include "model/hf_config.h"
@@ -104,7 +105,7 @@ class Gpt2 {
   }
 
   Value* block(Value* x, int64_t layer) {
-    const std::string path = cat("layers.", layer);
+    const std::string path = block_path(layer);
     const std::string hf = cat("transformer.h.", layer);
     const double residual_std = kInitStd / std::sqrt(2.0 * static_cast<double>(s_.n_layers));
 

@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 
+#include "graph/module_path.h"
 #include "graph/ops/ops.h"
 #include "model/builder.h"
 #include "model/hf_config.h"
@@ -95,7 +96,7 @@ class Llama {
 
  private:
   Value* block(Value* x, int64_t layer) {
-    const std::string path = cat("layers.", layer);
+    const std::string path = block_path(layer);
     const std::string hf = cat("model.layers.", layer);
 
     Value* y = norm(x, path + ".attention_norm", hf + ".input_layernorm");

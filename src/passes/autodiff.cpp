@@ -17,7 +17,9 @@
 #include "base/error.h"
 #include "config/derived.h"
 #include "graph/builder.h"
+#include "graph/names.h"
 #include "graph/ops/ops.h"
+#include "graph/sources.h"
 #include "passes/pass.h"
 
 namespace weft {
@@ -35,19 +37,17 @@ class Backward {
     mark_active();
   }
 
-  // Adds all gradients and their outputs; returns the number of parameters. `seed` is the op of the
-  // loss gradient that seeds the backward.
+  // Adds all gradients and their outputs; returns the number of parameters. `seed` says what kind
+  // of source the loss scale is, the gradient of the loss that seeds the backward.
   size_t run(Value* loss, const OpDef& seed) {
     USER_CHECK(active_.contains(loss), "autodiff: the loss %", loss->name,
                " does not depend on any parameter");
-    Node* scale = graph_.insert_source(nullptr, seed, "loss_scale", loss->type,
-                                       {.name = "loss_scale", .phase = Phase::Backward});
-    contributions_[loss].push_back(scale->result());
+    contributions_[loss].push_back(add_scale(seed, loss->type));
     for (auto node = forward_.rbegin(); node != forward_.rend(); ++node) visit(*node);
     size_t params = 0;
     for (Node* node : forward_) {
       if (!is_trained(node)) continue;
-      graph_.add_output("grad." + std::get<std::string>(node->attrs.at(0)), gradients_.at(node));
+      graph_.add_output({OutputRole::Gradient, source_name(*node)}, gradients_.at(node));
       ++params;
     }
     erase_unused();
@@ -55,6 +55,15 @@ class Backward {
   }
 
  private:
+  Value* add_scale(const OpDef& seed, const TensorType& type) {
+    const std::string name(names::kLossScale);
+    Attr source = &seed == &kState ? Attr(StateKey{StateRole::LossScale}) : Attr(name);
+    return graph_
+        .insert_source(nullptr, seed, std::move(source), type,
+                       {.name = name, .phase = Phase::Backward})
+        ->result();
+  }
+
   void mark_active() {
     for (const Node* node : forward_) {
       const auto& operands = node->operands;
@@ -143,10 +152,7 @@ bool run(Graph& graph, PassContext& context) {
     context.note = "no gradients in evaluation";
     return false;
   }
-  Value* loss = nullptr;
-  for (const auto& output : graph.outputs()) {
-    if (output.name == "loss") loss = output.value;
-  }
+  Value* loss = graph.find_output({OutputRole::Loss});
   USER_CHECK(loss != nullptr, "autodiff: the graph has no output \"loss\"");
   USER_CHECK(loss->type.dtype == DType::F32 && loss->type.shape.empty(), "autodiff: the loss %",
              loss->name, " is ", to_string(loss->type), ", expected f32[]");

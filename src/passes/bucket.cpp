@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "graph/ops/ops.h"
+#include "graph/sources.h"
 #include "passes/bucket_auto.h"
 #include "passes/bucket_merge.h"
 #include "passes/pass.h"
@@ -66,7 +67,7 @@ Buckets buckets_of(const Graph& graph) {
   Buckets buckets;
   for (const auto& node : graph.order()) {
     if (node->op != &kBucket) continue;
-    buckets.push_back(std::get<std::vector<std::string>>(node->attr("members")));
+    buckets.push_back(stored_params(*node));
   }
   return buckets;
 }

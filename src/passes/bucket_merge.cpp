@@ -11,7 +11,9 @@
 #include "base/text.h"
 #include "graph/comm_cost.h"
 #include "graph/flat.h"
+#include "graph/names.h"
 #include "graph/ops/ops.h"
+#include "graph/sources.h"
 
 namespace weft {
 
@@ -140,10 +142,11 @@ class Merger {
     for (const Node* node : nodes) type.shape[0] += node->result()->type.elements();
     Attr attr = members;
     if (&op != &kBucket) {
-      const auto& name = std::get<std::string>(nodes[0]->attrs.at(0));
-      CHECK(name.ends_with(lanes[0]->item.name), "state \"", name, "\" is of ",
+      StateKey key = state_key(*nodes[0]);
+      CHECK(key.owner == lanes[0]->item.name, "state \"", to_string(key), "\" is not of ",
             lanes[0]->item.name);
-      attr = name.substr(0, name.size() - lanes[0]->item.name.size()) + bucket_name(members);
+      key.owner = bucket_name(members);
+      attr = std::move(key);
     }
     Node* merged = graph_.insert_source(first(nodes), op, std::move(attr), std::move(type),
                                         options_of(*nodes[0]));
@@ -163,7 +166,7 @@ class Merger {
       }
     }
     Attrs attrs = nodes[0]->attrs;
-    if (is_adamw(*nodes[0]->op)) merge_decay(nodes, lanes, operands, attrs);
+    if (nodes[0]->op->traits.update) merge_decay(nodes, lanes, operands, attrs);
     Node* merged = graph_.insert(last(nodes), *nodes[0]->op, std::move(operands), std::move(attrs),
                                  options_of(*nodes[0]));
     for (size_t i = 0; i < merged->results.size(); ++i) {
@@ -185,19 +188,17 @@ class Merger {
     const Signature& signature = nodes[0]->op->parsed();
     attrs.at(signature.attr_index("decay")) = decay.rate;
     attrs.at(signature.attr_index("decayed")) = decay.decayed();
-    // The coordinate is the last operand and optional.
-    if (!decay.decayed().empty() && operands.size() + 1 == signature.operands.size()) {
+    const bool lacks_coordinate = operands.size() == signature.operand_index("coordinate");
+    if (!decay.decayed().empty() && lacks_coordinate) {
       operands.push_back(coordinate(operands[0]->type));
     }
   }
 
   // The input with this rank's coordinate on the axis, shared by all updates.
   Value* coordinate(const TensorType& type) {
-    const std::string name = "coordinate." + flat_placement(type)->axis;
-    for (const auto& node : graph_.order()) {
-      const bool found = node->op == &kInput && std::get<std::string>(node->attrs[0]) == name;
-      if (found) return node->result();
-    }
+    const std::string name = names::coordinate(flat_placement(type)->axis);
+    Value* known = find_input(graph_, name);
+    if (known != nullptr) return known;
     Node* first_update = nullptr;
     for (const auto& node : graph_.order()) {
       if (node->phase != Phase::Optimizer) continue;

@@ -21,13 +21,13 @@
 //   %grad.level0.w.sum = accumulate(%grad.level0.w, %d.w, %micro; level=0) : f32[8,8]  # bwd
 //   %grad.level1.w.sum = accumulate(%grad.level1.w, %grad.level0.w.sum, %micro; level=1) ...
 #include <algorithm>
-#include <map>
 
 #include "base/error.h"
 #include "config/derived.h"
 #include "graph/builder.h"
-#include "graph/flat.h"
+#include "graph/names.h"
 #include "graph/ops/ops.h"
+#include "graph/sources.h"
 #include "passes/pass.h"
 
 namespace weft {
@@ -42,16 +42,14 @@ struct Trained {
 
 // Parameters with their gradients, in registration order.
 std::vector<Trained> trained_params(const Graph& graph) {
-  std::map<std::string_view, Value*> outputs;
-  for (const auto& output : graph.outputs()) outputs.emplace(output.name, output.value);
   std::vector<Trained> list;
   for (const auto& node : graph.order()) {
     if (node->op != &kParam) continue;
-    const auto& name = std::get<std::string>(node->attrs.at(0));
-    auto grad = outputs.find("grad." + name);
-    USER_CHECK(grad != outputs.end(), "optimizer: the graph has no output \"grad.", name,
+    const OutputKey gradient{OutputRole::Gradient, source_name(*node)};
+    Value* grad = graph.find_output(gradient);
+    USER_CHECK(grad != nullptr, "optimizer: the graph has no output \"", to_string(gradient),
                "\"; run autodiff before optimizer");
-    list.push_back({node.get(), name, grad->second});
+    list.push_back({node.get(), source_name(*node), grad});
   }
   USER_CHECK(!list.empty(), "optimizer: the graph has no parameters");
   return list;
@@ -67,10 +65,10 @@ class Accumulation {
       backward_ = node.get();
       break;
     }
-    const NodeOptions options{.name = "micro", .phase = Phase::Backward};
-    micro_ =
-        graph.insert_source(backward_, kInput, "micro", TensorType{DType::I32, {}, {}}, options)
-            ->result();
+    const std::string name(names::kMicro);
+    const NodeOptions options{.name = name, .phase = Phase::Backward};
+    micro_ = graph.insert_source(backward_, kInput, name, TensorType{DType::I32, {}, {}}, options)
+                 ->result();
     if (!is_elastic(context.config)) return;
     for (; int64_t{1} << levels_ < micro_batches; ++levels_) {
     }
@@ -84,41 +82,38 @@ class Accumulation {
     for (Trained& trained : params) {
       const size_t next = static_cast<size_t>(position.at(trained.grad->def)) + 1;
       Node* before = next < nodes.size() ? nodes[next] : nullptr;
-      trained.grad = add_up(trained.grad, before, "grad", "." + trained.name);
+      trained.grad = add_up(trained.grad, before, {StateRole::GradientSum, trained.name});
     }
   }
 
   // Sums the loss in the same kind of tree. Without a tree, whoever reads the loss sums it.
   void add_loss() {
-    const auto& outputs = graph_.outputs();
-    const auto loss = std::find_if(outputs.begin(), outputs.end(),
-                                   [](const auto& output) { return output.name == "loss"; });
-    if (levels_ == 0 || loss == outputs.end()) return;
-    Value* sum = add_up(loss->value, backward_, "loss", "");
-    graph_.remove_output("loss");
-    graph_.add_output("loss", sum);
+    Value* loss = graph_.find_output({OutputRole::Loss});
+    if (levels_ == 0 || loss == nullptr) return;
+    Value* sum = add_up(loss, backward_, {StateRole::LossSum});
+    graph_.remove_output({OutputRole::Loss});
+    graph_.add_output({OutputRole::Loss}, sum);
   }
 
  private:
-  // States are named kind + name, or kind + level + name.
-  Value* add_up(Value* value, Node* before, const std::string& kind, const std::string& name) {
-    if (levels_ == 0) return add_level(value, before, kind + name, -1);
-    for (int64_t level = 0; level < levels_; ++level) {
-      value = add_level(value, before, cat(kind, ".level", level, name), level);
-    }
+  // The sum is kept in the state of this key, or in one for each level.
+  Value* add_up(Value* value, Node* before, StateKey sum) {
+    if (levels_ == 0) return add_level(value, before, sum);
+    for (sum.level = 0; sum.level < levels_; ++sum.level) value = add_level(value, before, sum);
     return value;
   }
 
-  Value* add_level(Value* value, Node* before, const std::string& name, int64_t level) {
+  Value* add_level(Value* value, Node* before, const StateKey& sum) {
+    const std::string name = to_string(sum);
     TensorType type = value->type;
     type.dtype = DType::F32;
     const std::string path = value->def->path;
     const NodeOptions options{.name = name, .path = path, .phase = Phase::Backward};
-    Value* state = graph_.insert_source(before, kState, name, type, options)->result();
+    Value* state = graph_.insert_source(before, kState, sum, type, options)->result();
     Builder builder(graph_, before);
     builder.set_path(path);
     builder.set_phase(Phase::Backward);
-    return builder.add(kAccumulate, {state, value, micro_}, {{"level", level}}, name + ".sum")
+    return builder.add(kAccumulate, {state, value, micro_}, {{"level", sum.level}}, name + ".sum")
         ->result();
   }
 
@@ -139,31 +134,38 @@ class Updater {
     for (const Trained& trained : params) grads.push_back(trained.grad);
     Value* squares = builder_.add(kSquareSum, std::move(grads), {}, "square_sum")->result();
     Value* scale = loss_scale();
-    Value* norm = builder_.add(kNorm, with_scale({squares}, scale), {}, "grad_norm")->result();
-    Value* count = source(kState, "adam.count", TensorType{DType::I32, {}, {}});
+    Value* norm = builder_.add(kNorm, with_scale({squares}, scale), {}, names::kGradNorm)->result();
+    Value* count = state({StateRole::UpdateCount}, TensorType{DType::I32, {}, {}});
     clip_ = builder_.add(kClip, with_scale({norm, count}, scale),
                          {{"max_norm", config_.training.max_norm}}, "clip");
     if (scale != nullptr) update_scale(scale, norm);
-    lr_ = source(kInput, "lr", TensorType{DType::F32, {}, {}});
+    lr_ = add_lr();
     for (const Trained& trained : params) adamw(trained);
-    for (const Trained& trained : params) graph_.remove_output("grad." + trained.name);
-    graph_.add_output("grad_norm", norm);
+    for (const Trained& trained : params) {
+      graph_.remove_output({OutputRole::Gradient, trained.name});
+    }
+    graph_.add_output({OutputRole::GradientNorm}, norm);
   }
 
   // Number of parameters with a kept copy in the compute dtype.
   size_t kept() const { return kept_; }
 
  private:
-  Value* source(const OpDef& op, const std::string& name, const TensorType& type) {
-    const NodeOptions options{.name = name, .path = builder_.path(), .phase = Phase::Optimizer};
-    return graph_.insert_source(nullptr, op, name, type, options)->result();
+  Value* add_lr() {
+    const std::string name(names::kLr);
+    const NodeOptions options{.name = name, .phase = Phase::Optimizer};
+    return graph_.insert_source(nullptr, kInput, name, TensorType{DType::F32, {}, {}}, options)
+        ->result();
   }
 
-  // The scale of all gradients, or nullptr if the loss is not scaled.
-  Value* loss_scale() const {
-    Value* seed = graph_.find_value("loss_scale");
-    return seed != nullptr && seed->def->op == &kState ? seed : nullptr;
+  Value* state(const StateKey& key, const TensorType& type) {
+    const NodeOptions options{
+        .name = to_string(key), .path = builder_.path(), .phase = Phase::Optimizer};
+    return graph_.insert_source(nullptr, kState, key, type, options)->result();
   }
+
+  // The scale of all gradients, or nullptr if it does not change during the run.
+  Value* loss_scale() const { return find_state(graph_, {StateRole::LossScale}); }
 
   static std::vector<Value*> with_scale(std::vector<Value*> operands, Value* scale) {
     if (scale != nullptr) operands.push_back(scale);
@@ -172,12 +174,12 @@ class Updater {
 
   void update_scale(Value* scale, Value* norm) {
     const GradScalerConfig& scaler = config_.grad_scaler;
-    Value* good = source(kState, "loss_scale.good", TensorType{DType::I32, {}, {}});
+    Value* good = state({StateRole::GoodSteps}, TensorType{DType::I32, {}, {}});
     builder_.add(kUpdateScale, {scale, good, norm},
                  {{"growth", scaler.growth_factor},
                   {"backoff", scaler.backoff_factor},
                   {"interval", scaler.growth_interval}},
-                 "loss_scale.next");
+                 cat(names::kLossScale, ".next"));
   }
 
   void adamw(const Trained& trained) {
@@ -185,8 +187,8 @@ class Updater {
     Value* w = trained.param->result();
     Value* low = config_.training.keep_low_precision ? keep_cast(trained) : nullptr;
     builder_.set_path(trained.param->path);
-    Value* m = source(kState, "m." + trained.name, w->type);
-    Value* v = source(kState, "v." + trained.name, w->type);
+    Value* m = state({StateRole::FirstMoment, trained.name}, w->type);
+    Value* v = state({StateRole::SecondMoment, trained.name}, w->type);
     const double decay = w->type.shape.size() >= 2 ? adam.weight_decay : 0.0;
     std::vector<Value*> operands = {w, trained.grad, m, v, lr_, clip_->result(0), clip_->result(1)};
     if (low != nullptr) operands.push_back(low);
@@ -204,9 +206,9 @@ class Updater {
     });
     if (found == users.end()) return nullptr;
     Node* cast = *found;
-    const std::string name = cat(kLowPrefix, trained.name);
-    const NodeOptions options{.name = name, .path = cast->path, .phase = cast->phase};
-    Value* low = graph_.insert_source(cast, kState, name, cast->result()->type, options)->result();
+    const StateKey key{StateRole::LowCopy, trained.name};
+    const NodeOptions options{.name = to_string(key), .path = cast->path, .phase = cast->phase};
+    Value* low = graph_.insert_source(cast, kState, key, cast->result()->type, options)->result();
     graph_.replace_uses(cast->result(), low);
     graph_.erase(cast);
     ++kept_;

@@ -9,6 +9,8 @@
 #include "graph/comm_cost.h"
 #include "graph/module_path.h"
 #include "graph/ops/ops.h"
+#include "graph/sources.h"
+#include "graph/update.h"
 
 namespace weft {
 
@@ -18,20 +20,13 @@ bool is_under(std::string_view path, std::string_view module) {
   return match_module(module, path).has_value();
 }
 
-// The update that reads the value, or nullptr.
-const Node* update_reading(const Value& value) {
-  const auto update = std::find_if(value.users.begin(), value.users.end(),
-                                   [](const Node* user) { return is_adamw(*user->op); });
-  return update == value.users.end() ? nullptr : *update;
-}
-
 // The parameter or bucket that a gather sends, or nullptr. A gather may also send what the update
 // writes: the new weights, or their low-precision copy.
 const Node* gathered_storage(const Node& start) {
   const Value* sent = start.operand("x");
   const Node* node = sent->def;
-  if (node->op == &kState) node = update_reading(*sent);
-  if (node != nullptr && is_adamw(*node->op)) node = node->operand("w")->def;
+  if (node->op == &kState) node = update_of(*sent);
+  if (node != nullptr && node->op->traits.update) node = node->operand("w")->def;
   return node;
 }
 
@@ -39,12 +34,12 @@ const Node* gathered_storage(const Node& start) {
 // the gradient, down to the update.
 const Node* reduced_storage(const Node& start) {
   const Node* node = &start;
-  while (node != nullptr && !is_adamw(*node->op)) {
+  while (node != nullptr && !node->op->traits.update) {
     const Node* next = nullptr;
     for (const auto& result : node->results) {
       for (const Node* user : result->users) {
         const bool forwards = user->op->traits.collective || user->op == &kAccumulate;
-        if (forwards || is_adamw(*user->op)) next = user;
+        if (forwards || user->op->traits.update) next = user;
       }
     }
     node = next;
@@ -55,10 +50,8 @@ const Node* reduced_storage(const Node& start) {
 // Names of the parameters that a collective gathers or reduces.
 std::vector<std::string> members_of(const Node& start) {
   const Node* storage = is_gather(*start.op) ? gathered_storage(start) : reduced_storage(start);
-  if (storage == nullptr) return {};
-  if (storage->op == &kBucket) return std::get<std::vector<std::string>>(storage->attr("members"));
-  if (storage->op == &kParam) return {std::get<std::string>(storage->attr("name"))};
-  return {};
+  const bool known = storage != nullptr && (storage->op == &kBucket || storage->op == &kParam);
+  return known ? stored_params(*storage) : std::vector<std::string>{};
 }
 
 bool serves(const Node& start, const std::string& bucket) {

@@ -9,6 +9,8 @@
 #include "base/text.h"
 #include "graph/comm_cost.h"
 #include "graph/ops/ops.h"
+#include "graph/sources.h"
+#include "graph/update.h"
 
 namespace weft {
 
@@ -51,10 +53,9 @@ std::string role(const Node& node, const ParamLane& lane) {
   if (has_attr(node, "axis")) text += cat(" ", std::get<std::string>(node.attr("axis")));
   if (is_gather(*node.op)) text += cat(" ", dtype_name(node.result()->type.dtype));
   if (node.op == &kState) {
-    const auto& name = std::get<std::string>(node.attrs.at(0));
-    text += cat(" ", name.ends_with(lane.item.name)
-                         ? name.substr(0, name.size() - lane.item.name.size())
-                         : name);
+    StateKey key = state_key(node);
+    if (key.owner == lane.item.name) key.owner = "own";
+    text += cat(" ", to_string(key));
   }
   return text;
 }
@@ -94,7 +95,7 @@ ParamLane flat_lane(Node* source, const Positions& position,
                     const std::unordered_set<const Value*>& outputs) {
   ParamLane lane;
   lane.source = source;
-  lane.members = std::get<std::vector<std::string>>(source->attrs.at(0));
+  lane.members = stored_params(*source);
   lane.item = {.name = lane.members.at(0), .elements = source->result()->type.elements()};
   bool alone = lane.members.size() > 1;
   for (Node* node : flood(source, position)) {
@@ -119,14 +120,14 @@ ParamLane flat_lane(Node* source, const Positions& position,
 ParamLane replicated_lane(Node* source, const Node& update) {
   ParamLane lane;
   lane.source = source;
-  lane.members = {std::get<std::string>(source->attrs.at(0))};
+  lane.members = stored_params(*source);
   lane.item = {.name = lane.members[0], .elements = source->result()->type.elements()};
   std::vector<Node*> chain;
-  const Value* value = update.operands.at(1);
+  const Value* value = update.operand("g");
   while (true) {
     Node* def = value->def;
     if (def->op == &kAccumulate) {
-      value = def->operands.at(1);
+      value = def->operand("g");
     } else if (def->op == &kAllReduce && def->operands.size() == 1) {
       chain.push_back(def);
       value = def->operands[0];
@@ -139,13 +140,6 @@ ParamLane replicated_lane(Node* source, const Node& update) {
     lane.shape += cat(role(**node, lane), " ", dtype_name((*node)->result()->type.dtype), "; ");
   }
   return lane;
-}
-
-const Node* update_of(const Node& param) {
-  for (const Node* user : param.result()->users) {
-    if (is_adamw(*user->op) && user->operands.at(0) == param.result()) return user;
-  }
-  return nullptr;
 }
 
 }  // namespace
@@ -170,7 +164,7 @@ std::vector<ParamLane> find_lanes(const Graph& graph) {
     if (node->op == &kBucket) {
       lanes.push_back(flat_lane(node, position, outputs));
     } else if (node->op == &kParam) {
-      const Node* update = update_of(*node);
+      const Node* update = update_of(*node->result());
       if (update == nullptr) continue;
       ParamLane lane = replicated_lane(node, *update);
       if (lane.nodes.empty()) continue;

@@ -15,6 +15,7 @@
 #include "graph/ops/ops.h"
 #include "graph/parts.h"
 #include "graph/sharding.h"
+#include "graph/sources.h"
 #include "graph/text.h"
 #include "graph/verify.h"
 
@@ -74,12 +75,11 @@ void check_needs(const Pass& pass, const std::set<Fact>& facts, std::span<const 
 }
 
 void check_differentiated(const Graph& graph) {
-  std::set<std::string_view> outputs;
-  for (const auto& output : graph.outputs()) outputs.insert(output.name);
   for (const auto& node : graph.order()) {
     if (node->op != &kParam) continue;
-    const auto& name = std::get<std::string>(node->attrs.at(0));
-    CHECK(outputs.contains("grad." + name), "parameter ", name, " has no gradient");
+    const std::string& name = source_name(*node);
+    CHECK(graph.find_output({OutputRole::Gradient, name}) != nullptr, "parameter ", name,
+          " has no gradient");
   }
 }
 
@@ -148,7 +148,7 @@ void check_sharded(const Graph& graph) {
     }
   }
   for (const auto& output : graph.outputs()) {
-    CHECK(!is_partial(output.value->type), "output ", output.name, " is a partial sum");
+    CHECK(!is_partial(output.value->type), "output ", output.name(), " is a partial sum");
   }
 }
 

@@ -16,24 +16,16 @@
 
 #include "base/error.h"
 #include "graph/builder.h"
+#include "graph/names.h"
 #include "graph/ops/ops.h"
 #include "graph/sharding.h"
+#include "graph/sources.h"
 #include "passes/pass.h"
 #include "passes/reduction.h"
 
 namespace weft {
 
 namespace {
-
-// The input whose first dim is the batch; nullptr if the graph has none.
-const Value* find_tokens(const Graph& graph) {
-  for (const auto& node : graph.order()) {
-    if (node->op == &kInput && std::get<std::string>(node->attrs.at(0)) == "tokens") {
-      return node->result();
-    }
-  }
-  return nullptr;
-}
 
 class Placer {
  public:
@@ -113,9 +105,9 @@ bool run(Graph& graph, PassContext& context) {
     return false;
   }
   USER_CHECK(graph.mesh().axes.empty(), "place: the graph is already on a mesh; run place once");
-  const Value* tokens = find_tokens(graph);
-  USER_CHECK(tokens != nullptr && !tokens->type.shape.empty(),
-             "place: the graph has no input \"tokens\" whose first dim is the batch");
+  const Value* tokens = find_input(graph, names::kTokens);
+  USER_CHECK(tokens != nullptr && !tokens->type.shape.empty(), "place: the graph has no input \"",
+             names::kTokens, "\" whose first dim is the batch");
   const int64_t batch = tokens->type.shape[0];
   USER_CHECK(batch % ranks == 0 || context.goal == Goal::Evaluate, "place: ", ranks,
              " ranks do not divide the batch of ", batch, "; use a multiple of ", ranks);

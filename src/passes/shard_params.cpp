@@ -26,6 +26,8 @@
 #include "graph/flat.h"
 #include "graph/ops/ops.h"
 #include "graph/sharding.h"
+#include "graph/sources.h"
+#include "graph/update.h"
 #include "passes/pass.h"
 #include "passes/reduction.h"
 
@@ -81,16 +83,12 @@ class Sharder {
  private:
   Weight find_weight(Node* param) const {
     Weight weight{.param = param,
-                  .name = std::get<std::string>(param->attrs.at(0)),
+                  .name = source_name(*param),
                   .path = {},
                   .readers = {},
+                  .update = update_of(*param->result()),
                   .sums = {}};
-    for (Node* user : param->result()->users) {
-      if (user->phase == Phase::Optimizer) weight.update = user;
-    }
-    if (weight.update != nullptr && weight.update->op == &kAdamwCast) {
-      weight.low = weight.update->operands.at(kLowOperand);
-    }
+    if (weight.update != nullptr) weight.low = state_of(*weight.update, StateRole::LowCopy);
     for (Node* user : read_value(weight)->users) {
       if (user->phase != Phase::Optimizer &&
           std::find(weight.readers.begin(), weight.readers.end(), user) == weight.readers.end()) {
@@ -100,13 +98,9 @@ class Sharder {
     std::sort(weight.readers.begin(), weight.readers.end(),
               [&](Node* a, Node* b) { return position_.at(a) < position_.at(b); });
     weight.path = weight.readers.empty() ? param->path : weight.readers[0]->path;
-    for (const auto& output : graph_.outputs()) {
-      if (output.name == "grad." + weight.name) weight.grad = output.value;
-    }
+    weight.grad = graph_.find_output({OutputRole::Gradient, weight.name});
     if (weight.update != nullptr) {
-      CHECK(is_adamw(*weight.update->op), print_name(param), " is updated by ",
-            weight.update->op->name());
-      weight.grad = weight.update->operands.at(1);
+      weight.grad = weight.update->operand("g");
       weight.sums = take_sums(weight.grad);
     }
     return weight;
@@ -120,7 +114,7 @@ class Sharder {
   // The nodes that sum `value` over micro-batches; sets `value` to that of one micro-batch.
   static std::vector<Node*> take_sums(Value*& value) {
     std::vector<Node*> sums;
-    for (; value->def->op == &kAccumulate; value = value->def->operands.at(1)) {
+    for (; value->def->op == &kAccumulate; value = value->def->operand("g")) {
       sums.insert(sums.begin(), value->def);
     }
     return sums;
@@ -143,16 +137,13 @@ class Sharder {
 
   // Reduces a loss that the step sums over its micro-batches; place has reduced any other.
   void reduce_loss() {
-    for (const auto& output : graph_.outputs()) {
-      if (output.name != "loss" || output.value->def->op != &kAccumulate) continue;
-      Value* loss = output.value;
-      const std::vector<Node*> sums = take_sums(loss);
-      reduce_sum(loss, sums, [&](Value* value, Phase phase) {
-        Node* before = graph_.next(value->def);
-        return all_reduce(graph_, value, before, {.path = value->def->path, .phase = phase});
-      });
-      return;
-    }
+    Value* loss = graph_.find_output({OutputRole::Loss});
+    if (loss == nullptr || loss->def->op != &kAccumulate) return;
+    const std::vector<Node*> sums = take_sums(loss);
+    reduce_sum(loss, sums, [&](Value* value, Phase phase) {
+      Node* before = graph_.next(value->def);
+      return all_reduce(graph_, value, before, {.path = value->def->path, .phase = phase});
+    });
   }
 
   // Reduces a value over the ranks in every micro-batch, or once after summing over them.
@@ -170,7 +161,7 @@ class Sharder {
   void place_sums(const std::vector<Node*>& sums, TensorType values) {
     values.dtype = DType::F32;
     for (Node* sum : sums) {
-      graph_.set_type(sum->operands.at(0), values);
+      graph_.set_type(sum->operand("acc"), values);
       graph_.retype(sum);
     }
   }
@@ -234,25 +225,31 @@ class Sharder {
     Value* w = param->result();
     const bool stored = weight.update != nullptr || !mode_.keep_full;
     Value* shard = stored ? add_bucket(weight) : nullptr;
-    if (weight.low != nullptr) {
-      graph_.set_type(weight.low,
-                      {weight.low->type.dtype, shard->type.shape, shard->type.placement});
-    }
+    if (weight.update != nullptr) shard_update(weight.update, shard);
     Value* sent = weight.low != nullptr ? weight.low : shard;
     Value* full = weight.readers.empty() ? nullptr : add_full(weight, sent);
-    if (weight.update != nullptr) {
-      Node* update = weight.update;
-      graph_.replace_operand(update, 0, shard);
-      for (size_t moment : {2, 3}) graph_.set_type(update->operands.at(moment), shard->type);
-      graph_.retype(update);
-      if (mode_.keep_full && full != nullptr) {
-        Value* updated = update->result(weight.low != nullptr ? kLowResult : 0);
-        add_gather(graph_.next(update), {updated, full}, full->type,
-                   {.name = full->name + ".new", .path = weight.path, .phase = update->phase});
-      }
+    if (weight.update != nullptr && mode_.keep_full && full != nullptr) {
+      const Node* update = weight.update;
+      add_gather(graph_.next(update), {overwriting(*update, *sent), full}, full->type,
+                 {.name = full->name + ".new", .path = weight.path, .phase = update->phase});
     }
     CHECK(w->users.empty(), print_name(param), " is still read");
     graph_.erase(param);
+  }
+
+  // Lets the update work on the shard; the states that it overwrites have the same layout.
+  void shard_update(Node* update, Value* shard) {
+    const std::vector<Value*> operands = update->operands;
+    for (size_t i = 0; i < operands.size(); ++i) {
+      Value* operand = operands[i];
+      if (overwriting(*update, *operand) == nullptr) continue;
+      if (operand->def->op == &kState) {
+        graph_.set_type(operand, {operand->type.dtype, shard->type.shape, shard->type.placement});
+      } else {
+        graph_.replace_operand(update, i, shard);
+      }
+    }
+    graph_.retype(update);
   }
 
   Value* add_bucket(const Weight& weight) {
@@ -279,8 +276,8 @@ class Sharder {
         .name = w->name + ".full", .path = first->path, .phase = first->phase};
     Value* full = nullptr;
     if (mode_.keep_full) {
-      full = graph_.insert_source(weight.param, kState, "full." + weight.name, type, options)
-                 ->result();
+      const StateKey key{StateRole::FullCopy, weight.name};
+      full = graph_.insert_source(weight.param, kState, key, type, options)->result();
     } else {
       full = add_gather(first, {sent}, type, options)->result();
     }

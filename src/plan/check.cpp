@@ -322,6 +322,11 @@ void check_bindings(const Plan& plan, std::set<int64_t> filled) {
       fault(plan, "binding \"", binding.name, "\" does not fit a persistent buffer b", index);
     }
   };
+  for (const Binding& binding : plan.states) {
+    if (!binding.state || to_string(*binding.state) != binding.name) {
+      fault(plan, "state \"", binding.name, "\" has no owner and role of that name");
+    }
+  }
   for (const auto* list : {&plan.inputs, &plan.params, &plan.states}) {
     for (const Binding& binding : *list) {
       check(binding);

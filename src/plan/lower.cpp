@@ -15,6 +15,7 @@
 #include "graph/flat.h"
 #include "graph/micro_nodes.h"
 #include "graph/ops/ops.h"
+#include "graph/sources.h"
 #include "plan/check.h"
 #include "plan/locations.h"
 #include "plan/memory.h"
@@ -65,17 +66,14 @@ class Bindings {
   void add_sources(Program& program, const OpDef& op) {
     for (const Node* node : program.nodes) {
       if (node->op != &op) continue;
-      const Value* value = node->result();
       if (&op == &kBucket) {
         bind_bucket(program, *node);
       } else if (&op == &kParam) {
-        bind(plan_.params, source_name(*node), value, BufferKind::Param, program);
+        bind(plan_.params, source_name(*node), node->result(), BufferKind::Param, program);
       } else if (&op == &kState) {
-        const bool copies = source_name(*node).starts_with(kLowPrefix);
-        bind(plan_.states, source_name(*node), value,
-             copies ? BufferKind::Copy : BufferKind::Optimizer, program);
+        bind_state(program, *node);
       } else {
-        bind(plan_.inputs, source_name(*node), value, BufferKind::Input, program);
+        bind(plan_.inputs, source_name(*node), node->result(), BufferKind::Input, program);
       }
     }
   }
@@ -85,18 +83,22 @@ class Bindings {
   void add_outputs(Program& program) {
     for (const Graph::Output& output : program.graph->outputs()) {
       if (!program.computes(output.value)) continue;
-      bind(plan_.outputs, output.name, output.value, BufferKind::Output, program);
+      bind(plan_.outputs, output.name(), output.value, BufferKind::Output, program);
     }
   }
 
  private:
-  static const std::string& source_name(const Node& node) {
-    return std::get<std::string>(node.attr("name"));
+  void bind_state(Program& program, const Node& node) {
+    const StateKey& key = state_key(node);
+    const auto kind = key.role == StateRole::LowCopy ? BufferKind::Copy : BufferKind::Optimizer;
+    const size_t known = plan_.states.size();
+    bind(plan_.states, to_string(key), node.result(), kind, program);
+    if (plan_.states.size() > known) plan_.states.back().state = key;
   }
 
   // Binds the flat storage of a bucket with its member parameters.
   void bind_bucket(Program& program, const Node& node) {
-    const auto& names = std::get<std::vector<std::string>>(node.attr("members"));
+    const std::vector<std::string> names = stored_params(node);
     const size_t known = plan_.params.size();
     bind(plan_.params, bucket_name(names), node.result(), BufferKind::Param, program);
     if (plan_.params.size() == known) return;

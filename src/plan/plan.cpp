@@ -41,6 +41,12 @@ std::string_view program_name(ProgramKind kind) {
   return "?";
 }
 
+const Binding* find_state(const Plan& plan, const StateKey& key) {
+  const auto found = std::find_if(plan.states.begin(), plan.states.end(),
+                                  [&](const Binding& binding) { return binding.state == key; });
+  return found == plan.states.end() ? nullptr : &*found;
+}
+
 bool is_call(const Step& step, const OpDef& op) {
   return step.op == op.name();
 }

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -98,6 +99,7 @@ struct Binding {
   TensorRef tensor;
   std::string axis = {};
   std::vector<FlatMember> members = {};
+  std::optional<StateKey> state = {};  // of a state: whose it is, and in which role
 };
 
 struct Plan {
@@ -122,6 +124,9 @@ struct Plan {
     return programs[static_cast<size_t>(kind)];
   }
 };
+
+// The state of that owner in that role, or nullptr if the plan has none.
+const Binding* find_state(const Plan& plan, const StateKey& key);
 
 // Whether the step is a call of this op.
 bool is_call(const Step& step, const OpDef& op);

@@ -6,23 +6,11 @@
 #include <set>
 
 #include "base/text.h"
+#include "graph/module_path.h"
 #include "graph/ops/ops.h"
 
 namespace weft {
 namespace {
-
-// Replaces the layer number in "l3.attn.out" and "layers.3.mlp", so that all layers form one group.
-std::string group_name(std::string_view name) {
-  std::string out;
-  for (const std::string& item : split(name, '.')) {
-    if (!out.empty()) out += '.';
-    const size_t digits = item.find_first_of("0123456789");
-    const bool numbered = (digits == 0 || (digits == 1 && item[0] == 'l')) &&
-                          item.find_first_not_of("0123456789", digits) == std::string::npos;
-    out += numbered ? item.substr(0, digits) + "*" : item;
-  }
-  return out;
-}
 
 // Whether the buffer is live at the step, in the rank's arena.
 bool alive(const Buffer& buffer, ProgramKind program, int64_t step) {
@@ -36,7 +24,7 @@ std::vector<BufferGroup> buffer_groups(const Plan& plan, ProgramKind program, in
   std::map<std::string, BufferGroup> groups;
   for (const Buffer& buffer : plan.buffers) {
     if (!alive(buffer, program, step)) continue;
-    const std::string name = group_name(buffer.name);
+    const std::string name = without_block(buffer.name);
     BufferGroup& group = groups[cat(name, " (", buffer_kind_name(buffer.kind), ")")];
     group.name = name;
     group.kind = buffer.kind;
@@ -98,7 +86,7 @@ std::optional<LowWeights> low_weights(const Plan& plan) {
 std::vector<NamedBytes> bucket_kinds(const std::vector<BucketSize>& buckets) {
   std::vector<NamedBytes> kinds;
   for (const BucketSize& bucket : buckets) {
-    const std::string name = group_name(bucket.name);
+    const std::string name = without_block(bucket.name);
     const auto same = std::find_if(kinds.begin(), kinds.end(), [&](const NamedBytes& kind) {
       return kind.name == name && kind.bytes == bucket.bytes;
     });

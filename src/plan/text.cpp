@@ -185,6 +185,7 @@ class Parser {
         binding.members.push_back({std::move(member), parse_type(scan.type()).shape});
       } while (scan.accept(","));
     }
+    if (&list == &plan_.states) binding.state = parse_state_key(binding.name);
     list.push_back(std::move(binding));
   }
 

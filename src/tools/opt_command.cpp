@@ -75,8 +75,7 @@ ExitCode run_opt(const OptArguments& arguments, const std::vector<std::string>& 
   std::vector<const Pass*> passes = find_passes(arguments.passes);
   Graph graph = read_graph(arguments.input);
   validate(config, graph.mesh().ranks(), config_choices());
-  bool trains = false;
-  for (const auto& output : graph.outputs()) trains |= output.name == "loss";
+  const bool trains = graph.find_output({OutputRole::Loss}) != nullptr;
   const Goal goal = trains && graph.name() != "eval" ? Goal::Train : Goal::Evaluate;
   std::vector<PassReport> reports = run_passes(graph, passes, config, device_spec_of(config),
                                                run_options(config, goal, graph.mesh(), "opt"));

@@ -9,6 +9,7 @@
 #include "base/loss_scale.h"
 #include "base/one_of.h"
 #include "compile/validate_run.h"
+#include "graph/roles.h"
 #include "tools/trace.h"
 #include "train/session.h"
 #include "train/weights.h"
@@ -121,7 +122,7 @@ std::vector<float> gather(std::span<const float> own, std::string_view axis, Com
 // A full gradient in f32, without the loss scale. If parameters are sharded, so are their
 // gradients: flat, with padding after the last element.
 std::vector<float> read_gradient(Session& session, const ParamInfo& param, Communicator& comm) {
-  const std::string name = "grad." + param.name;
+  const std::string name = to_string(OutputKey{OutputRole::Gradient, param.name});
   const Tensor tensor = session.executor().bound(name);
   std::vector<float> values(static_cast<size_t>(tensor.elements()));
   if (tensor.dtype == DType::F32) {

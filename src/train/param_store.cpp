@@ -31,12 +31,6 @@ void in_chunks(int64_t elements, int64_t ranks_on_host, Work work) {
   });
 }
 
-const Binding* find_state(const Plan& plan, const std::string& name) {
-  const auto found = std::find_if(plan.states.begin(), plan.states.end(),
-                                  [&](const Binding& state) { return state.name == name; });
-  return found == plan.states.end() ? nullptr : &*found;
-}
-
 std::vector<Shape> shapes_of(const Binding& binding) {
   std::vector<Shape> shapes;
   for (const FlatMember& member : binding.members) shapes.push_back(member.shape);
@@ -50,7 +44,7 @@ ParamStore::ParamStore(const Compiled& compiled, Executor& executor, Device& dev
     : compiled_(compiled), executor_(executor), device_(device), comm_(comm) {
   std::map<std::string, Location> by_name;
   for (const Binding& binding : compiled.plan.params) {
-    const Binding* low = find_state(compiled.plan, cat(kLowPrefix, binding.name));
+    const Binding* low = find_state(compiled.plan, {StateRole::LowCopy, binding.name});
     if (binding.axis.empty()) {
       by_name[binding.name] = {&binding, low, 0, 0};
       continue;
@@ -64,7 +58,7 @@ ParamStore::ParamStore(const Compiled& compiled, Executor& executor, Device& dev
   for (const ParamInfo& param : compiled.params) {
     CHECK(by_name.contains(param.name), "the plan has no parameter ", param.name);
     locations_.push_back(by_name.at(param.name));
-    copies_.push_back(find_state(compiled.plan, "full." + param.name));
+    copies_.push_back(find_state(compiled.plan, {StateRole::FullCopy, param.name}));
   }
 }
 

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "compile/fit.h"
 #include "config/derived.h"
+#include "graph/names.h"
 #include "runtime/comm/sum.h"
 
 namespace weft {
@@ -16,11 +17,6 @@ namespace {
 int64_t valid_tokens(const Batch& batch) {
   return std::count_if(batch.targets.begin(), batch.targets.end(),
                        [](int32_t t) { return t >= 0; });
-}
-
-bool has_binding(std::span<const Binding> bindings, std::string_view name) {
-  return std::any_of(bindings.begin(), bindings.end(),
-                     [&](const Binding& binding) { return binding.name == name; });
 }
 
 int64_t bytes_of(std::span<const int32_t> values) {
@@ -57,7 +53,7 @@ Session::Session(const Config& config, Compiled compiled, Communicator& comm)
   params_ = std::make_unique<ParamStore>(compiled_, *executor_, *device_, comm_);
   write_coordinates();
   const auto scale = static_cast<float>(config_.grad_scaler.init_scale);
-  if (scales_loss()) write_scalar("loss_scale", scale);
+  if (scales_loss()) write_scalar(names::kLossScale, scale);
 }
 
 // The device's free memory is checked before anything is allocated on it.
@@ -96,13 +92,13 @@ StepResult Session::train_step(const StepScalars& scalars, const BatchFn& batch)
   StepResult result;
   result.loss_scale = loss_scale();
   result.loss = run_micro_batches(scalars, batch);
-  result.grad_norm = read_scalar("grad_norm");
+  result.grad_norm = read_scalar(names::kGradNorm);
   return result;
 }
 
 std::optional<double> Session::loss_scale() const {
   if (!scales_loss()) return std::nullopt;
-  return read_scalar("loss_scale");
+  return read_scalar(names::kLossScale);
 }
 
 void Session::forward_backward(const BatchFn& batch) {
@@ -143,25 +139,25 @@ float Session::run_micro_batches(const StepScalars& scalars, const BatchFn& batc
     valid += valid_tokens(next);
   }
   write_valid_tokens(valid);
-  if (has_input("loss_scale")) write_scalar("loss_scale", 1.0F);
-  if (has_input("lr")) write_scalar("lr", static_cast<float>(scalars.lr));
+  if (has_input(names::kLossScale)) write_scalar(names::kLossScale, 1.0F);
+  if (has_input(names::kLr)) write_scalar(names::kLr, static_cast<float>(scalars.lr));
 
   float loss = 0;
   for (int64_t micro = 0; micro < micro_batches; ++micro) {
-    if (has_input("rng")) write_rng(scalars, first_sample(micro));
-    if (has_input("micro")) write_int("micro", static_cast<int32_t>(micro));
+    if (has_input(names::kRng)) write_rng(scalars, first_sample(micro));
+    if (has_input(names::kMicro)) write_int(names::kMicro, static_cast<int32_t>(micro));
     write_batch(batches_[static_cast<size_t>(micro)]);
     run(micro + 1 < micro_batches ? ProgramKind::Micro : ProgramKind::Last);
-    if (!is_elastic(config_)) loss += read_scalar("loss");
+    if (!is_elastic(config_)) loss += read_scalar(names::kLoss);
   }
-  return is_elastic(config_) ? read_scalar("loss") : loss;  // the plan itself sums it
+  return is_elastic(config_) ? read_scalar(names::kLoss) : loss;  // the plan itself sums it
 }
 
 void Session::write_rng(const StepScalars& scalars, int64_t first_sample) {
   const int32_t rng[4] = {static_cast<int32_t>(scalars.seed),
                           static_cast<int32_t>(scalars.seed >> 32),
                           static_cast<int32_t>(scalars.step), static_cast<int32_t>(first_sample)};
-  executor_->write("rng", rng, sizeof rng);
+  executor_->write(names::kRng, rng, sizeof rng);
 }
 
 double Session::evaluate(std::span<const Batch> batches) {
@@ -172,7 +168,7 @@ double Session::evaluate(std::span<const Batch> batches) {
   for (const Batch& batch : batches) {
     write_batch(batch);
     run(ProgramKind::Eval);
-    losses.push_back(read_scalar("loss"));
+    losses.push_back(read_scalar(names::kLoss));
   }
   std::vector<const void*> parts;
   for (const float& loss : losses) parts.push_back(&loss);
@@ -182,10 +178,11 @@ double Session::evaluate(std::span<const Batch> batches) {
 }
 
 std::vector<float> Session::logits(std::span<const int32_t> tokens) {
-  executor_->write("tokens", tokens.data(), bytes_of(tokens));
+  executor_->write(names::kTokens, tokens.data(), bytes_of(tokens));
   run(ProgramKind::Eval);
   std::vector<float> values(tokens.size() * static_cast<size_t>(compiled_.spec.vocab_size));
-  executor_->read("logits", values.data(), static_cast<int64_t>(values.size() * sizeof(float)));
+  executor_->read(names::kLogits, values.data(),
+                  static_cast<int64_t>(values.size() * sizeof(float)));
   return values;
 }
 
@@ -197,13 +194,13 @@ void Session::write_valid_tokens(int64_t own) {
                  std::span(reinterpret_cast<char*>(all.data()), all.size() * sizeof own));
   comm_.report_progress(kHostChannel, "");
   const int64_t valid = std::accumulate(all.begin(), all.end(), int64_t{0});
-  write_scalar("count", static_cast<float>(std::max<int64_t>(valid, 1)));
+  write_scalar(names::kCount, static_cast<float>(std::max<int64_t>(valid, 1)));
 }
 
 // The plan is the same on every rank; this rank's mesh coordinates are inputs.
 void Session::write_coordinates() {
   for (const MeshAxis& axis : compiled_.plan.mesh.axes) {
-    const std::string input = "coordinate." + axis.name;
+    const std::string input = names::coordinate(axis.name);
     if (has_input(input)) write_int(input, static_cast<int32_t>(comm_.coordinate(axis.name)));
   }
 }
@@ -217,11 +214,13 @@ void Session::write_int(std::string_view name, int32_t value) {
 }
 
 bool Session::has_input(std::string_view name) const {
-  return has_binding(compiled_.plan.inputs, name);
+  const std::vector<Binding>& inputs = compiled_.plan.inputs;
+  return std::any_of(inputs.begin(), inputs.end(),
+                     [&](const Binding& input) { return input.name == name; });
 }
 
 bool Session::scales_loss() const {
-  return has_binding(compiled_.plan.states, "loss_scale");
+  return find_state(compiled_.plan, {StateRole::LossScale}) != nullptr;
 }
 
 float Session::read_scalar(std::string_view name) const {
@@ -231,15 +230,15 @@ float Session::read_scalar(std::string_view name) const {
 }
 
 void Session::write_batch(const Batch& batch) {
-  executor_->write("tokens", batch.tokens.data(), bytes_of(batch.tokens));
-  executor_->write("targets", batch.targets.data(), bytes_of(batch.targets));
-  if (!has_input("positions")) return;
+  executor_->write(names::kTokens, batch.tokens.data(), bytes_of(batch.tokens));
+  executor_->write(names::kTargets, batch.targets.data(), bytes_of(batch.targets));
+  if (!has_input(names::kPositions)) return;
   std::vector<int32_t> counted(batch.positions.empty() ? batch.tokens.size() : 0);
   for (size_t i = 0; i < counted.size(); ++i) {
     counted[i] = static_cast<int32_t>(i) % static_cast<int32_t>(config_.training.seq_len);
   }
   const std::vector<int32_t>& positions = counted.empty() ? batch.positions : counted;
-  executor_->write("positions", positions.data(), bytes_of(positions));
+  executor_->write(names::kPositions, positions.data(), bytes_of(positions));
 }
 
 }  // namespace weft

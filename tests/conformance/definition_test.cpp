@@ -28,7 +28,7 @@ Graph one_op_graph(const Call& call) {
   }
   Node* node = graph.insert(nullptr, *call.op, operands, call.attrs, {.name = "y"});
   for (size_t i = 0; i < node->results.size(); ++i) {
-    graph.add_output(cat("y", i), node->result(i));
+    graph.add_output({OutputRole::Other, cat("y", i)}, node->result(i));
   }
   return graph;
 }

@@ -30,15 +30,6 @@ extern const OpDef kEmbedding, kEmbeddingGrad, kAddPositions, kAddPositionsGrad,
     kCrossEntropyGrad, kCrossEntropyBoth, kAccumulate, kSquareSum, kNorm, kClip, kUpdateScale,
     kAdamw, kAdamwCast;
 
-// Whether the op updates a parameter: adamw or adamw_cast.
-inline bool is_adamw(const OpDef& op) {
-  return &op == &kAdamw || &op == &kAdamwCast;
-}
-
-// Positions in adamw_cast of the low-precision copy: as an operand and as a result.
-inline constexpr size_t kLowOperand = 7;
-inline constexpr size_t kLowResult = 3;
-
 // ops/collective.cpp
 extern const OpDef kAllGather, kReduceScatter, kAllReduce, kAllGatherStart, kReduceScatterStart,
     kAllReduceStart, kWait;

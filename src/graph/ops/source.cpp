@@ -17,10 +17,10 @@ constinit const OpDef kParam{
 };
 
 constinit const OpDef kState{
-    .signature = "state(; name: text) -> s",
+    .signature = "state(; key: state) -> s",
     .doc =
         "A tensor that persists between runs without being trained: moments, counters, "
-        "accumulated gradients.",
+        "accumulated gradients. Its name says whose it is and in which role.",
     .traits = {.source = true, .differentiable = false},
 };
 

@@ -378,7 +378,7 @@ constinit const OpDef kAdamw{
         "count; coefficient 0 leaves w, m and v unchanged. `decayed` lists begin,end pairs of the "
         "elements with weight decay; empty means all. They are relative to the start of a flat "
         "tensor of which w is the equal shard number `coordinate`.",
-    .traits = {.effect = true, .differentiable = false},
+    .traits = {.effect = true, .differentiable = false, .update = true},
     .overwrites = "w2<-w m2<-m v2<-v",
     .infer = infer_adamw,
     .cost = [](const Call& call) { return per_element(call, 14); },
@@ -402,7 +402,7 @@ constinit const OpDef kAdamwCast{
     .doc =
         "adamw that also overwrites low with w2, rounded like cast; coefficient 0 leaves low "
         "unchanged too.",
-    .traits = {.effect = true, .differentiable = false},
+    .traits = {.effect = true, .differentiable = false, .update = true},
     .overwrites = "w2<-w m2<-m v2<-v low2<-low",
     .infer = infer_adamw,
     // The old copy is not read.

@@ -67,7 +67,7 @@ TEST(Graph, EraseRefusesUsedNodesAndOutputs) {
   Graph graph = parse_graph(kText);
   EXPECT_THROW(graph.erase(graph.find_value("s")->def), InternalError);
   EXPECT_THROW(graph.erase(graph.find_value("t")->def), InternalError);
-  graph.remove_output("t");
+  graph.remove_output({OutputRole::Other, "t"});
   graph.erase(graph.find_value("t")->def);
   graph.erase(graph.find_value("s")->def);
   verify(graph);
@@ -101,7 +101,7 @@ constexpr std::string_view kOverwriting = R"(graph g {
 
 TEST(Graph, VerifierSeesAnOutputThatIsOverwritten) {
   Graph graph = parse_graph(kOverwriting);
-  graph.add_output("before", graph.find_value("acc"));
+  graph.add_output({OutputRole::Other, "before"}, graph.find_value("acc"));
   try {
     verify(graph);
     FAIL() << "no error";

@@ -23,6 +23,16 @@ TEST(BlockOf, ReadsTheNumberOfABlock) {
   EXPECT_EQ(block_of(""), -1);
 }
 
+TEST(BlockPath, NamesABlockInPathsAndValues) {
+  EXPECT_EQ(block_path(3), "layers.3");
+  EXPECT_EQ(short_path("layers.3.attention"), "l3.attention");
+  EXPECT_EQ(short_path("output"), "output");
+  EXPECT_EQ(short_path("layers"), "layers");
+  EXPECT_EQ(without_block("layers.13.attention"), "layers.*.attention");
+  EXPECT_EQ(without_block("d.l3.attention.out"), "d.l*.attention.out");
+  EXPECT_EQ(without_block("output.logits.w13"), "output.logits.w13");
+}
+
 TEST(MatchModule, CoversTheBeginningOfANameBySegments) {
   EXPECT_EQ(path_of("norm", "norm.weight"), "norm");
   EXPECT_EQ(path_of("norm", "normal.weight"), "no");

@@ -31,6 +31,7 @@ TEST(Op, AttributeLiteralsRoundTrip) {
                         true,
                         std::string("a \"b\" \\ c\nd"),
                         DType::BF16,
+                        StateKey{StateRole::FirstMoment, "w"},
                         std::vector<int64_t>{1, -2},
                         std::vector<std::string>{"x", "y"},
                         std::vector<std::string>{"bf16[2,3]", "a \"b\", c"},
@@ -59,6 +60,23 @@ TEST(Op, OverwrittenOperandsAreFoundByName) {
   call.op = &kAllReduce;
   call.operands.resize(3);
   EXPECT_EQ(overwritten_operands(call), (std::vector<int>{0, 1, 2}));
+}
+
+TEST(Op, AnUpdateOverwritesItsParameterByItsGradient) {
+  size_t updates = 0;
+  for (const OpDef* op : all_ops()) {
+    if (!op->traits.update) continue;
+    SCOPED_TRACE(op->signature);
+    const Signature& signature = op->parsed();
+    EXPECT_NO_THROW(signature.operand_index("g"));
+    const Call call{.op = op,
+                    .operands = {},
+                    .results = std::vector<TensorType>(signature.results.size()),
+                    .attrs = {}};
+    EXPECT_EQ(overwritten_operands(call).at(0), static_cast<int>(signature.operand_index("w")));
+    ++updates;
+  }
+  EXPECT_GT(updates, 0U);
 }
 
 TEST(Op, AGatherOverwritesOnlyWhatItIsGiven) {

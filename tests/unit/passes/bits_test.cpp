@@ -8,6 +8,8 @@
 #include <unordered_set>
 
 #include "base/hash.h"
+#include "graph/ops/ops.h"
+#include "graph/sources.h"
 #include "model/model.h"
 #include "passes/pass.h"
 #include "plan/kernel.h"
@@ -55,7 +57,7 @@ class Interpreter {
  public:
   explicit Interpreter(const Graph& graph) {
     for (const auto& node : graph.order()) run(*node);
-    for (const auto& output : graph.outputs()) results_[output.name] = *memory_.at(output.value);
+    for (const auto& output : graph.outputs()) results_[output.name()] = *memory_.at(output.value);
   }
 
   const std::map<std::string, Bytes>& results() const { return results_; }
@@ -63,7 +65,7 @@ class Interpreter {
  private:
   void run(const Node& node) {
     if (node.op->traits.source) {
-      const auto& name = std::get<std::string>(node.attrs.at(0));
+      const std::string name = node.op == &kState ? to_string(state_key(node)) : source_name(node);
       const auto bytes = std::make_shared<Bytes>(source_bytes(name, node.result()->type));
       memory_[node.result()] = bytes;
       persistent_.insert(bytes.get());

@@ -60,7 +60,7 @@ constexpr Pass kSilentChange{
     .gives = {},
     .run =
         [](Graph& graph, PassContext&) {
-          graph.remove_output("loss");
+          graph.remove_output({OutputRole::Loss});
           return false;
         },
 };
@@ -93,7 +93,7 @@ constexpr Pass kNoUpdate{
     .gives = kUpdated,
     .run =
         [](Graph& graph, PassContext&) {
-          graph.add_output("logits", graph.find_value("logits"));
+          graph.add_output({OutputRole::Logits}, graph.find_value("logits"));
           return true;
         },
 };
@@ -107,7 +107,7 @@ constexpr Pass claiming(std::span<const Fact> facts) {
       .gives = facts,
       .run =
           [](Graph& graph, PassContext&) {
-            graph.add_output("again", find_node(graph, "x")->result());
+            graph.add_output({OutputRole::Other, "again"}, find_node(graph, "x")->result());
             return true;
           },
   };
@@ -123,7 +123,7 @@ TEST(Runner, TheFullPipelineGivesATrainingStep) {
   ASSERT_EQ(reports.size(), pipeline().size());
   EXPECT_NE(graph.find_value("w.new"), nullptr);
   ASSERT_EQ(graph.outputs().size(), 2u);
-  EXPECT_EQ(graph.outputs()[1].name, "grad_norm");
+  EXPECT_EQ(graph.outputs()[1].name(), "grad_norm");
 }
 
 TEST(Runner, EvaluationLeavesTheForwardAlone) {
@@ -178,7 +178,7 @@ TEST(Runner, APartialSumThatIsUsedIsFound) {
   EXPECT_TRUE(internal_error(kClaimsSharded, used)
                   .ends_with(": %y = gelu(%x) : f32[8]: %x is a partial sum"));
   Graph returned = parse_graph(graph);
-  returned.remove_output("y");
+  returned.remove_output({OutputRole::Other, "y"});
   returned.erase(find_node(returned, "y"));
   EXPECT_TRUE(internal_error(kClaimsSharded, returned).ends_with(": output x is a partial sum"));
 }

@@ -138,6 +138,15 @@ TEST(CheckPlan, FindsABindingToATransientBuffer) {
             "plan two_streams: binding \"y\" does not fit a persistent buffer b3");
 }
 
+TEST(CheckPlan, FindsAStateWhoseNameIsNotItsRoleAndOwner) {
+  Plan plan = tiny_plan();
+  ASSERT_FALSE(plan.states.empty());
+  plan.states[0].state->owner = "another";
+  EXPECT_NE(complaint(plan).find("has no owner and role of that name"), std::string::npos);
+  plan.states[0].state.reset();
+  EXPECT_NE(complaint(plan).find("has no owner and role of that name"), std::string::npos);
+}
+
 TEST(CheckPlan, FollowsEventsThroughAThirdStream) {
   constexpr std::string_view kChain = R"(plan chain
 backend test

@@ -101,6 +101,9 @@ TEST(Lower, ResultsThatOverwriteTakeTheOperandsBuffer) {
   const Step& update = find_step(plan, ProgramKind::Last, "adamw");
   EXPECT_EQ(update.results[0].buffer, bound(plan.params, "w"));
   EXPECT_EQ(update.results[1].buffer, bound(plan.states, "m.w"));
+  EXPECT_EQ(find_state(plan, {StateRole::FirstMoment, "w"})->name, "m.w");
+  EXPECT_EQ(find_state(plan, {StateRole::UpdateCount})->name, "adam.count");
+  EXPECT_EQ(find_state(plan, {StateRole::LowCopy, "w"}), nullptr);
   EXPECT_EQ(update.results[2].buffer, bound(plan.states, "v.w"));
   EXPECT_EQ(update.operands[1].buffer, bound(plan.states, "grad.w"));
   const Step& clip = find_step(plan, ProgramKind::Last, "clip");

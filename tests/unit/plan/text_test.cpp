@@ -42,7 +42,8 @@ TEST(PlanText, KeepsEveryField) {
   }
   plan.inputs = {{"in", {0, DType::I32, {2, 3}}}};
   plan.params = {{"layers.0.w", {1, DType::BF16, {}}}};
-  plan.states = {{"m", {2, DType::F64, {5}}}};
+  plan.states = {{"m.w", {2, DType::F64, {5}}}};
+  plan.states[0].state = {StateRole::FirstMoment, "w"};
   plan.outputs = {{"out", {3, DType::F16, {1}}}};
   Step step;
   step.op = "fused";
@@ -76,6 +77,7 @@ TEST(PlanText, KeepsEveryField) {
   EXPECT_EQ(parsed.buffers[4].shared, 1);
   EXPECT_EQ(parsed.buffers[5].shared, -1);
   EXPECT_EQ(parsed.states[0].tensor, plan.states[0].tensor);
+  EXPECT_EQ(parsed.states[0].state, plan.states[0].state);
   const Step& back = parsed.programs[0].at(0);
   EXPECT_EQ(back.attrs, step.attrs);
   EXPECT_EQ(back.waits, step.waits);

@@ -1,0 +1,34 @@
+// The names by which models, passes, the planner and the trainer refer to the same thing, each
+// defined here once. Names of states and outputs follow from their roles (graph/roles.h).
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace weft::names {
+
+// Inputs that the trainer writes.
+inline constexpr std::string_view kTokens = "tokens";
+inline constexpr std::string_view kTargets = "targets";
+inline constexpr std::string_view kPositions = "positions";  // of tokens in their documents
+inline constexpr std::string_view kCount = "count";  // valid tokens of the step, over all ranks
+inline constexpr std::string_view kRng = "rng";      // seed, step and first sample of dropout
+inline constexpr std::string_view kLr = "lr";
+inline constexpr std::string_view kMicro = "micro";            // number of the micro-batch
+inline constexpr std::string_view kLossScale = "loss_scale";   // a state if it changes by itself
+inline constexpr std::string_view kCoordinate = "coordinate";  // see coordinate()
+
+// Outputs that the trainer reads.
+inline constexpr std::string_view kLoss = "loss";
+inline constexpr std::string_view kLogits = "logits";
+inline constexpr std::string_view kGradNorm = "grad_norm";
+
+// Transformer blocks are the modules "layers.0", "layers.1", ... (graph/module_path.h).
+inline constexpr std::string_view kLayers = "layers";
+
+// The input with this rank's coordinate on a mesh axis: "coordinate.dp_shard".
+inline std::string coordinate(std::string_view axis) {
+  return std::string(kCoordinate).append(".").append(axis);
+}
+
+}  // namespace weft::names

@@ -1,0 +1,42 @@
+#include "graph/sources.h"
+
+#include "base/error.h"
+#include "graph/ops/ops.h"
+
+namespace weft {
+
+const std::string& source_name(const Node& node) {
+  CHECK(node.op == &kInput || node.op == &kParam, node.op->name(), " has no name");
+  return std::get<std::string>(node.attr("name"));
+}
+
+const StateKey& state_key(const Node& node) {
+  CHECK(node.op == &kState, node.op->name(), " is not a state");
+  return std::get<StateKey>(node.attr("key"));
+}
+
+std::vector<std::string> stored_params(const Node& node) {
+  if (node.op == &kBucket) return std::get<std::vector<std::string>>(node.attr("members"));
+  CHECK(node.op == &kParam, node.op->name(), " stores no parameter");
+  return {source_name(node)};
+}
+
+Value* find_input(const Graph& graph, std::string_view name) {
+  for (const auto& node : graph.order()) {
+    if (node->op == &kInput && source_name(*node) == name) return node->result();
+  }
+  return nullptr;
+}
+
+Value* find_state(const Graph& graph, const StateKey& key) {
+  for (const auto& node : graph.order()) {
+    if (node->op == &kState && state_key(*node) == key) return node->result();
+  }
+  return nullptr;
+}
+
+bool is_state(const Value& value, StateRole role) {
+  return value.def->op == &kState && state_key(*value.def).role == role;
+}
+
+}  // namespace weft
