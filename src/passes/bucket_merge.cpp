@@ -186,11 +186,11 @@ class Merger {
                 lanes[i]->source->result()->type.elements());
     }
     const Signature& signature = nodes[0]->op->parsed();
+    const bool has_coordinate = nodes[0]->operand("coordinate") != nullptr;
     attrs.at(signature.attr_index("decay")) = decay.rate;
     attrs.at(signature.attr_index("decayed")) = decay.decayed();
-    const bool lacks_coordinate = operands.size() == signature.operand_index("coordinate");
-    if (!decay.decayed().empty() && lacks_coordinate) {
-      operands.push_back(coordinate(operands[0]->type));
+    if (!decay.decayed().empty() && !has_coordinate) {
+      operands.push_back(coordinate(operands[signature.operand_index("w")]->type));
     }
   }
 
@@ -237,7 +237,7 @@ class Merger {
     const size_t types_at = model->op->parsed().attr_index("types");
     std::vector<std::string> types;
     std::vector<std::string> names;
-    std::vector<Value*> operands = {merged_.at(model->operands.at(0))};
+    std::vector<Value*> operands = {merged_.at(model->operand("x"))};
     std::vector<Value*> replaced;
     for (const ParamLane* lane : lanes) {
       const auto found = lane->gathers.find(role);
@@ -255,7 +255,7 @@ class Merger {
     attrs.at(types_at) = types;
     NodeOptions options{.name = {}, .path = model->path, .phase = model->phase};
     for (const std::string& name : names) options.result_names.push_back(name + ".merged");
-    const bool from_storage = model->operands[0]->def->op->traits.source;
+    const bool from_storage = model->operand("x")->def->op->traits.source;
     Node* place = from_storage ? first(with_late_readers(lanes, role, nodes)) : last(nodes);
     Node* merged = graph_.insert(place, *model->op, operands, attrs, options);
     merged->recomputed = model->recomputed;
@@ -421,8 +421,8 @@ size_t reuse_fresh_gathers(Graph& graph) {
   int64_t last_gather = -1;  // among the gathers that are kept
   size_t gone = 0;
   for (Node* node : graph.nodes()) {
-    if (node->op != &kAllGather || !node->operands[0]->def->op->traits.source) continue;
-    const std::pair key = {node->operands[0], to_string(node->attr("types"))};
+    if (node->op != &kAllGather || !node->operand("x")->def->op->traits.source) continue;
+    const std::pair key = {node->operand("x"), to_string(node->attr("types"))};
     const auto first = forward.find(key);
     if (node->recomputed && first != forward.end()) {
       int64_t last_use = position.at(first->second);

@@ -89,8 +89,8 @@ bool run(Graph& graph, PassContext& context) {
     USER_CHECK(node->phase == Phase::Forward,
                "mixed_precision: the graph already has a backward; run mixed_precision before "
                "autodiff");
-    USER_CHECK(node->op != &kCast || node->operands[0]->def->op != &kParam,
-               "mixed_precision: parameter %", node->operands[0]->name,
+    USER_CHECK(node->op != &kCast || node->operand("x")->def->op != &kParam,
+               "mixed_precision: parameter %", node->operand("x")->name,
                " is already cast; run mixed_precision once");
   }
   Caster caster(graph, compute, gradient);

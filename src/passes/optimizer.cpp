@@ -190,7 +190,8 @@ class Updater {
     Value* m = state({StateRole::FirstMoment, trained.name}, w->type);
     Value* v = state({StateRole::SecondMoment, trained.name}, w->type);
     const double decay = w->type.shape.size() >= 2 ? adam.weight_decay : 0.0;
-    std::vector<Value*> operands = {w, trained.grad, m, v, lr_, clip_->result(0), clip_->result(1)};
+    std::vector<Value*> operands = {
+        w, trained.grad, m, v, lr_, clip_->result("coefficient"), clip_->result("count2")};
     if (low != nullptr) operands.push_back(low);
     builder_.add(
         low != nullptr ? kAdamwCast : kAdamw, std::move(operands),
@@ -202,7 +203,7 @@ class Updater {
   Value* keep_cast(const Trained& trained) {
     const std::vector<Node*> users = trained.param->result()->users;
     const auto found = std::find_if(users.begin(), users.end(), [](const Node* user) {
-      return user->op == &kCast && user->operands[0]->type.dtype != user->result()->type.dtype;
+      return user->op == &kCast && user->operand("x")->type.dtype != user->result()->type.dtype;
     });
     if (found == users.end()) return nullptr;
     Node* cast = *found;

@@ -23,7 +23,7 @@ int64_t slots_bytes(const Node& collective, const Value& shard, DType dtype, con
 }
 
 int64_t gathered_bytes(const Node& gather, const Mesh& mesh) {
-  return slots_bytes(gather, *gather.operands.at(0), gather.result()->type.dtype, mesh);
+  return slots_bytes(gather, *gather.operand("x"), gather.result()->type.dtype, mesh);
 }
 
 int64_t reduced_bytes(const Node& reduction, const Mesh& mesh) {

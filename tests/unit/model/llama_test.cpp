@@ -42,7 +42,7 @@ TEST(Llama, TiedHeadUsesTheEmbedding) {
   const BuiltModel untied = build_model(one_layer(), {.batch = 2, .seq_len = 16});
   EXPECT_EQ(num_params(untied.params) - num_params(tied.params), spec.vocab_size * spec.dim);
   const Node* head = tied.graph.find_value("output.logits")->def;
-  EXPECT_EQ(head->operands.at(1), tied.graph.find_value("tok_embeddings.w"));
+  EXPECT_EQ(head->operand("b"), tied.graph.find_value("tok_embeddings.w"));
 }
 
 TEST(Llama, SlicesCoverTheRowsOfEveryParameter) {
