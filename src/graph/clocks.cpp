@@ -6,9 +6,9 @@
 
 namespace weft {
 
-int64_t stream_of(const OpDef& op) {
-  if (!is_start(op)) return kComputeStream;
-  return is_gather(op) ? kGatherStream : kReduceStream;
+StreamId stream_of(const OpDef& op) {
+  if (!is_start(op)) return StreamId::Compute;
+  return is_gather(op) ? StreamId::Gather : StreamId::Reduce;
 }
 
 PlanTime step_time(const PlanTime& micro, const PlanTime& last, int64_t micro_batches) {

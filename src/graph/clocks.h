@@ -9,15 +9,12 @@
 #include <vector>
 
 #include "graph/op.h"
+#include "graph/streams.h"
 
 namespace weft {
 
-// The streams of a plan. Started collectives overlap with compute; everything else runs on the
-// compute stream.
-inline constexpr int64_t kComputeStream = 0;
-inline constexpr int64_t kGatherStream = 1;
-inline constexpr int64_t kReduceStream = 2;
-int64_t stream_of(const OpDef& op);
+// The stream that an op runs on.
+StreamId stream_of(const OpDef& op);
 
 struct PlanTime {
   double seconds = 0;             // from the start to the end of the last stream
@@ -33,7 +30,7 @@ PlanTime step_time(const PlanTime& micro, const PlanTime& last, int64_t micro_ba
 
 // A unit of work on one stream.
 struct Work {
-  int64_t stream = kComputeStream;
+  int64_t stream = index_of(StreamId::Compute);
   std::string_view axis = {};  // of a collective; empty: computation
   double ready = 0;            // when everything it waits for is done
   double seconds = 0;

@@ -29,6 +29,7 @@ std::string_view axis_of(const Node& node) {
 // A started collective begins when the compute before it is done, including everything that compute
 // waited for.
 PlanTime program_time(std::span<const TimedNode> nodes) {
+  constexpr int64_t kCompute = index_of(StreamId::Compute);
   Clocks clocks;
   double waited = 0;
   std::unordered_map<const Node*, double> ends;  // by start
@@ -37,10 +38,9 @@ PlanTime program_time(std::span<const TimedNode> nodes) {
       for (const Value* future : node->operands) waited = std::max(waited, ends.at(future->def));
       continue;
     }
-    const int64_t stream = stream_of(*node->op);
-    const double end = clocks.run({.stream = stream,
+    const double end = clocks.run({.stream = index_of(stream_of(*node->op)),
                                    .axis = axis_of(*node),
-                                   .ready = std::max(waited, clocks.end_of(kComputeStream)),
+                                   .ready = std::max(waited, clocks.end_of(kCompute)),
                                    .seconds = seconds});
     if (is_start(*node->op)) ends[node] = end;
   }

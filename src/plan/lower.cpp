@@ -276,10 +276,11 @@ class Emitter {
   // Assigns the step to its stream and orders it after the steps it depends on: a collective starts
   // once the compute stream has reached this point.
   void order(Step& step, const Node& node) {
-    step.stream = stream_of(*node.op);
+    const StreamId stream = stream_of(*node.op);
+    step.stream = index_of(stream);
     std::vector<int64_t>& pending = pending_[static_cast<size_t>(step.stream)];
     step.waits.swap(pending);
-    if (step.stream == kComputeStream) {
+    if (stream == StreamId::Compute) {
       last_compute_ = static_cast<int64_t>(steps().size());
       return;
     }
@@ -404,8 +405,8 @@ Plan lower(std::span<const ProgramSource> sources, const LowerOptions& options) 
   plan.name = sources.front().graph->name();
   plan.backend = std::string(options.backend);
   plan.mesh = sources.front().graph->mesh();
-  plan.streams = {"compute"};
-  if (has_starts(sources)) plan.streams = {"compute", "gather", "reduce"};
+  plan.streams.assign(kStreamNames.begin(), kStreamNames.end());
+  if (!has_starts(sources)) plan.streams.resize(1);  // compute alone
 
   std::vector<Program> programs;
   for (const ProgramSource& source : sources) {

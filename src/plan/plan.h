@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "graph/streams.h"
 #include "graph/type.h"
 
 namespace weft {
@@ -108,7 +109,7 @@ struct Plan {
   std::string tuning;  // hash of the tuned library algorithms; empty: library defaults
   bool tf32 = false;   // operands of f32 matmuls are rounded to TF32
   Mesh mesh;
-  std::vector<std::string> streams;
+  std::vector<std::string> streams;  // kStreamNames, or the first of them
   int64_t num_events = 0;
   int64_t arena_bytes = 0;
   int64_t persistent_bytes = 0;

@@ -94,7 +94,7 @@ void measure_size(const Backend& backend, Device& device, Communicator& comm, si
     launch.results = cases[i].results;
     launch.stream = stream.get();
     launch.comm = &comm;
-    launch.channel = i == 0 ? kGatherStream : kReduceStream;
+    launch.channel = index_of(i == 0 ? StreamId::Gather : StreamId::Reduce);
     prepare(kernel, launch);
     const double seconds = time_collective(comm, *stream, kernel, launch, count);
     if (comm.rank() == 0) measured.seconds[i][size] = seconds;
@@ -142,7 +142,8 @@ MeasuredLink measure_link(const Backend& backend, int64_t ranks, bool share_gpu)
     comm->barrier();
     const std::string axis(kAxis);
     // As in a plan, where gathers and reductions each have their own stream and communicator.
-    comm->make_groups(std::vector<CollectiveGroup>{{axis, kGatherStream}, {axis, kReduceStream}});
+    comm->make_groups(std::vector<CollectiveGroup>{{axis, index_of(StreamId::Gather)},
+                                                   {axis, index_of(StreamId::Reduce)}});
     for (size_t i = 0; i < std::size(kSizes); ++i) {
       measure_size(backend, *device, *comm, i, *shared);
     }

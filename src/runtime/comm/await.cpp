@@ -20,7 +20,7 @@ bool has_arrived(const Cell& cell, uint32_t target) {
 // The peer that blocks this rank on some channel, or -1. A wait whose arrival has already happened
 // does not count: the rank is then able to continue.
 int64_t blocked_by(const Control& control, int64_t rank) {
-  for (int64_t channel = 0; channel < kMaxChannels; ++channel) {
+  for (int64_t channel = 0; channel < kChannels; ++channel) {
     const WaitRecord& wait = control.at(rank).waits[channel];
     const int64_t peer = wait.peer.load();
     if (peer < 0) continue;

@@ -13,6 +13,7 @@
 #include "graph/type.h"
 #include "plan/kernel.h"
 #include "plan/plan.h"
+#include "runtime/comm/channels.h"
 
 namespace weft {
 
@@ -52,9 +53,6 @@ struct CollectiveSite {
   bool ordered = true;        // whether a floating-point sum must be the tree over the ranks
   void* workspace = nullptr;  // the workspace that its kernel requested from the plan
 };
-
-// The channel for collectives and heartbeats of the host thread; no stream of a plan uses it.
-inline constexpr int64_t kHostChannel = 3;
 
 // The device's progress as seen by a host that waits for it.
 struct DeviceLook {

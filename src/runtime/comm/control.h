@@ -14,11 +14,11 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "runtime/comm/channels.h"
 
 namespace weft {
 
 inline constexpr int64_t kMaxAxes = 6;
-inline constexpr int64_t kMaxChannels = 4;
 inline constexpr int64_t kInlineBytes = 512;
 inline constexpr int64_t kMailBytes = 4096;
 inline constexpr int64_t kWorldAxis = kMaxAxes;  // the barrier of all ranks
@@ -55,9 +55,9 @@ struct RankRecord {
   std::atomic<int64_t> step;
   std::atomic<int32_t> process;       // process id
   std::atomic<int64_t> sign_of_life;  // last heartbeat, in nanoseconds of the monotonic clock
-  WaitRecord waits[kMaxChannels];
-  ProgressRecord progress[kMaxChannels];
-  Cell cells[kMaxAxes + 1][kMaxChannels];
+  WaitRecord waits[kChannels];
+  ProgressRecord progress[kChannels];
+  Cell cells[kMaxAxes + 1][kChannels];
   char mail[2][kMailBytes];
   int32_t exit_code;
   char error[1024];  // valid in state Failed

@@ -57,7 +57,7 @@ class PeerMemory::Barrier {
  public:
   Barrier(PeerMemory& comm, const Group& group, int64_t channel)
       : comm_(comm), group_(group), place_{group.axis, channel} {
-    CHECK(channel >= 0 && channel < kMaxChannels, "channel ", channel);
+    CHECK(channel >= 0 && channel < kChannels, "channel ", channel);
     // Incremented before the check: see close_block of threads.
     comm_.control_.at(comm_.rank()).inside.fetch_add(1);
     try {
@@ -396,7 +396,7 @@ void PeerMemory::start_step(int64_t step) {
 }
 
 void PeerMemory::report_progress(int64_t channel, std::string_view where) {
-  CHECK(channel >= 0 && channel < kMaxChannels, "channel ", channel);
+  CHECK(channel >= 0 && channel < kChannels, "channel ", channel);
   control_.report_progress(rank(), channel, where);
 }
 

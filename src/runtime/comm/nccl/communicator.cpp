@@ -266,8 +266,8 @@ void GpuRank::sum_slices(const Work& work, const Tensor& flat, void* workspace) 
 // What the GPU is executing takes precedence over what was queued.
 void GpuRank::watch(const DeviceLook& look) {
   DeviceLook seen = look;
-  std::array<std::string_view, kMaxChannels> places;
-  for (int64_t channel = 0; channel < kMaxChannels; ++channel) {
+  std::array<std::string_view, kChannels> places;
+  for (int64_t channel = 0; channel < kChannels; ++channel) {
     const nccl::Progress::Look progress = progress_.look(channel);
     places[static_cast<size_t>(channel)] = progress.label;
     seen.inside |= !progress.label.empty();

@@ -29,9 +29,9 @@ int64_t Progress::number(int64_t channel) {
 void Progress::begin(int64_t channel, cudaStream_t stream) {
   if (begun_ == nullptr) {
     void* memory = nullptr;
-    CUDA_CHECK(cudaHostAlloc(&memory, kMaxChannels * sizeof(int64_t), cudaHostAllocMapped));
+    CUDA_CHECK(cudaHostAlloc(&memory, kChannels * sizeof(int64_t), cudaHostAllocMapped));
     begun_ = static_cast<int64_t*>(memory);
-    std::fill_n(begun_, kMaxChannels, 0);
+    std::fill_n(begun_, kChannels, 0);
   }
   note(begun_ + channel, 2 * number(channel), stream);
 }

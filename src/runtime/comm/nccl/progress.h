@@ -40,11 +40,11 @@ class Progress {
   int64_t number(int64_t channel);
 
   std::mutex mutex_;  // labels also come from threads of long host work
-  std::array<std::string, kMaxChannels> next_;
+  std::array<std::string, kChannels> next_;
   std::map<std::string, int64_t, std::less<>> numbers_;  // by label, starting at 1
   std::vector<std::string_view> labels_;                 // by number - 1
   int64_t* begun_ = nullptr;  // pinned, by channel: 2 x the number, + 1 once it has finished
-  std::array<int64_t, kMaxChannels> seen_ = {};
+  std::array<int64_t, kChannels> seen_ = {};
 };
 
 }  // namespace weft::nccl

@@ -1,0 +1,19 @@
+// The streams of a plan, in its order. Started collectives overlap with compute; everything else
+// runs on the compute stream.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace weft {
+
+enum class StreamId { Compute, Gather, Reduce };
+inline constexpr std::array<std::string_view, 3> kStreamNames = {"compute", "gather", "reduce"};
+
+// The stream's place in the list of a plan.
+constexpr int64_t index_of(StreamId stream) {
+  return static_cast<int64_t>(stream);
+}
+
+}  // namespace weft
