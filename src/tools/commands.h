@@ -43,10 +43,6 @@ void add_bench_ops(Command bench, const Finish& finish);
 void add_bench_ranks(Command bench, const Finish& finish);
 void add_bench_tune(Command bench, const Finish& finish);
 
-// Gives each rank on this machine an equal share of its cores, if the config does not set the
-// threads per rank.
-void share_cores(Config& config, int64_t ranks);
-
 // Throws UserError unless the value of --backend is a backend that computes.
 void check_backend_option(const std::string& name);
 

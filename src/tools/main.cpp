@@ -9,18 +9,11 @@
 #include <tuple>
 
 #include "base/error.h"
-#include "base/machine.h"
 #include "base/text.h"
 #include "runtime/device.h"
 #include "tools/commands.h"
 
 namespace weft {
-
-void share_cores(Config& config, int64_t ranks) {
-  if (config.device.threads == 0) {
-    config.device.threads = std::max<int64_t>(1, usable_cores() / ranks);
-  }
-}
 
 void check_backend_option(const std::string& name) {
   find_computing_backend(name, cat("command line: --backend ", name));

@@ -81,14 +81,13 @@ ExitCode train_threads(const Config& config, const Mesh& mesh, int64_t ranks) {
 }
 
 ExitCode run_train(const TrainArguments& arguments, const std::vector<std::string>& overrides) {
-  Config config = load_config(arguments.config, overrides);
+  const Config config = load_config(arguments.config, overrides);
   validate_run(config, arguments.ranks);
   const Mesh mesh = data_parallel_mesh(config, arguments.ranks);
   if (mesh.axes.empty()) {
     catch_stop_signals();
     return report(train(config, stop_request()));
   }
-  share_cores(config, arguments.ranks);
   const int64_t cores = usable_cores();
   if (arguments.ranks > cores) {
     log_line(cat(arguments.ranks, " ranks on ", cores, " cores: ranks share cores"));

@@ -50,11 +50,10 @@ ExitCode report(const std::vector<Comparison>& comparisons) {
 
 // Errors in the trace or the keys are reported before any rank starts.
 ExitCode run_verify(const VerifyArguments& arguments, const std::vector<std::string>& overrides) {
-  TraceRun run =
+  const TraceRun run =
       open_trace(arguments.folder, read_config(arguments.backend, overrides), arguments.ranks);
   const Mesh mesh = data_parallel_mesh(run.config, arguments.ranks);
   if (mesh.axes.empty()) return report(verify_trace(run, arguments.tolerances));
-  share_cores(run.config, arguments.ranks);
   const int code =
       launch_ranks({.ranks = arguments.ranks, .report = {}}, [&](int64_t rank, ShmJob& job) {
         const std::unique_ptr<Communicator> comm =

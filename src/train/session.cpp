@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/machine.h"
 #include "compile/fit.h"
 #include "config/derived.h"
 #include "graph/names.h"
@@ -21,6 +22,12 @@ int64_t valid_tokens(const Batch& batch) {
 
 int64_t bytes_of(std::span<const int32_t> values) {
   return static_cast<int64_t>(values.size_bytes());
+}
+
+// Ranks on one machine get equal shares of its cores, unless the config says otherwise.
+int64_t threads_per_rank(const Config& config, int64_t ranks) {
+  const int64_t threads = config.device.threads;
+  return threads > 0 ? threads : std::max<int64_t>(1, usable_cores() / ranks);
 }
 
 }  // namespace
@@ -42,7 +49,7 @@ Session::Session(const Config& config, Compiled compiled, Communicator& comm)
     : config_(config), compiled_(std::move(compiled)), comm_(comm) {
   const Backend& backend = find_backend(config_.device.backend);
   const bool shares = config_.device.share_gpu;
-  device_ = backend.make_device({.threads = config_.device.threads,
+  device_ = backend.make_device({.threads = threads_per_rank(config_, ranks()),
                                  .record = config_.device.cuda_graph,
                                  .index = shares ? 0 : rank(),
                                  .needed = shares ? 1 : ranks(),
