@@ -63,6 +63,39 @@ Compiled compile_for(const DeviceSpec& device, const Config& config, const Model
   return compiled;
 }
 
+// Passes limit the bytes alive at once; fragmentation comes on top. If the arena does not fit, the
+// plan is made again with part of the memory reserved for fragmentation, more with every attempt.
+// If that is not enough, nothing is gathered ahead, and passes assume no spare memory.
+Compiled compile_to_fit(const DeviceSpec& device, const Config& config, const ModelSpec& spec,
+                        int64_t ranks) {
+  Compiled compiled = compile_for(device, config, spec, ranks);
+  if (device.memory_bytes == 0) return compiled;
+  const auto excess = [&] { return rank_bytes(compiled.plan) - device.memory_bytes; };
+  const int64_t most_gaps = device.memory_bytes / 4;
+  Replanning replanning;
+  DeviceSpec smaller = device;
+  for (int64_t factor = 1; factor <= 8 && excess() > 0 && excess() <= most_gaps; factor *= 2) {
+    smaller.memory_bytes -= factor * excess();
+    compiled = compile_for(smaller, config, spec, ranks);
+    ++replanning.times;
+  }
+  replanning.reserved_bytes = device.memory_bytes - smaller.memory_bytes;
+  const bool states_fit = compiled.plan.persistent_bytes <= device.memory_bytes;
+  if (excess() > 0 && states_fit && ranks > 1 && config.compile.prefetch != 0) {
+    Config without = config;
+    without.compile.prefetch = 0;
+    smaller.memory_bytes = 1;
+    Compiled least = compile_for(smaller, without, spec, ranks);
+    if (rank_bytes(least.plan) <= device.memory_bytes) {
+      compiled = std::move(least);
+      ++replanning.times;
+      replanning.asked_prefetch = config.compile.prefetch;
+    }
+  }
+  compiled.replanning = replanning;
+  return compiled;
+}
+
 // Traffic between hosts is priced by rows for several hosts, never by rows within one host.
 void check_hosts(const Config& config, const DeviceSpec& device, int64_t ranks) {
   const int64_t host = ranks_on_host(device, ranks);
@@ -140,31 +173,16 @@ Compiled compile(const Config& config, const CompileOptions& options) {
 Compiled compile(const Config& config, const ModelSpec& spec, int64_t ranks) {
   const DeviceSpec device = device_of_rank(device_spec_of(config), ranks);
   check_hosts(config, device, ranks);
-  Compiled compiled = compile_for(device, config, spec, ranks);
-  // Passes limit the bytes alive at once; fragmentation comes on top. If the arena does not fit,
-  // part of the memory is reserved for fragmentation, more with every attempt.
-  const int64_t most_gaps = device.memory_bytes / 4;
-  DeviceSpec smaller = device;
-  for (int64_t times = 1; times <= 8; times *= 2) {
-    const int64_t excess = rank_bytes(compiled.plan) - device.memory_bytes;
-    const bool only_gaps = excess > 0 && excess <= most_gaps;
-    if (device.memory_bytes == 0 || !only_gaps) break;
-    smaller.memory_bytes -= times * excess;
-    compiled = compile_for(smaller, config, spec, ranks);
-  }
-  // If that was not enough, prefetch is disabled and passes assume no spare memory.
-  const bool is_over = device.memory_bytes > 0 && rank_bytes(compiled.plan) > device.memory_bytes;
-  const bool states_fit = compiled.plan.persistent_bytes <= device.memory_bytes;
-  if (is_over && states_fit && ranks > 1 && config.compile.prefetch != 0) {
-    Config without = config;
-    without.compile.prefetch = 0;
-    smaller.memory_bytes = 1;
-    Compiled least = compile_for(smaller, without, spec, ranks);
-    if (rank_bytes(least.plan) <= device.memory_bytes) compiled = std::move(least);
-  }
+  Compiled compiled = compile_to_fit(device, config, spec, ranks);
   compiled.device = device;
   add_choices(config, compiled);
   return compiled;
+}
+
+PlanSummary summarize(const Compiled& compiled) {
+  PlanSummary summary = summarize(compiled.plan);
+  summary.replanning = compiled.replanning;
+  return summary;
 }
 
 Compiled compile_decode(const Config& config, const ModelSpec& spec, int64_t seq_len) {

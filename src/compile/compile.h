@@ -13,6 +13,7 @@
 #include "model/model.h"
 #include "passes/pass.h"
 #include "plan/plan.h"
+#include "plan/summary.h"
 #include "plan/timing.h"
 
 namespace weft {
@@ -28,6 +29,7 @@ struct Compiled {
   PlanTime estimate;                // of one optimizer step, per rank
   double flops_per_token = 0;       // that training the model needs
   double milliseconds = 0;
+  Replanning replanning;  // how the plan was made to fit
 };
 
 struct CompileOptions {
@@ -46,6 +48,9 @@ Compiled compile(const Config& config, const CompileOptions& options = {});
 
 // The same for a model whose sizes are known, for example from a config.json.
 Compiled compile(const Config& config, const ModelSpec& spec, int64_t ranks = 1);
+
+// The cost of the plan, and how it was made to fit.
+PlanSummary summarize(const Compiled& compiled);
 
 // The machine that plans of this config are made for.
 DeviceSpec device_spec_of(const Config& config);

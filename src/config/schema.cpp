@@ -109,7 +109,8 @@ void add_compile(Keys& keys) {
         {.doc = "Whether collectives overlap with computation.", .effective_when = &kManyRanks});
   s.add("prefetch", &C::prefetch,
         {.doc = "Buckets gathered ahead of the one in use, fewer if memory is short; -1 uses the "
-                "number that the cost model finds fastest.",
+                "number that the cost model finds fastest. If a plan fits only without them, 0 is "
+                "used, and the plan says so.",
          .range = {.at_least = 0, .at_most = 1000, .also = -1},
          .effective_when = &kOverlaps});
   s.add("overlap_with", &C::overlap_with,

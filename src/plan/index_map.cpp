@@ -1,6 +1,7 @@
 #include "plan/index_map.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "graph/flat.h"
@@ -149,7 +150,7 @@ void IndexMap::place(const Plan& plan, const Binding& binding, int64_t rank,
 // writes an equal part, in full blocks.
 void IndexMap::share_writing(const Plan& plan, int64_t rank) {
   std::map<std::string, int64_t> lengths;  // by the axis of F
-  std::map<const Binding*, int64_t> starts;
+  std::unordered_map<const Binding*, int64_t> starts;
   for (const Binding& binding : plan.params) {
     int64_t& length = lengths[binding.axis];
     starts[&binding] = length;

@@ -174,6 +174,7 @@ PlanSummary summarize(const Plan& plan) {
                       .arena_bytes = plan.arena_bytes,
                       .persistent_bytes = plan.persistent_bytes,
                       .shared = plan.shared,
+                      .replanning = {},
                       .low_weights = low_weights(plan),
                       .buckets = bucket_kinds(buckets),
                       .bucket_count = std::ssize(buckets),

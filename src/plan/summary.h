@@ -69,6 +69,15 @@ struct LowWeights {
   int64_t kept_bytes = 0;  // between steps; 0: cast for every use
 };
 
+// What was changed because the first plan exceeded the memory of its device.
+struct Replanning {
+  int64_t times = 0;                      // that a new plan was taken; 0: nothing was changed
+  int64_t reserved_bytes = 0;             // that passes left free for fragmentation
+  std::optional<int64_t> asked_prefetch;  // compile.prefetch, if the plan has 0 instead
+};
+// "replanned 2 times: 1.2 GiB reserved for fragmentation".
+std::string to_string(const Replanning& replanning);
+
 struct PlanSummary {
   std::string name;
   std::string backend;
@@ -82,6 +91,7 @@ struct PlanSummary {
   int64_t arena_bytes = 0;
   int64_t persistent_bytes = 0;
   std::vector<SharedSpace> shared;
+  Replanning replanning;  // not known to the plan itself
   std::optional<LowWeights> low_weights;
   std::vector<NamedBytes> buckets;
   int64_t bucket_count = 0;

@@ -125,6 +125,16 @@ std::string short_time(double seconds) {
   return text;
 }
 
+std::string to_string(const Replanning& replanning) {
+  const std::string change =
+      replanning.asked_prefetch
+          ? cat("compile.prefetch = 0 instead of ", *replanning.asked_prefetch,
+                ", no memory left for overlap")
+          : cat(bytes(replanning.reserved_bytes), " reserved for fragmentation");
+  return cat("replanned ", replanning.times,
+             replanning.times == 1 ? " time: " : " times: ", change);
+}
+
 std::string to_string(const PlanSummary& summary) {
   std::vector<std::string> axes;
   for (const MeshAxis& axis : summary.mesh.axes) axes.push_back(cat(axis.name, "=", axis.size));
@@ -139,6 +149,9 @@ std::string to_string(const PlanSummary& summary) {
     text += cat(padded("shared"), bytes(space.bytes), " (", space.bytes,
                 " bytes)  gathered weights, once per host for ", space.axis, "=",
                 summary.mesh.axis_size(space.axis), "\n");
+  }
+  if (summary.replanning.times > 0) {
+    text += cat(padded("memory"), to_string(summary.replanning), "\n");
   }
   text += weights_line(summary.low_weights) + bucket_lines(summary);
   for (const ProgramSummary& program : summary.programs) text += program_lines(program);

@@ -83,7 +83,7 @@ Json program_object(const ProgramSummary& program) {
 }
 
 Json plan_object(const PlanSummary& plan) {
-  Json mesh = Json::array(), shared = Json::array(), weights;
+  Json mesh = Json::array(), shared = Json::array(), weights, replanned;
   for (const MeshAxis& axis : plan.mesh.axes) {
     mesh.push_back({{"axis", axis.name}, {"ranks", axis.size}});
   }
@@ -94,6 +94,11 @@ Json plan_object(const PlanSummary& plan) {
   if (plan.low_weights) {
     weights = {{"dtype", dtype_name(plan.low_weights->dtype)},
                {"kept_bytes", plan.low_weights->kept_bytes}};
+  }
+  if (const Replanning& again = plan.replanning; again.times > 0) {
+    replanned = {{"times", again.times},
+                 {"reserved_bytes", again.reserved_bytes},
+                 {"asked_prefetch", again.asked_prefetch ? Json(*again.asked_prefetch) : Json()}};
   }
   return {{"name", plan.name},
           {"backend", plan.backend},
@@ -107,6 +112,7 @@ Json plan_object(const PlanSummary& plan) {
           {"arena_bytes", plan.arena_bytes},
           {"persistent_bytes", plan.persistent_bytes},
           {"shared_spaces", shared},
+          {"replanned", replanned},
           {"low_precision_weights", weights},
           {"buckets", to_array(plan.buckets, bucket_object)},
           {"programs", to_array(plan.programs, program_object)},

@@ -48,11 +48,14 @@ std::string ranks_text(const Mesh& mesh) {
   return cat(mesh.ranks(), axes.empty() ? "" : ": ", join(axes, " x "));
 }
 
-std::string memory_text(const Plan& plan) {
+std::string memory_text(const Compiled& compiled) {
+  const Plan& plan = compiled.plan;
+  const Replanning& replanning = compiled.replanning;
   int64_t shared = 0;
   for (const SharedSpace& space : plan.shared) shared += space.bytes;
   return cat(bytes_text(plan.arena_bytes), " planned", plan.mesh.ranks() > 1 ? " per rank" : "",
-             shared > 0 ? cat(", ", bytes_text(shared), " shared per host") : "");
+             shared > 0 ? cat(", ", bytes_text(shared), " shared per host") : "",
+             replanning.times > 0 ? "; " + to_string(replanning) : "");
 }
 
 double validation_seconds(const Config& config, const Compiled& compiled) {
@@ -105,7 +108,7 @@ std::vector<std::string> headline(const Config& config, const Compiled& compiled
       cat("weights  ", weights_text(config)),
       cat("batch    ", batch_text(config, mesh.ranks())),
       cat("ranks    ", ranks_text(mesh)),
-      cat("memory   ", memory_text(compiled.plan)),
+      cat("memory   ", memory_text(compiled)),
       cat("time     ", time_text(config, compiled)),
   };
   if (leaves_weights(config)) {

@@ -265,7 +265,7 @@ void check_output(const Config& config) {
 void start_output(const Config& config, const Compiled& compiled) {
   const std::string& folder = config.job.dump_folder;
   write_text_file(folder + "/config.toml", config_to_toml(config));
-  write_text_file(folder + "/plan.txt", to_string(summarize(compiled.plan)));
+  write_text_file(folder + "/plan.txt", to_string(summarize(compiled)));
 }
 
 // The run's files that exist.

@@ -9,6 +9,8 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/workspace.h"
+#include "config/device_spec.h"
+#include "config/load.h"
 #include "model/model.h"
 #include "plan/summary.h"
 #include "plan/text.h"
@@ -344,6 +346,31 @@ TEST(Plan, JsonSearchesForWhatFitsUnlessToldNotTo) {
   EXPECT_TRUE(plan_too_large({"--no-fit"}).at("alternative").is_null());
 }
 
+// A plan that fits only if nothing is gathered ahead.
+json plan_to_fit(const Workspace& work) {
+  const auto plan = [&](int64_t memory, int64_t prefetch) {
+    DeviceSpec device = load_device_spec(parse_config("", "test", {}), "cpu");
+    device.memory_bytes = memory;
+    device.ranks_share_memory = false;
+    work.folder().write("device.toml", device_spec_to_toml(device));
+    return parse_json(
+        work.run_ok({"plan", "plan.toml", "--json", "--no-fit", "--ranks=4", "--model.n_layers=8",
+                     "--device.spec=device.toml", cat("--compile.prefetch=", prefetch)})
+            .output,
+        "output");
+  };
+  return plan(plan(1, 0).at("memory").at("plan_bytes").get<int64_t>(), 6);
+}
+
+TEST(Plan, JsonSaysWhatWasChangedToFit) {
+  const Workspace work;
+  work.folder().write("plan.toml", "");
+  const json replanned = plan_to_fit(work).at("plan").at("replanned");
+  ASSERT_TRUE(replanned.is_object());
+  EXPECT_GE(replanned.at("times"), 1);
+  EXPECT_EQ(replanned.at("asked_prefetch"), 6);
+}
+
 // The page lists exactly the keys that exist.
 TEST(Plan, ThePageListsTheKeysOfTheJson) {
   std::set<std::string> keys, listed;
@@ -353,6 +380,7 @@ TEST(Plan, ThePageListsTheKeysOfTheJson) {
   work.folder().write("plan.toml", "");
   collect_keys(
       parse_json(work.run_ok({"plan", "plan.toml", "--json", "--ranks=2"}).output, "output"), keys);
+  collect_keys(plan_to_fit(work), keys);
   const std::string page = read_file(WEFT_TESTS_DIR "/../docs/plan_json.md");
   for (const std::string& line : split(page, '\n')) {
     if (!line.starts_with("| `")) continue;

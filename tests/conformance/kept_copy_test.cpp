@@ -11,11 +11,6 @@
 namespace weft {
 namespace {
 
-// The position of the copy among the operands; among the results it is the last.
-size_t low_operand() {
-  return kAdamwCast.parsed().operand_index("low");
-}
-
 // Samples of the op, and shapes that the vector rows of a GPU accept.
 std::vector<Call> calls_under_test() {
   std::vector<Call> calls = samples_under_test(kAdamwCast);

@@ -42,11 +42,11 @@ int64_t ranks_of(fs::path config) {
   return fs::exists(file) ? std::stoll(read_file(file)) : 1;
 }
 
-Plan compile_file(const fs::path& path) {
+Compiled compile_file(const fs::path& path) {
   const Config config = load_config(path, {});
   const int64_t ranks = ranks_of(path);
   validate(config, ranks, config_choices());
-  return compile(config, {.ranks = ranks}).plan;
+  return compile(config, {.ranks = ranks});
 }
 
 class PlanGolden : public testing::TestWithParam<fs::path> {};
@@ -64,9 +64,9 @@ TEST_P(PlanGolden, SummaryIsTheCommittedOne) {
 }
 
 TEST_P(PlanGolden, TheSameConfigGivesTheSamePlanBytes) {
-  const Plan plan = compile_file(GetParam());
+  const Plan plan = compile_file(GetParam()).plan;
   const std::string text = print_plan(plan);
-  EXPECT_TRUE(text == print_plan(compile_file(GetParam())));
+  EXPECT_TRUE(text == print_plan(compile_file(GetParam()).plan));
   const Plan parsed = parse_plan(text);
   EXPECT_TRUE(text == print_plan(parsed));
   EXPECT_NO_THROW(check_plan(parsed));

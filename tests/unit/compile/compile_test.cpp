@@ -115,6 +115,49 @@ TEST(Compile, RanksOfOneMachineShareIt) {
   EXPECT_EQ(memory_limit(apart), memory_limit(alone) / 2);
 }
 
+// A plan for four ranks, each with this much memory, that should gather six buckets ahead.
+Compiled compile_within(int64_t memory, int64_t prefetch = 6) {
+  const TempFolder folder;
+  DeviceSpec device = device_spec_of(tiny());
+  device.memory_bytes = memory;
+  device.ranks_share_memory = false;
+  const std::string file = folder.write("device.toml", device_spec_to_toml(device));
+  return compile(tiny({"--model.n_layers=8", "--compile.bucketing=transformer_block",
+                       cat("--compile.prefetch=", prefetch), "--device.spec=" + file}),
+                 {.data_vocab = 0, .ranks = 4});
+}
+
+TEST(Compile, SaysHowThePlanWasMadeToFit) {
+  const Compiled roomy = compile_within(int64_t{1} << 40);
+  EXPECT_EQ(roomy.replanning.times, 0);
+  EXPECT_EQ(to_string(summarize(roomy)).find("replanned"), std::string::npos);
+  const int64_t least = rank_bytes(compile_within(1, 0).plan);
+  const Compiled tight = compile_within(least);
+  EXPECT_LE(rank_bytes(tight.plan), least);
+  EXPECT_GE(tight.replanning.times, 1);
+  EXPECT_EQ(tight.replanning.asked_prefetch, 6);
+  EXPECT_NE(to_string(summarize(tight)).find("compile.prefetch = 0 instead of 6"),
+            std::string::npos);
+}
+
+// Between the two some limits are met by leaving room for fragmentation.
+TEST(Compile, ReservesMemoryForFragmentation) {
+  const int64_t least = rank_bytes(compile_within(1, 0).plan);
+  const int64_t most = rank_bytes(compile_within(int64_t{1} << 40).plan);
+  ASSERT_GT(most, least);
+  int64_t reserved = 0;
+  for (int64_t i = 0; i <= 16; ++i) {
+    const int64_t limit = least + (most - least) * i / 16;
+    const Compiled compiled = compile_within(limit);
+    EXPECT_LE(rank_bytes(compiled.plan), limit);
+    const Replanning& replanning = compiled.replanning;
+    if (replanning.times == 0 || replanning.asked_prefetch) continue;
+    EXPECT_GT(replanning.reserved_bytes, 0);
+    ++reserved;
+  }
+  EXPECT_GT(reserved, 0);
+}
+
 TEST(Compile, TakesTheVocabularyOfTheData) {
   EXPECT_EQ(
       compile(tiny({"--model.vocab_size=-1"}), {.data_vocab = 65, .ranks = 1}).spec.vocab_size, 65);

@@ -35,6 +35,13 @@ TEST(Summary, FindsThePeakAndItsParts) {
   EXPECT_EQ(peak_memory(plan, ProgramKind::Eval).step, -1);
 }
 
+TEST(Summary, SaysWhatWasReplanned) {
+  EXPECT_EQ(to_string(Replanning{.times = 1, .reserved_bytes = 3 << 20, .asked_prefetch = {}}),
+            "replanned 1 time: 3 MiB reserved for fragmentation");
+  EXPECT_EQ(to_string(Replanning{.times = 5, .reserved_bytes = 3 << 20, .asked_prefetch = -1}),
+            "replanned 5 times: compile.prefetch = 0 instead of -1, no memory left for overlap");
+}
+
 TEST(Summary, ReadsLikeAPage) {
   EXPECT_EQ(to_string(summarize(tiny_plan())), R"(plan          tiny  backend test  mesh 1 rank
 bound         1 params  4 states  3 inputs  2 outputs
