@@ -8,17 +8,17 @@ cd "$(dirname "$0")/.."
 include=${1:-/usr/include}
 googletest=${2:-/usr/src/googletest/googletest}
 
-for source in "$include/toml++/toml.h" "$include/nlohmann/json.hpp" "$include/CLI/CLI.hpp" \
+for source in "$include/toml++/toml.h" "$include/nlohmann/json.hpp" "$include/CLI/CLI.hpp" "$include/xxhash.h" \
   "$googletest/CMakeLists.txt"; do
   if [[ ! -f $source ]]; then
-    echo "$source: not found; install libtomlplusplus-dev nlohmann-json3-dev libcli11-dev libgtest-dev" >&2
+    echo "$source: not found; install libtomlplusplus-dev nlohmann-json3-dev libcli11-dev libxxhash-dev libgtest-dev" >&2
     exit 1
   fi
 done
 
 rm -rf carry
 mkdir -p carry/include carry/googletest
-cp -r "$include/toml++" "$include/nlohmann" "$include/CLI" carry/include/
+cp -r "$include/toml++" "$include/nlohmann" "$include/CLI" "$include/xxhash.h" carry/include/
 cp -r "$googletest/CMakeLists.txt" "$googletest/cmake" "$googletest/src" carry/googletest/
 for library in cudnn nccl; do
   for folder in "$include" /usr/local/cuda/include; do

@@ -5,7 +5,7 @@
 set -euo pipefail
 
 packages=(g++ cmake ninja-build make git libtomlplusplus-dev nlohmann-json3-dev libcli11-dev
-  libgtest-dev "$@")
+  libxxhash-dev libgtest-dev "$@")
 
 missing=()
 for package in "${packages[@]}"; do

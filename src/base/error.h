@@ -20,10 +20,12 @@ enum class ExitCode : int {
   Internal = 70,     // our bug
   OutOfMemory = 71,  // the machine cannot provide the memory or the files that the plan needs
   CannotWrite = 73,  // output could not be written
+  Integrity = 74,    // a checkpoint is damaged
   Preempted = 75,    // ended early by SIGTERM or SIGHUP
   PeerLost = 76,     // another rank died or failed
   NonFinite = 78,    // loss or gradient stayed non-finite
   Hang = 79,         // a rank stopped responding while others waited for it
+  CrashLoop = 80,    // ranks died again and again without progress
 
   Interrupted = 130,  // ended early by SIGINT; the number that shells use
 };

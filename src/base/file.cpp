@@ -53,14 +53,6 @@ std::string folder_of(const std::string& path) {
   return folder.empty() ? "." : folder;
 }
 
-// Whether a path refers to the file that a descriptor has open.
-bool names_file(const std::string& path, int descriptor) {
-  struct stat named {
-  }, opened{};
-  return ::stat(path.c_str(), &named) == 0 && ::fstat(descriptor, &opened) == 0 &&
-         named.st_dev == opened.st_dev && named.st_ino == opened.st_ino;
-}
-
 }  // namespace
 
 std::string reason_of(int error) {
@@ -125,6 +117,13 @@ void InputFile::read(int64_t offset, std::span<std::byte> bytes) const {
     bytes = bytes.subspan(static_cast<size_t>(got));
     offset += got;
   }
+}
+
+bool names_file(const std::string& path, int descriptor) {
+  struct stat named {
+  }, opened{};
+  return ::stat(path.c_str(), &named) == 0 && ::fstat(descriptor, &opened) == 0 &&
+         named.st_dev == opened.st_dev && named.st_ino == opened.st_ino;
 }
 
 bool path_exists(const std::string& path) {

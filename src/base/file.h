@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace weft {
 
@@ -25,6 +26,8 @@ class Descriptor {
   ~Descriptor() { reset(); }
   int get() const { return value_; }
   void reset();
+  // The descriptor, which the caller closes.
+  int release() { return std::exchange(value_, -1); }
 
  private:
   int value_;
@@ -69,6 +72,9 @@ class InputFile {
   Descriptor descriptor_;
   int64_t size_;
 };
+
+// Whether a path refers to the file that a descriptor has open.
+bool names_file(const std::string& path, int descriptor);
 
 // Whether anything exists under this path.
 bool path_exists(const std::string& path);

@@ -159,4 +159,11 @@ int64_t json_int(const json& object, const std::string& key, std::string_view wh
   return value.get<int64_t>();
 }
 
+bool json_flag(const json& object, const std::string& key, std::string_view where) {
+  const json& value = json_member(object, key, where);
+  INPUT_CHECK(value.is_boolean(), where, ": \"", key, "\" is ", value.type_name(),
+              ", expected true or false");
+  return value.get<bool>();
+}
+
 }  // namespace weft

@@ -22,9 +22,10 @@ nlohmann::json read_json_file(const std::string& path, int64_t max_bytes);
 const nlohmann::json& json_member(const nlohmann::json& object, const std::string& key,
                                   std::string_view where);
 
-// The member `key` as a string, or as an integer of 64 bits.
+// The member `key` as a string, an integer of 64 bits, or true or false.
 std::string json_string(const nlohmann::json& object, const std::string& key,
                         std::string_view where);
 int64_t json_int(const nlohmann::json& object, const std::string& key, std::string_view where);
+bool json_flag(const nlohmann::json& object, const std::string& key, std::string_view where);
 
 }  // namespace weft

@@ -15,34 +15,12 @@ namespace {
 
 using nlohmann::json;
 
+constexpr int64_t kLengthBytes = 8;
+
 uint64_t read_u64(std::span<const std::byte> bytes) {
   uint64_t value = 0;
   for (int i = 7; i >= 0; --i) value = (value << 8) | static_cast<uint64_t>(bytes[i]);
   return value;
-}
-
-// The JSON text of the header, with its length checked against the limit and the file.
-std::string_view header_text(std::span<const std::byte> file, std::string_view where) {
-  INPUT_CHECK(file.size() >= 8, where, ": file has ", file.size(),
-              " bytes, too short for a safetensors file");
-  const uint64_t length = read_u64(file);
-  const uint64_t rest = file.size() - 8;
-  INPUT_CHECK(length <= uint64_t{kMaxSafetensorsHeader}, where, ": header claims ", length,
-              " bytes, expected at most ", kMaxSafetensorsHeader,
-              "; this is not a safetensors file");
-  INPUT_CHECK(length <= rest, where, ": header claims ", length, " bytes, only ", rest,
-              " follow; the file is truncated or not a safetensors file");
-  const std::string_view text(reinterpret_cast<const char*>(file.data()) + 8, length);
-  INPUT_CHECK(text.starts_with('{'), where,
-              ": header does not start with '{'; this is not a safetensors file");
-  return text;
-}
-
-std::string shape_text(const std::vector<int64_t>& shape) {
-  constexpr size_t kMax = 8;
-  std::string text = "[";
-  for (size_t i = 0; i < std::min(shape.size(), kMax); ++i) text += cat(i ? "," : "", shape[i]);
-  return text + (shape.size() > kMax ? ",...]" : "]");
 }
 
 std::vector<int64_t> read_sizes(const json& object, const std::string& key,
@@ -144,13 +122,35 @@ int safetensors_dtype_bits(std::string_view dtype) {
   return 0;
 }
 
-SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
+std::string shape_text(const std::vector<int64_t>& shape) {
+  constexpr size_t kMax = 8;
+  std::string text = "[";
+  for (size_t i = 0; i < std::min(shape.size(), kMax); ++i) text += cat(i ? "," : "", shape[i]);
+  return text + (shape.size() > kMax ? ",...]" : "]");
+}
+
+int64_t safetensors_header_length(std::span<const std::byte> start, int64_t file_bytes,
+                                  std::string_view where) {
+  INPUT_CHECK(file_bytes >= kLengthBytes, where, ": file has ", file_bytes,
+              " bytes, too short for a safetensors file");
+  const uint64_t length = read_u64(start);
+  const int64_t rest = file_bytes - kLengthBytes;
+  INPUT_CHECK(length <= uint64_t{kMaxSafetensorsHeader}, where, ": header claims ", length,
+              " bytes, expected at most ", kMaxSafetensorsHeader,
+              "; this is not a safetensors file");
+  INPUT_CHECK(static_cast<int64_t>(length) <= rest, where, ": header claims ", length,
+              " bytes, only ", rest, " follow; the file is truncated or not a safetensors file");
+  return static_cast<int64_t>(length);
+}
+
+SafetensorsHeader parse_safetensors_header(std::string_view text, int64_t file_bytes,
                                            std::string_view where) {
-  const std::string_view text = header_text(file, where);
+  INPUT_CHECK(text.starts_with('{'), where,
+              ": header does not start with '{'; this is not a safetensors file");
   const json root = parse_json(text, cat(where, ": header"));
   SafetensorsHeader header;
-  header.data_begin = 8 + static_cast<int64_t>(text.size());
-  const int64_t data_size = static_cast<int64_t>(file.size()) - header.data_begin;
+  header.data_begin = kLengthBytes + static_cast<int64_t>(text.size());
+  const int64_t data_size = file_bytes - header.data_begin;
   for (const auto& [name, value] : root.items()) {
     if (name == "__metadata__") {
       header.metadata = read_metadata(value, where);
@@ -162,13 +162,18 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
   return header;
 }
 
-SafetensorsFile SafetensorsFile::open(const std::string& path) {
-  MappedFile file = MappedFile::open(path);
-  SafetensorsHeader header = parse_safetensors_header(file.bytes(), path);
+SafetensorsFile SafetensorsFile::open(const std::string& path, const ManifestFile* described) {
+  VerifiedFile file = VerifiedFile::open(path, described);
+  std::byte start[kLengthBytes] = {};
+  if (file.size() >= kLengthBytes) file.read(0, start);
+  const int64_t length = safetensors_header_length(start, file.size(), path);
+  std::string text(static_cast<size_t>(length), ' ');
+  file.read(kLengthBytes, std::as_writable_bytes(std::span(text)));
+  SafetensorsHeader header = parse_safetensors_header(text, file.size(), path);
   return SafetensorsFile(std::move(file), std::move(header));
 }
 
-SafetensorsFile::SafetensorsFile(MappedFile file, SafetensorsHeader header)
+SafetensorsFile::SafetensorsFile(VerifiedFile file, SafetensorsHeader header)
     : file_(std::move(file)), header_(std::move(header)) {
   for (size_t i = 0; i < header_.entries.size(); ++i) by_name_[header_.entries[i].name] = i;
 }
@@ -178,12 +183,19 @@ const TensorEntry* SafetensorsFile::find(std::string_view name) const {
   return found == by_name_.end() ? nullptr : &header_.entries[found->second];
 }
 
-std::span<const std::byte> SafetensorsFile::bytes(const TensorEntry& entry) const {
-  return file_.bytes().subspan(static_cast<size_t>(header_.data_begin + entry.begin),
-                               static_cast<size_t>(entry.end - entry.begin));
+void SafetensorsFile::read(const TensorEntry& entry, int64_t first,
+                           std::span<std::byte> bytes) const {
+  CHECK(first >= 0 && first + std::ssize(bytes) <= entry.end - entry.begin, entry.name);
+  file_.read(header_.data_begin + entry.begin + first, bytes);
 }
 
-std::span<const std::byte> SafetensorsFile::bytes(std::string_view name) const {
+std::vector<std::byte> SafetensorsFile::bytes(const TensorEntry& entry) const {
+  std::vector<std::byte> bytes(static_cast<size_t>(entry.end - entry.begin));
+  read(entry, 0, bytes);
+  return bytes;
+}
+
+std::vector<std::byte> SafetensorsFile::bytes(std::string_view name) const {
   const TensorEntry* entry = find(name);
   INPUT_CHECK(entry != nullptr, path(), ": tensor ", in_quotes(name), " is missing");
   return bytes(*entry);

@@ -1,6 +1,7 @@
-// Reads a safetensors file through a memory map: eight bytes of header length, a JSON header, then
-// the tensors back to back. Everything in the header is checked before it is used: sizes against
-// the file, shapes against sizes, and that the tensors tile the data without gaps or overlaps.
+// Reads a safetensors file: eight bytes of header length, a JSON header, then the tensors back to
+// back. Everything in the header is checked before it is used: sizes against the file, shapes
+// against sizes, and that the tensors tile the data without gaps or overlaps. Tensors are read in
+// parts, so that nobody has to hold a large one.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/file.h"
+#include "checkpoint/verified_file.h"
 
 namespace weft {
 
@@ -35,13 +36,22 @@ struct SafetensorsHeader {
 // The bits per element of a safetensors dtype; 0 for an unknown dtype.
 int safetensors_dtype_bits(std::string_view dtype);
 
-// Reads and checks the header of a complete file in memory; `where` starts every error message.
-SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, std::string_view where);
+// Elements as text: "[2,3]", shortened if there are many dims.
+std::string shape_text(const std::vector<int64_t>& shape);
+
+// The length of the header, from the first eight bytes of a file of `file_bytes` bytes; `where`
+// starts every error message.
+int64_t safetensors_header_length(std::span<const std::byte> start, int64_t file_bytes,
+                                  std::string_view where);
+// Reads and checks the JSON text of the header.
+SafetensorsHeader parse_safetensors_header(std::string_view text, int64_t file_bytes,
+                                           std::string_view where);
 
 // An open safetensors file.
 class SafetensorsFile {
  public:
-  static SafetensorsFile open(const std::string& path);
+  // With a description of the file, its bytes are verified as they are read.
+  static SafetensorsFile open(const std::string& path, const ManifestFile* described = nullptr);
 
   // All tensors in data order.
   const std::vector<TensorEntry>& entries() const { return header_.entries; }
@@ -51,14 +61,16 @@ class SafetensorsFile {
   // The tensor of this name, or null.
   const TensorEntry* find(std::string_view name) const;
 
-  // The bytes of a tensor, little-endian and possibly unaligned; valid while the file is open.
-  std::span<const std::byte> bytes(const TensorEntry& entry) const;
-  std::span<const std::byte> bytes(std::string_view name) const;
+  // Fills `bytes` from byte `first` of a tensor; elements are little-endian.
+  void read(const TensorEntry& entry, int64_t first, std::span<std::byte> bytes) const;
+  // All bytes of a tensor.
+  std::vector<std::byte> bytes(const TensorEntry& entry) const;
+  std::vector<std::byte> bytes(std::string_view name) const;
 
  private:
-  SafetensorsFile(MappedFile file, SafetensorsHeader header);
+  SafetensorsFile(VerifiedFile file, SafetensorsHeader header);
 
-  MappedFile file_;
+  VerifiedFile file_;
   SafetensorsHeader header_;
   std::map<std::string, size_t, std::less<>> by_name_;
 };

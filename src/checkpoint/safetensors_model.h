@@ -1,5 +1,5 @@
-// The weights of a model in Hugging Face layout: one model.safetensors, or several files and a
-// model.safetensors.index.json that maps tensors to files.
+// Tensors in Hugging Face layout: one STEM.safetensors, or several files and a
+// STEM.safetensors.index.json that maps tensors to files. The stem of a model's weights is "model".
 #pragma once
 
 #include <map>
@@ -13,8 +13,10 @@ namespace weft {
 
 class SafetensorsModel {
  public:
-  // Opens a folder with either layout, or one .safetensors file.
-  static SafetensorsModel open(const std::string& path);
+  // Opens a folder with either layout, or one .safetensors file. With the manifest of a checkpoint,
+  // all bytes are verified as they are read.
+  static SafetensorsModel open(const std::string& path, const std::string& stem = "model",
+                               const Manifest* manifest = nullptr);
 
   // The names of all tensors, sorted.
   std::vector<std::string> names() const;
@@ -22,8 +24,8 @@ class SafetensorsModel {
   // The tensor of this name, or null.
   const TensorEntry* find(std::string_view name) const;
 
-  // The bytes of a tensor, little-endian and possibly unaligned; an error when it is missing.
-  std::span<const std::byte> bytes(std::string_view name) const;
+  // Fills `bytes` from byte `first` of a tensor, little-endian; an error when it is missing.
+  void read(std::string_view name, int64_t first, std::span<std::byte> bytes) const;
 
   const std::string& path() const { return path_; }
 
@@ -33,8 +35,8 @@ class SafetensorsModel {
     const TensorEntry* entry;
   };
 
-  void open_single(const std::string& path);
-  void open_sharded(const std::string& folder, const std::string& index);
+  void open_single(const std::string& path, const Manifest* manifest);
+  void open_sharded(const std::string& folder, const std::string& index, const Manifest* manifest);
 
   std::string path_;
   std::vector<SafetensorsFile> files_;

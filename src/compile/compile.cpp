@@ -185,14 +185,14 @@ PlanSummary summarize(const Compiled& compiled) {
   return summary;
 }
 
-Compiled compile_decode(const Config& config, const ModelSpec& spec, int64_t seq_len) {
+Compiled compile_forward(const Config& config, const ModelSpec& spec, const BuildOptions& build) {
   Compiled compiled;
   compiled.spec = spec;
   compiled.device = device_spec_of(config);
-  BuiltModel model = build_model(spec, {.batch = 1, .seq_len = seq_len, .mode = BuildMode::Decode});
+  BuiltModel model = build_model(spec, build);
   compiled.params = model.params;
   compiled.reports = run_passes(model.graph, pipeline(), config, compiled.device,
-                                run_options(config, Goal::Evaluate, {}, "decode"));
+                                run_options(config, Goal::Evaluate, {}, "forward"));
   compiled.plan = make_plan({{ProgramKind::Eval, &model.graph}}, config, compiled.device);
   add_choices(config, compiled);
   return compiled;

@@ -62,8 +62,8 @@ inline constexpr std::string_view kShardAxis = "dp_shard";
 // has no axes, unless the config sets a shard degree of 1.
 Mesh data_parallel_mesh(const Config& config, int64_t ranks);
 
-// A forward-only plan whose `eval` program computes the logits of one sequence.
-Compiled compile_decode(const Config& config, const ModelSpec& spec, int64_t seq_len);
+// A forward-only plan: its `eval` program computes the loss or the logits, as `build` says.
+Compiled compile_forward(const Config& config, const ModelSpec& spec, const BuildOptions& build);
 
 // Bytes that the plan may use: from the device spec, or the memory of this machine.
 int64_t memory_limit(const Compiled& compiled);

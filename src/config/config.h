@@ -40,6 +40,12 @@ enum class Determinism { SameRanks, Elastic };
 // What is kept for the backward and what is recomputed.
 enum class RecomputeMode { None, Full, Selective, MemoryBudget };
 
+// Whether checkpoints are written while training continues.
+enum class AsyncMode { Disabled, Async };
+
+// What happens to a checkpoint that is due while another one is being written.
+enum class BusyPolicy { Wait, Skip };
+
 struct JobConfig {
   std::string description;
   std::string dump_folder = "./runs/default";
@@ -148,9 +154,16 @@ struct CommConfig {
 
 struct CheckpointConfig {
   bool enable = true;
-  std::string folder = "weights";
-  std::string initial_load_path;
+  std::string folder = "checkpoints";
+  int64_t interval = 0;  // steps; 0: at the end only
+  bool weights_only = false;
   Precision export_dtype = Precision::Float32;
+  int64_t max_file_bytes = 50'000'000'000;
+  int64_t keep_latest_k = 10;
+  int64_t keep_every = 0;
+  AsyncMode async_mode = AsyncMode::Disabled;
+  BusyPolicy if_busy = BusyPolicy::Wait;
+  std::string initial_load_path;
 };
 
 struct MetricsConfig {

@@ -8,6 +8,16 @@ namespace {
 
 const Condition kSaves{"checkpoint.enable = true",
                        [](const Config& c, int64_t) { return c.checkpoint.enable; }};
+const Condition kSavesOften{
+    "checkpoint.enable = true and checkpoint.interval above 0",
+    [](const Config& c, int64_t) { return c.checkpoint.enable && c.checkpoint.interval > 0; }};
+const Condition kRemoves{
+    "checkpoint.enable = true and checkpoint.keep_latest_k above 0",
+    [](const Config& c, int64_t) { return c.checkpoint.enable && c.checkpoint.keep_latest_k > 0; }};
+const Condition kSavesAsync{"checkpoint.async_mode = \"async\"", [](const Config& c, int64_t) {
+                              return c.checkpoint.enable &&
+                                     c.checkpoint.async_mode == AsyncMode::Async;
+                            }};
 const Condition kValidates{"validation.enable = true",
                            [](const Config& c, int64_t) { return c.validation.enable; }};
 const Condition kValidatesFile{"validation.enable = true and training.dataset = \"file\"",
@@ -26,16 +36,51 @@ const Condition kMultipliesF32{"training.mixed_precision_param = \"float32\"",
 void add_checkpoint(Keys& keys) {
   using C = CheckpointConfig;
   SectionKeys s(keys, "checkpoint", &Config::checkpoint);
-  s.add("enable", &C::enable, {.doc = "Whether the trained weights are saved at the end."});
+  s.add("enable", &C::enable, {.doc = "Whether checkpoints are saved, at least at the end."});
   s.add("folder", &C::folder,
-        {.doc = "Folder of the saved weights, under job.dump_folder.", .effective_when = &kSaves});
-  s.add("initial_load_path", &C::initial_load_path,
-        {.doc = "Weights to start from: a Hugging Face folder or a safetensors file; empty starts "
-                "from random weights."});
+        {.doc = "Folder of the checkpoints step-N, under job.dump_folder.",
+         .effective_when = &kSaves});
+  s.add(
+      "interval", &C::interval,
+      {.doc = "Steps between checkpoints; 0 saves one at the end. An interrupted run always saves "
+              "one.",
+       .range = kNotNegative,
+       .effective_when = &kSaves});
+  s.add("weights_only", &C::weights_only,
+        {.doc = "Whether checkpoints hold the weights alone. A run cannot resume from them.",
+         .effective_when = &kSaves});
   s.add("export_dtype", &C::export_dtype,
-        {.doc = "Type of the saved weights.",
+        {.doc = "Type of the weights in model.safetensors. With bfloat16, the float32 weights are "
+                "kept with the optimizer state.",
          .choices = {"float32", "bfloat16"},
          .effective_when = &kSaves});
+  s.add(
+      "max_file_bytes", &C::max_file_bytes,
+      {.doc = "Bytes of tensors per file; larger sets are split into several files with an index.",
+       .range = {.at_least = 1000, .at_most = 1e15},
+       .effective_when = &kSaves});
+  s.add("keep_latest_k", &C::keep_latest_k,
+        {.doc = "Newest checkpoints to keep; older ones are removed after a new one is on disk. 0 "
+                "keeps all.",
+         .range = kNotNegative,
+         .effective_when = &kSaves});
+  s.add("keep_every", &C::keep_every,
+        {.doc = "Checkpoints of steps that are a multiple of this are never removed; 0: none.",
+         .range = kNotNegative,
+         .effective_when = &kRemoves});
+  s.add("async_mode", &C::async_mode,
+        {.doc = "Whether checkpoints are written in the background. \"async\" copies the rank's "
+                "shard to host memory and continues training while it is written.",
+         .choices = {"disabled", "async"},
+         .effective_when = &kSavesOften});
+  s.add("if_busy", &C::if_busy,
+        {.doc = "What happens to a checkpoint that is due while another one is being written: "
+                "training waits for it, or this checkpoint is skipped.",
+         .choices = {"wait", "skip"},
+         .effective_when = &kSavesAsync});
+  s.add("initial_load_path", &C::initial_load_path,
+        {.doc = "Weights to start from: the folder of a Hugging Face model, of a run or of a "
+                "checkpoint, or a safetensors file; empty starts from random weights."});
 }
 
 void add_reporting(Keys& keys) {

@@ -98,6 +98,10 @@ std::string to_string(const StateKey& key) {
   return text.owned ? cat(name, ".", key.owner) : name;
 }
 
+std::string owner_prefix(StateRole role) {
+  return cat(text_of(std::span<const StateText>(kStates), role).name, ".");
+}
+
 StateKey parse_state_key(std::string_view name) {
   for (const StateText& text : kStates) {
     if (const std::optional<StateKey> key = read(text, name)) return *key;

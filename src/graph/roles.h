@@ -31,6 +31,8 @@ struct StateKey {
 };
 
 std::string to_string(const StateKey& key);
+// What comes before the owner in the name of a state: "m." for FirstMoment.
+std::string owner_prefix(StateRole role);
 // The key with that name: the inverse of to_string.
 StateKey parse_state_key(std::string_view name);
 

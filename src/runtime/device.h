@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -60,6 +61,9 @@ class Recording {
 
 class Communicator;
 
+// Host memory that frees itself.
+using HostMemory = std::unique_ptr<std::byte[], void (*)(std::byte*)>;
+
 // The library algorithm that is fastest for a call, as measured on this device.
 struct TunedCall {
   std::string library;  // with its version
@@ -82,6 +86,11 @@ class Device {
   // none.
   virtual void* allocate(int64_t bytes) = 0;
   virtual void release(void* memory) = 0;
+  // Host memory, filled with zeros, to which the device copies at full speed.
+  virtual HostMemory allocate_host(int64_t bytes) {
+    return {new std::byte[static_cast<size_t>(bytes)](),
+            [](std::byte* memory) { delete[] memory; }};
+  }
   virtual std::unique_ptr<Stream> make_stream(std::string_view name) = 0;
   virtual std::unique_ptr<Event> make_event() = 0;
   // Bytes that can be allocated now; nullopt where the operating system decides.

@@ -152,6 +152,14 @@ void Executor::write_part(std::string_view name, int64_t offset, const void* dat
   streams_.front()->synchronize();
 }
 
+void Executor::read_part(std::string_view name, int64_t offset, void* data, int64_t bytes) const {
+  const TensorRef& ref = find(name);
+  CHECK(offset >= 0 && offset + bytes <= tensor_bytes(ref), name, " is ", tensor_bytes(ref),
+        " bytes, asked for ", bytes, " at ", offset);
+  streams_.front()->copy_out(data, static_cast<const char*>(tensor(ref).data) + offset, bytes);
+  streams_.front()->synchronize();
+}
+
 Tensor Executor::bound(std::string_view name) const {
   return tensor(find(name));
 }

@@ -29,8 +29,9 @@ class Executor {
   // Copies a bound tensor in or out by name; `bytes` must be the tensor's size. Both block.
   void write(std::string_view name, const void* data, int64_t bytes);
   void read(std::string_view name, void* data, int64_t bytes) const;
-  // Copies `bytes` bytes into the tensor, starting at byte `offset`.
+  // Copies `bytes` bytes of the tensor in or out, starting at its byte `offset`.
   void write_part(std::string_view name, int64_t offset, const void* data, int64_t bytes);
+  void read_part(std::string_view name, int64_t offset, void* data, int64_t bytes) const;
   // Where a bound tensor lies on the device.
   Tensor bound(std::string_view name) const;
   // The part of the arena, on the device, that is in use only while a program runs.

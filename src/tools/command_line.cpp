@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
-#include <optional>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -111,6 +110,11 @@ template Option Command::add_option(const std::string&, std::vector<int64_t>&, c
 
 Option Command::add_flag(const std::string& name, bool& target, const std::string& doc) {
   return Option(app_->add_flag(name, target, doc));
+}
+
+Option Command::add_flag(const std::string& name, std::optional<std::string>& target,
+                         const std::string& alone, const std::string& doc) {
+  return Option(app_->add_flag(cat(name, "{", alone, "}"), target, doc));
 }
 
 void Command::allow_overrides() {

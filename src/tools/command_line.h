@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,9 @@ class Command {
   template <class T>
   Option add_option(const std::string& name, T& target, const std::string& doc);
   Option add_flag(const std::string& name, bool& target, const std::string& doc);
+  // A flag that may have a value, as --name=VALUE; without one the target is `alone`.
+  Option add_flag(const std::string& name, std::optional<std::string>& target,
+                  const std::string& alone, const std::string& doc);
 
   // Accepts "--section.key=value" arguments, which overrides() returns.
   void allow_overrides();

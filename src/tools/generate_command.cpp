@@ -8,8 +8,8 @@
 #include "model/hf_config.h"
 #include "tools/commands.h"
 #include "tools/sampler.h"
+#include "train/load_weights.h"
 #include "train/session.h"
-#include "train/weights.h"
 
 namespace weft {
 
@@ -22,17 +22,6 @@ struct GenerateArguments {
   std::string backend = "cpu";
   SamplerOptions sampler;
 };
-
-// The folder of weights: the given one, or the one inside a run's folder.
-std::string find_weights(const std::string& folder) {
-  for (const std::string& candidate : {folder, folder + "/weights"}) {
-    if (path_exists(candidate + "/config.json")) return candidate;
-  }
-  INPUT_CHECK(path_exists(folder), folder,
-              ": no such folder; give the folder of a run or of its weights");
-  throw UserError(ExitCode::InputFile, cat(folder, ": no config.json here or in ", folder,
-                                           "/weights; give the folder of a run or of its weights"));
-}
 
 // The context of a new text: an end token, or a newline.
 std::vector<int32_t> start_of_text(const Tokenizer& tokenizer) {
@@ -75,11 +64,11 @@ ExitCode run_generate(const GenerateArguments& arguments) {
   std::vector<int32_t> ids = encode_prompt(tokenizer, arguments.prompt);
 
   int64_t window = std::min(spec.max_seq_len, static_cast<int64_t>(ids.size()) + arguments.tokens);
-  Compiled compiled = compile_decode(config, spec, window);
-  check_weights(folder, find_model(spec.model), compiled.params);
+  Compiled compiled =
+      compile_forward(config, spec, {.batch = 1, .seq_len = window, .mode = BuildMode::Decode});
+  const WeightFiles weights = open_weights(folder, compiled);
   Session session(config, std::move(compiled));
-  load_weights(folder, find_model(spec.model), session.compiled().params,
-               [&](size_t i, std::span<const float> values) { session.write_param(i, values); });
+  load_weights(weights, session);
 
   std::fputs(arguments.prompt.c_str(), stdout);
   auto vocab = static_cast<size_t>(spec.vocab_size);

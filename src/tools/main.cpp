@@ -61,6 +61,9 @@ ExitCode run(int argc, char** argv) {
     add_train_command(program, finish);
     add_data_command(program, finish);
     add_generate_command(program, finish);
+    add_eval_command(program, finish);
+    add_export_command(program, finish);
+    add_checkpoint_command(program, finish);
     add_plan_command(program, finish);
     add_opt_command(program, finish);
     add_verify_command(program, finish);

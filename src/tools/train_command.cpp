@@ -1,4 +1,4 @@
-// weft train CONFIG [--ranks N] [--section.key=value ...]
+// weft train CONFIG [--ranks N] [--resume[=STEP|DIR]] [--section.key=value ...]
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -13,6 +13,8 @@
 #include "runtime/comm/launcher.h"
 #include "runtime/comm/threads.h"
 #include "tools/commands.h"
+#include "train/resume.h"
+#include "train/run_folder.h"
 #include "train/session.h"
 #include "train/trainer.h"
 
@@ -24,6 +26,8 @@ struct TrainArguments {
   std::string config;
   int64_t ranks = 1;
   std::string transport = "shm";
+  TrainOptions options;
+  int64_t max_restarts = 0;
 };
 
 ExitCode code_of(const TrainResult& result) {
@@ -44,8 +48,8 @@ ExitCode report(const TrainResult& result) {
 }
 
 // One of several ranks: trains, and prints if it is the first.
-ExitCode train_rank(const Config& config, Communicator& comm) {
-  const TrainResult result = train(config, stop_request(), comm);
+ExitCode train_rank(const Config& config, Communicator& comm, const TrainOptions& options) {
+  const TrainResult result = train(config, stop_request(), comm, options);
   return comm.rank() == 0 ? report(result) : code_of(result);
 }
 
@@ -57,7 +61,8 @@ bool is_follow_up(const std::exception& error) {
 }
 
 // Ranks as threads of this process; the first error ends all of them and is thrown.
-ExitCode train_threads(const Config& config, const Mesh& mesh, int64_t ranks) {
+ExitCode train_threads(const Config& config, const Mesh& mesh, const TrainOptions& options) {
+  const int64_t ranks = mesh.ranks();
   ThreadsJob job(ranks);
   std::vector<std::thread> threads;
   std::vector<ExitCode> codes(static_cast<size_t>(ranks), ExitCode::Done);
@@ -67,7 +72,7 @@ ExitCode train_threads(const Config& config, const Mesh& mesh, int64_t ranks) {
     threads.emplace_back([&, rank] {
       std::unique_ptr<Communicator> comm = job.connect({mesh, rank}, comm_options(config));
       try {
-        codes[static_cast<size_t>(rank)] = train_rank(config, *comm);
+        codes[static_cast<size_t>(rank)] = train_rank(config, *comm, options);
       } catch (const std::exception& error) {
         comm->abort(error.what());
         std::lock_guard lock(mutex);
@@ -80,19 +85,63 @@ ExitCode train_threads(const Config& config, const Mesh& mesh, int64_t ranks) {
   return codes[0];
 }
 
+// The step of the newest checkpoint of the run; -1: none.
+int64_t newest_step(const Config& config) {
+  const std::vector<CommittedCheckpoint> saved =
+      CheckpointFolder(checkpoint_path(config)).committed();
+  return saved.empty() ? -1 : saved.back().step;
+}
+
+// Whether starting again may help: a rank died or hung, rather than refused its input.
+bool is_crash(ExitCode code) {
+  return code == ExitCode::PeerLost || code == ExitCode::Hang || code == ExitCode::Internal;
+}
+
+// Ranks as processes. After a crash they are started again from the newest checkpoint, as often as
+// allowed; a new checkpoint renews the allowance.
+ExitCode train_processes(const Config& config, const Mesh& mesh, const TrainArguments& arguments) {
+  const LaunchOptions launch{.ranks = arguments.ranks, .ranks_finish_step = true, .report = {}};
+  TrainOptions options = arguments.options;
+  for (int64_t restarts = 0;;) {
+    const int64_t before = newest_step(config);
+    const auto code = static_cast<ExitCode>(launch_ranks(launch, [&](int64_t rank, ShmJob& job) {
+      const std::unique_ptr<Communicator> comm =
+          connect_devices(config, job.connect({mesh, rank}, comm_options(config)));
+      return static_cast<int>(train_rank(config, *comm, options));
+    }));
+    if (!is_crash(code) || arguments.max_restarts == 0) return code;
+    const int64_t newest = newest_step(config);
+    if (newest > before) restarts = 0;
+    if (restarts == arguments.max_restarts) {
+      throw UserError(ExitCode::CrashLoop,
+                      cat(restarts + 1, " attempts failed without a new checkpoint; the newest is ",
+                          newest < 0 ? "missing" : cat("step ", newest)));
+    }
+    ++restarts;
+    options = {.resume = kNewest, .overwrite = false};
+    log_line(cat("restart ", restarts, " of ", arguments.max_restarts, ": from ",
+                 newest < 0 ? "the start" : cat("step ", newest)));
+  }
+}
+
 ExitCode run_train(const TrainArguments& arguments, const std::vector<std::string>& overrides) {
   const Config config = load_config(arguments.config, overrides);
   validate_run(config, arguments.ranks);
+  const bool threads = arguments.transport == "threads";
+  USER_CHECK(arguments.max_restarts == 0 || !threads,
+             "command line: --max-restarts=", arguments.max_restarts,
+             " with --transport=threads, expected shm: a crash ends all "
+             "ranks of a process");
   const Mesh mesh = data_parallel_mesh(config, arguments.ranks);
-  if (mesh.axes.empty()) {
+  if (mesh.axes.empty() && arguments.max_restarts == 0) {
     catch_stop_signals();
-    return report(train(config, stop_request()));
+    return report(train(config, stop_request(), single_rank(), arguments.options));
   }
   const int64_t cores = usable_cores();
   if (arguments.ranks > cores) {
     log_line(cat(arguments.ranks, " ranks on ", cores, " cores: ranks share cores"));
   }
-  USER_CHECK(arguments.transport == "shm" || find_backend(config.device.backend).connect == nullptr,
+  USER_CHECK(!threads || find_backend(config.device.backend).connect == nullptr,
              "command line: --transport=", arguments.transport, " with device.backend = \"",
              config.device.backend, "\", expected shm: each GPU needs its own process");
   if (config.device.share_gpu) {
@@ -100,17 +149,11 @@ ExitCode run_train(const TrainArguments& arguments, const std::vector<std::strin
                  " ranks share GPU 0 and exchange data through sockets, each with its own "
                  "NCCL_HOSTID; this is for tests"));
   }
-  if (arguments.transport == "threads") {
+  if (threads) {
     catch_stop_signals();
-    return train_threads(config, mesh, arguments.ranks);
+    return train_threads(config, mesh, arguments.options);
   }
-  const LaunchOptions options{.ranks = arguments.ranks, .ranks_finish_step = true, .report = {}};
-  const int code = launch_ranks(options, [&](int64_t rank, ShmJob& job) {
-    const std::unique_ptr<Communicator> comm =
-        connect_devices(config, job.connect({mesh, rank}, comm_options(config)));
-    return static_cast<int>(train_rank(config, *comm));
-  });
-  return static_cast<ExitCode>(code);
+  return train_processes(config, mesh, arguments);
 }
 
 }  // namespace
@@ -128,6 +171,17 @@ void add_train_command(Command app, const Finish& finish) {
       .add_option("--transport", arguments->transport,
                   "shm: a process per rank; threads: all in one process")
       .one_of({"shm", "threads"})
+      .show_default();
+  command.add_flag("--resume", arguments->options.resume, kNewest,
+                   "continue from the newest checkpoint of the run, or from --resume=STEP or "
+                   "--resume=DIR; without a checkpoint, start at step 0");
+  command.add_flag("--overwrite", arguments->options.overwrite,
+                   "replace the result of an earlier run in the folder");
+  command
+      .add_option("--max-restarts", arguments->max_restarts,
+                  "start again from the newest checkpoint after a rank died; a new checkpoint "
+                  "renews the allowance")
+      .range(0, 1'000'000)
       .show_default();
   command.allow_overrides();
   command.on_run([=] { finish(run_train(*arguments, command.overrides())); });

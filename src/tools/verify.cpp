@@ -22,10 +22,9 @@ using Tensors = std::vector<std::vector<float>>;
 
 Tensors load_tensors(const std::string& path, const ModelSpec& spec,
                      const std::vector<ParamInfo>& params) {
-  Tensors tensors(params.size());
-  load_weights(path, find_model(spec.model), params, [&](size_t i, std::span<const float> values) {
-    tensors[i].assign(values.begin(), values.end());
-  });
+  const WeightFiles files(path, find_model(spec.model), params);
+  Tensors tensors;
+  for (size_t i = 0; i < params.size(); ++i) tensors.push_back(files.read(i));
   return tensors;
 }
 
@@ -194,7 +193,8 @@ std::vector<Comparison> verify_trace(const TraceRun& run, const VerifyTolerances
   Compiled compiled = compile(config, trace.spec, comm.ranks());
   Tensors initial = load_tensors(folder + "/model.safetensors", trace.spec, compiled.params);
   Tensors expected = load_tensors(folder + "/final.safetensors", trace.spec, compiled.params);
-  check_weights(folder + "/grads.safetensors", find_model(trace.spec.model), compiled.params);
+  const WeightFiles checked(folder + "/grads.safetensors", find_model(trace.spec.model),
+                            compiled.params);
   Session session(config, std::move(compiled), comm);
   const auto& params = session.compiled().params;
   write_all(session, initial);

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "config/schema.h"
 #include "plan/text.h"
+#include "train/exchange_text.h"
 
 namespace weft {
 namespace {
@@ -34,17 +35,6 @@ std::optional<size_t> first_other(const std::vector<uint64_t>& all) {
   return static_cast<size_t>(other - all.begin());
 }
 
-// The texts of two ranks, broadcast to all ranks.
-std::pair<std::string, std::string> texts_of(Communicator& comm, std::string text, size_t other) {
-  const std::vector<uint64_t> sizes = all_of(comm, text.size());
-  const uint64_t longest = *std::max_element(sizes.begin(), sizes.end());
-  text.resize(longest);
-  std::vector<char> all(longest * sizes.size());
-  if (longest > 0) comm.exchange(text, all);
-  const auto of = [&](size_t rank) { return std::string(&all[rank * longest], sizes[rank]); };
-  return {of(0), of(other)};
-}
-
 struct Difference {
   size_t line = 0;
   size_t rank = 0;  // the first one that differs from rank 0
@@ -62,8 +52,8 @@ std::vector<Difference> differences(Communicator& comm, const std::vector<std::s
     const std::string line = i < lines.size() ? lines[i] : "";
     const auto other = first_other(all_of(comm, hash_text(line)));
     if (!other) continue;
-    auto [first, own] = texts_of(comm, line, *other);
-    found.push_back({i + 1, *other, std::move(own), std::move(first)});
+    const std::vector<std::string> texts = exchange_texts(comm, line);
+    found.push_back({i + 1, *other, texts[*other], texts[0]});
   }
   return found;
 }

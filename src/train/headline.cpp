@@ -7,6 +7,7 @@
 #include "config/derived.h"
 #include "plan/summary.h"
 #include "plan/timing.h"
+#include "train/run_folder.h"
 
 namespace weft {
 namespace {
@@ -17,7 +18,7 @@ std::string bytes_text(int64_t bytes) {
 
 std::string weights_text(const Config& config) {
   const std::string& path = config.checkpoint.initial_load_path;
-  return path.empty() ? cat("random, seed ", config.debug.seed) : "from " + path;
+  return path.empty() ? cat("random, seed ", config.debug.seed) : "from " + resolve_weights(path);
 }
 
 std::string precision_text(const Config& config) {

@@ -26,6 +26,24 @@ std::string fixed(double value, int digits) {
   return text;
 }
 
+constexpr int64_t kMaxMetricsBytes = int64_t{4} << 30;
+
+// The complete lines of steps 1 to `done`.
+std::string lines_until(const std::string& text, int64_t done) {
+  constexpr std::string_view kStart = "{\"step\":";
+  std::string kept;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = text.find('\n', at);
+    if (end == std::string::npos) break;
+    const std::string_view line(text.data() + at, end - at);
+    const std::string_view number =
+        line.starts_with(kStart) ? line.substr(kStart.size(), line.find(',') - kStart.size()) : "";
+    if (parse_int(number).value_or(done + 1) <= done) kept.append(line).append("\n");
+    at = end + 1;
+  }
+  return kept;
+}
+
 std::string json_number(double value) {
   return std::isfinite(value) ? format_double(value) : "null";
 }
@@ -53,10 +71,17 @@ std::string to_json(const StepMetrics& m) {
              m.loss_scale ? cat(",\"loss_scale\":", json_number(*m.loss_scale)) : "", "}");
 }
 
-MetricsLog::MetricsLog(const std::string& path, int64_t log_freq)
-    : path_(path), log_freq_(log_freq), live_(isatty(STDOUT_FILENO) == 1) {
+MetricsLog::MetricsLog(const std::string& path, int64_t log_freq, int64_t done)
+    : path_(path), log_freq_(log_freq), first_step_(done + 1), live_(isatty(STDOUT_FILENO) == 1) {
   if (path_.empty()) return;
-  file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  std::string kept;
+  if (done > 0 && path_exists(path_)) {
+    kept = lines_until(read_text_file(path_, kMaxMetricsBytes), done);
+    write_text_file(path_, kept);
+    size_ = std::ssize(kept);
+  }
+  const int truncate = kept.empty() ? O_TRUNC : O_APPEND;
+  file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | truncate | O_CLOEXEC, 0666);
   if (file_ < 0) {
     throw UserError(ExitCode::CannotWrite, cat(path_, ": cannot write: ", reason_of(errno)));
   }
@@ -69,7 +94,7 @@ MetricsLog::~MetricsLog() {
 
 void MetricsLog::step(const StepMetrics& metrics) {
   write(metrics.step, to_json(metrics));
-  bool shown = metrics.step == 1 || metrics.step % log_freq_ == 0 ||
+  bool shown = metrics.step == first_step_ || metrics.step % log_freq_ == 0 ||
                metrics.step == metrics.steps || metrics.skipped;
   if (shown) {
     note(to_line(metrics));
@@ -83,6 +108,36 @@ void MetricsLog::step(const StepMetrics& metrics) {
 void MetricsLog::validation(int64_t step, double loss) {
   write(step, cat("{\"step\":", step, ",\"validation_loss\":", json_number(loss), "}"));
   note(cat("step ", step, "  validation loss ", fixed(loss, 4)));
+}
+
+void MetricsLog::checkpoint(const SaveOutcome& save, bool gives_up) {
+  if (!save.error.empty()) {
+    if (line_open_) std::fputc('\n', stdout);
+    line_open_ = false;
+    std::fprintf(stderr, "weft: step %lld: checkpoint not saved: %s%s\n",
+                 static_cast<long long>(save.step), save.error.c_str(),
+                 gives_up ? "" : "; training continues");
+    return;
+  }
+  write(save.step,
+        cat("{\"step\":", save.step, ",\"checkpoint\":\"", save.path, "\",\"manifest\":\"",
+            save.digest, "\",\"seconds\":", json_number(save.seconds),
+            ",\"blocked_seconds\":", json_number(save.blocked_seconds), "}"));
+  note(cat("step ", save.step, "  committed ", save.path, "  ",
+           human_bytes(static_cast<double>(save.bytes)), " in ", fixed(save.seconds, 2), " s  ",
+           save.digest));
+  for (const int64_t step : save.removed) note(cat("step ", step, "  checkpoint removed"));
+}
+
+void MetricsLog::resumed(int64_t step, const std::string& checkpoint) {
+  write(step, cat("{\"step\":", step, ",\"resumed_from\":\"", checkpoint, "\",\"manifest\":\"",
+                  checkpoint_digest(checkpoint), "\"}"));
+  note(cat("resumed  from ", checkpoint, " after step ", step));
+}
+
+// A failure is not reported: the next write will fail too.
+void MetricsLog::sync() {
+  if (file_ >= 0) std::ignore = ::fdatasync(file_);
 }
 
 void MetricsLog::note(const std::string& text) {

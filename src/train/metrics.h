@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "train/saver.h"
+
 namespace weft {
 
 // The metrics of one optimizer step.
@@ -32,14 +34,20 @@ std::string to_json(const StepMetrics& metrics);
 
 class MetricsLog {
  public:
-  // Overwrites the file; an empty path writes none. Throws UserError(CannotWrite).
-  MetricsLog(const std::string& path, int64_t log_freq);
+  // Overwrites the file, but keeps the lines of the first `done` steps; an empty path writes none.
+  // Throws UserError(CannotWrite).
+  MetricsLog(const std::string& path, int64_t log_freq, int64_t done = 0);
   MetricsLog(const MetricsLog&) = delete;
   MetricsLog& operator=(const MetricsLog&) = delete;
   ~MetricsLog();
 
   void step(const StepMetrics& metrics);
   void validation(int64_t step, double loss);
+  // How a save ended. After a failure training continues, unless the run gives up.
+  void checkpoint(const SaveOutcome& save, bool gives_up);
+  void resumed(int64_t step, const std::string& checkpoint);
+  // Forces the file to disk, so that a checkpoint never has steps whose metrics are lost.
+  void sync();
   // What the file lacks, as a sentence; empty when it is complete or not requested.
   std::string missing() const;
   // Prints a separate line between the steps.
@@ -52,6 +60,7 @@ class MetricsLog {
   int file_ = -1;
   int64_t size_ = 0;  // of the complete lines in the file
   int64_t log_freq_;
+  int64_t first_step_;  // that this run does
   bool live_;
   bool line_open_ = false;
   int64_t failed_at_ = 0;  // the first step that could not be written; 0: none

@@ -1,34 +1,29 @@
-// Reads and writes full parameters in whatever layout the plan chose.
+// Reads and writes parameters in whatever layout the plan chose.
 #include "train/param_store.h"
 
 #include <algorithm>
-#include <cstring>
-#include <map>
 
 #include "base/error.h"
 #include "base/half.h"
-#include "base/machine.h"
-#include "base/parallel.h"
 #include "graph/flat.h"
 #include "runtime/comm/flat_layout.h"
-#include "train/init.h"
+#include "train/host_chunks.h"
 
 namespace weft {
 
 namespace {
 
 constexpr int64_t kFloat = sizeof(float);
+constexpr int64_t kElementsAtOnce = 1 << 22;
 
-// Calls work(first, elements) for chunks of `elements`, on this rank's cores of the host.
-template <class Work>
-void in_chunks(int64_t elements, int64_t ranks_on_host, Work work) {
-  constexpr int64_t kChunk = 1 << 18;
-  const int64_t threads = std::max<int64_t>(1, usable_cores() / ranks_on_host);
-  const auto chunks = static_cast<size_t>((elements + kChunk - 1) / kChunk);
-  parallel_for(static_cast<int>(threads), chunks, [&](int, size_t chunk) {
-    const int64_t first = static_cast<int64_t>(chunk) * kChunk;
-    work(static_cast<size_t>(first), static_cast<size_t>(std::min(kChunk, elements - first)));
-  });
+std::vector<ParamShape> shapes_of(std::span<const ParamInfo> params) {
+  std::vector<ParamShape> shapes;
+  for (const ParamInfo& param : params) {
+    ParamShape shape{param.name, param.shape, {}};
+    for (const NamedRows& rows : param.slices) shape.slices.push_back(rows.count);
+    shapes.push_back(std::move(shape));
+  }
+  return shapes;
 }
 
 std::vector<Shape> shapes_of(const Binding& binding) {
@@ -37,100 +32,92 @@ std::vector<Shape> shapes_of(const Binding& binding) {
   return shapes;
 }
 
+// Where the parameter begins in the full flat tensor; 0 if it has its own tensor.
+int64_t first_in(const Binding& binding, const std::string& param) {
+  const std::vector<int64_t> offsets = flat_offsets(shapes_of(binding));
+  for (size_t i = 0; i < binding.members.size(); ++i) {
+    if (binding.members[i].name == param) return offsets[i];
+  }
+  return 0;
+}
+
+// Calls use(at, values) with the elements of the runs, a bounded number at a time.
+template <class Use>
+void for_runs(std::span<const ElementRun> runs, size_t param, const ElementValues& values,
+              Use use) {
+  std::vector<float> buffer;
+  for (const ElementRun& run : runs) {
+    for (int64_t done = 0; done < run.elements; done += kElementsAtOnce) {
+      buffer.resize(static_cast<size_t>(std::min(kElementsAtOnce, run.elements - done)));
+      values(param, run.first + done, buffer);
+      use(run.at + done, std::span<const float>(buffer));
+    }
+  }
+}
+
 }  // namespace
 
 ParamStore::ParamStore(const Compiled& compiled, Executor& executor, Device& device,
                        Communicator& comm)
-    : compiled_(compiled), executor_(executor), device_(device), comm_(comm) {
-  std::map<std::string, Location> by_name;
-  for (const Binding& binding : compiled.plan.params) {
-    const Binding* low = find_state(compiled.plan, {StateRole::LowCopy, binding.name});
-    if (binding.axis.empty()) {
-      by_name[binding.name] = {&binding, low, 0, 0};
-      continue;
-    }
-    CHECK(elements_at_once(binding) > 0, "no memory to gather ", binding.name, " in");
-    const std::vector<int64_t> offsets = flat_offsets(shapes_of(binding));
-    for (size_t i = 0; i < binding.members.size(); ++i) {
-      by_name[binding.members[i].name] = {&binding, low, i, offsets[i]};
-    }
+    : compiled_(compiled),
+      executor_(executor),
+      device_(device),
+      comm_(comm),
+      map_(compiled.plan, shapes_of(compiled.params), comm.rank()) {
+  for (size_t i = 0; i < map_.size(); ++i) {
+    const Binding& binding = map_.binding(i);
+    const std::string& name = map_.param(i).name;
+    CHECK(binding.axis.empty() || elements_at_once(binding) > 0, "no memory to gather ",
+          binding.name, " in");
+    copies_.push_back({find_state(compiled.plan, {StateRole::LowCopy, binding.name}),
+                       find_state(compiled.plan, {StateRole::FullCopy, name}),
+                       first_in(binding, name)});
   }
-  for (const ParamInfo& param : compiled.params) {
-    CHECK(by_name.contains(param.name), "the plan has no parameter ", param.name);
-    locations_.push_back(by_name.at(param.name));
-    copies_.push_back(find_state(compiled.plan, {StateRole::FullCopy, param.name}));
-  }
-}
-
-ParamStore::Part ParamStore::own_part(const Location& location, int64_t elements) const {
-  const Binding& binding = *location.binding;
-  if (binding.axis.empty()) return {0, elements, 0};
-  const int64_t shard = count(binding.tensor.shape);
-  const int64_t begin = comm_.coordinate(binding.axis) * shard;
-  const int64_t low = std::max(location.first, begin);
-  const int64_t high = std::min(location.first + elements, begin + shard);
-  return {low - location.first, std::max<int64_t>(high - low, 0), low - begin};
-}
-
-// Elements first, first + 1, ... of a parameter's initial values.
-void ParamStore::make(const ParamInfo& param, uint64_t seed, int64_t first,
-                      std::span<float> values) const {
-  in_chunks(static_cast<int64_t>(values.size()), host_ranks(), [&](size_t at, size_t elements) {
-    init_param(param, seed, first + static_cast<int64_t>(at), values.subspan(at, elements));
-  });
 }
 
 int64_t ParamStore::host_ranks() const {
   return ranks_on_host(compiled_.device, comm_.ranks());
 }
 
-void ParamStore::initialize(uint64_t seed) {
-  std::vector<float> values;
-  for (size_t i = 0; i < locations_.size(); ++i) {
-    const ParamInfo& param = compiled_.params[i];
-    const Part part = own_part(locations_[i], count(param.shape));
-    if (part.elements == 0) continue;
-    values.resize(static_cast<size_t>(part.elements));
-    make(param, seed, part.from, values);
-    write_own(locations_[i], part, values);
-  }
-  for (size_t i = 0; i < copies_.size(); ++i) {
-    if (copies_[i] == nullptr) continue;
-    values.resize(static_cast<size_t>(count(compiled_.params[i].shape)));
-    make(compiled_.params[i], seed, 0, values);
-    write_rounded(*copies_[i], 0, values);
+void ParamStore::set(size_t param, const ElementValues& values) {
+  forget_gathered();
+  const Copies& copies = copies_.at(param);
+  for_runs(map_.held(param), param, values, [&](int64_t at, std::span<const float> elements) {
+    write_rounded(map_.binding(param), at, elements);
+    if (copies.low != nullptr) write_rounded(*copies.low, at, elements);
+  });
+  if (copies.full == nullptr) return;
+  const ElementRun all{0, count(map_.param(param).shape), 0};
+  for_runs({&all, 1}, param, values, [&](int64_t at, std::span<const float> elements) {
+    write_rounded(*copies.full, at, elements);
+  });
+}
+
+void ParamStore::set_states(StateRole role, const ElementValues& values) {
+  for (size_t i = 0; i < map_.size(); ++i) {
+    for_runs(map_.held(i), i, values, [&](int64_t at, std::span<const float> elements) {
+      write_rounded(state(i, role), at, elements);
+    });
   }
 }
 
-void ParamStore::write(size_t param, std::span<const float> values) {
-  forget_gathered();
-  const Location& location = locations_.at(param);
-  if (copies_.at(param) != nullptr) write_rounded(*copies_[param], 0, values);
-  const Part part = own_part(location, static_cast<int64_t>(values.size()));
-  if (part.elements == 0) return;
-  write_own(location, part,
-            values.subspan(static_cast<size_t>(part.from), static_cast<size_t>(part.elements)));
+const Binding& ParamStore::state(size_t param, StateRole role) const {
+  const Binding* found = find_state(compiled_.plan, {role, map_.binding(param).name});
+  CHECK(found != nullptr, "no state ", to_string(StateKey{role, map_.binding(param).name}));
+  return *found;
 }
 
 void ParamStore::read(size_t param, std::span<float> values) {
-  const Location& location = locations_.at(param);
-  if (location.binding->axis.empty()) {
+  const Binding& binding = map_.binding(param);
+  if (binding.axis.empty()) {
     if (values.empty()) return;
-    executor_.read(location.binding->name, values.data(),
-                   static_cast<int64_t>(values.size_bytes()));
+    executor_.read(binding.name, values.data(), static_cast<int64_t>(values.size_bytes()));
     return;
   }
-  if (gathered_ != location.binding) gather(*location.binding, !values.empty());
+  if (gathered_ != &binding) gather(binding, !values.empty());
   if (values.empty()) return;
-  CHECK(!gathered_values_.empty(), "the first of ", location.binding->name, " was read elsewhere");
-  std::copy_n(gathered_values_.begin() + location.first, values.size(), values.begin());
-}
-
-// Writes this rank's part of a parameter, and its low-precision copy if there is one.
-void ParamStore::write_own(const Location& location, const Part& part,
-                           std::span<const float> values) {
-  write_rounded(*location.binding, part.at, values);
-  if (location.low != nullptr) write_rounded(*location.low, part.at, values);
+  CHECK(!gathered_values_.empty(), "the first of ", binding.name, " was read elsewhere");
+  std::copy_n(gathered_values_.begin() + copies_[param].first, values.size(), values.begin());
 }
 
 // Writes elements from `first` on in the binding's type, rounded like a cast.

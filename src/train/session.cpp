@@ -10,6 +10,8 @@
 #include "config/derived.h"
 #include "graph/names.h"
 #include "runtime/comm/sum.h"
+#include "train/host_chunks.h"
+#include "train/init.h"
 
 namespace weft {
 
@@ -84,11 +86,23 @@ void Session::check_free_memory() const {
 }
 
 void Session::initialize(uint64_t seed) {
-  params_->initialize(seed);
+  const std::vector<ParamInfo>& params = compiled_.params;
+  set_params([&](size_t param, int64_t first, std::span<float> values) {
+    in_chunks(std::ssize(values), params_->host_ranks(), [&](size_t at, size_t elements) {
+      init_param(params[param], seed, first + static_cast<int64_t>(at),
+                 values.subspan(at, elements));
+    });
+  });
+}
+
+void Session::set_params(const ElementValues& values) {
+  for (size_t i = 0; i < compiled_.params.size(); ++i) params_->set(i, values);
 }
 
 void Session::write_param(size_t param, std::span<const float> values) {
-  params_->write(param, values);
+  params_->set(param, [&](size_t, int64_t first, std::span<float> part) {
+    std::copy_n(values.begin() + first, part.size(), part.begin());
+  });
 }
 
 void Session::read_param(size_t param, std::span<float> values) {

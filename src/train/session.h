@@ -56,10 +56,15 @@ class Session {
 
   const Compiled& compiled() const { return compiled_; }
   const Device& device() const { return *device_; }
+  HostMemory allocate_host(int64_t bytes) { return device_->allocate_host(bytes); }
   Executor& executor() { return *executor_; }
 
+  // Where this rank stores parameters and their states.
+  ParamStore& params() { return *params_; }
   // Sets every parameter to its initial value: a pure function of (seed, name, element).
   void initialize(uint64_t seed);
+  // Sets every parameter; asks only for the elements that this rank stores.
+  void set_params(const ElementValues& values);
   // Copies parameter i, in full and in f32, to or from the device. All ranks must read the same
   // parameters in the same order; a rank that passes an empty span only participates.
   void write_param(size_t param, std::span<const float> values);

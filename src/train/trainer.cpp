@@ -4,13 +4,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <filesystem>
 #include <optional>
 
+#include "base/disk.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "base/loss_scale.h"
 #include "compile/fit.h"
 #include "compile/mfu.h"
 #include "compile/validate_run.h"
@@ -22,10 +21,15 @@
 #include "runtime/comm/host_work.h"
 #include "train/agreement.h"
 #include "train/headline.h"
+#include "train/load_weights.h"
 #include "train/metrics.h"
+#include "train/model_texts.h"
+#include "train/nonfinite_guard.h"
+#include "train/resume.h"
+#include "train/run_folder.h"
+#include "train/saver.h"
 #include "train/session.h"
 #include "train/training_data.h"
-#include "train/weights.h"
 
 namespace weft {
 
@@ -45,11 +49,14 @@ struct Run {
   MetricsLog* log;  // rank 0 only
   Communicator& comm;
   BatchPrefetcher* batches;
+  Saver* saver;                      // null: nothing is saved
+  TrainingState state;               // after the last step done
   std::optional<double> peak_flops;  // of this rank's device, if known
   const StopRequest& stop;
   std::exception_ptr failure = {};  // why this rank's next batch could not be created
   std::string nonfinite = {};       // how the run became non-finite, if it did
   int ended_by = 0;                 // agreed by all ranks: a signal or kDataFailure; 0: none
+  std::string save_failure = {};    // why checkpoints cannot be saved, once the run gives up
 
   int64_t ranks() const { return comm.ranks(); }
   int64_t rank() const { return comm.rank(); }
@@ -63,16 +70,30 @@ StepResult run_step(Run& run, int64_t step) {
 
 constexpr int kDataFailure = 127;  // above every signal
 
+// What every rank tells the others after a step.
+struct Signal {
+  unsigned char ended_by = 0;
+  SavePhase save = SavePhase::Idle;
+};
+
 // A signal or a failure reaches the ranks at different times, so all of them end the loop once any
-// of them has seen one.
+// of them has seen one. The same exchange moves a save in the background forward.
 bool agree_to_end(Run& run) {
-  run.ended_by = run.failure ? kDataFailure : run.stop.signal();
-  const char own = static_cast<char>(run.ended_by);
-  std::vector<char> all(static_cast<size_t>(run.ranks()));
+  const int reason = run.failure ? kDataFailure : run.stop.signal();
+  const Signal own{static_cast<unsigned char>(reason),
+                   run.saver == nullptr ? SavePhase::Idle : run.saver->phase()};
+  std::vector<Signal> all(static_cast<size_t>(run.ranks()));
   run.comm.report_progress(kHostChannel, "the end of the step");
-  run.comm.exchange(std::span(&own, 1), all);
+  run.comm.exchange(std::span(reinterpret_cast<const char*>(&own), sizeof own),
+                    std::span(reinterpret_cast<char*>(all.data()), all.size() * sizeof own));
   run.comm.report_progress(kHostChannel, "");
-  run.ended_by = static_cast<unsigned char>(*std::max_element(all.begin(), all.end()));
+  std::vector<SavePhase> phases;
+  run.ended_by = 0;
+  for (const Signal& signal : all) {
+    run.ended_by = std::max<int>(run.ended_by, signal.ended_by);
+    phases.push_back(signal.save);
+  }
+  if (run.saver != nullptr) run.saver->advance(phases);
   return run.ended_by != 0;
 }
 
@@ -97,44 +118,6 @@ std::optional<double> run_validation(Run& run) {
   return sum / static_cast<double>(config.validation.steps);
 }
 
-// Counts skipped updates and decides when the run must end.
-class NonFiniteGuard {
- public:
-  explicit NonFiniteGuard(const TrainingConfig& config)
-      : limit_(config.nonfinite == NonFinitePolicy::Stop ? 0 : config.nonfinite_limit) {}
-
-  void count(const StepResult& result) {
-    const bool finite = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
-    // A smaller loss scale may fix the gradient, but never the loss.
-    const bool shrinks = std::isfinite(result.loss) && result.loss_scale > kMinLossScale;
-    skipping_ = !finite;
-    total_ += finite ? 0 : 1;
-    if (finite) in_a_row_ = 0;
-    if (!finite && !shrinks) ++in_a_row_;
-  }
-
-  bool skipping() const { return skipping_; }
-  bool tripped() const { return in_a_row_ > limit_; }
-  int64_t total() const { return total_; }
-
-  // What happened, after it has tripped.
-  std::string message(int64_t step, const StepResult& result) const {
-    return cat("step ", step, ": loss ", shown(result.loss), " and gradient norm ",
-               shown(result.grad_norm), " are not both finite",
-               limit_ > 0 ? cat(", ", in_a_row_, " steps in a row without an update") : "");
-  }
-
- private:
-  static std::string shown(double value) {
-    return std::isnan(value) ? "nan" : format_double(value);  // the sign of a NaN is meaningless
-  }
-
-  int64_t limit_;
-  int64_t in_a_row_ = 0;  // those that no smaller loss scale can fix
-  int64_t total_ = 0;
-  bool skipping_ = false;
-};
-
 // The metrics that depend on time: rates and the time left.
 StepMetrics measure(const Run& run, int64_t step, const StepResult& result, double seconds) {
   const Config& config = run.config;
@@ -158,23 +141,78 @@ StepMetrics measure(const Run& run, int64_t step, const StepResult& result, doub
           .loss_scale = result.loss_scale};
 }
 
+// Reports how saves have ended. Three failures in a row end the run: it would lose its result.
+bool report_saves(Run& run) {
+  constexpr int64_t kMostFailures = 3;
+  for (const SaveOutcome& save : run.saver->take_outcomes()) {
+    const bool last_chance = run.saver->failures_in_a_row() >= kMostFailures;
+    if (!save.error.empty() && last_chance) run.save_failure = save.error;
+    if (run.log != nullptr) run.log->checkpoint(save, last_chance);
+  }
+  return run.save_failure.empty();
+}
+
+// Saves a checkpoint if one is due after this step; returns whether the run can continue.
+bool save_if_due(Run& run) {
+  if (run.saver == nullptr) return true;
+  const CheckpointConfig& config = run.config.checkpoint;
+  const bool due = config.interval > 0 && run.state.step % config.interval == 0 &&
+                   run.state.step < run.config.training.steps;
+  if (due && run.log != nullptr) run.log->sync();
+  if (due && config.async_mode == AsyncMode::Disabled) run.saver->save(run.state);
+  if (due && config.async_mode == AsyncMode::Async && !run.saver->start(run.state) &&
+      run.log != nullptr) {
+    run.log->note(cat("step ", run.state.step,
+                      "  checkpoint skipped: the one before it is still being written"));
+  }
+  return report_saves(run);
+}
+
+// Validates after the step; returns whether the run continues.
+bool validate(Run& run, TrainResult& outcome) {
+  const std::optional<double> loss = run_validation(run);
+  if (!loss) return false;
+  outcome.validation_loss = loss;
+  run.state.validation_due = false;
+  if (run.log != nullptr) run.log->validation(run.state.step, *loss);
+  return true;
+}
+
+bool validates_after(const Run& run, int64_t steps_done) {
+  return run.data.has_validation() &&
+         (steps_done == run.config.training.steps || steps_done % run.config.validation.freq == 0);
+}
+
+void count_step(Run& run, const NonFiniteGuard& guard) {
+  ++run.state.step;
+  run.state.samples += global_batch_size(run.config, run.ranks());
+  run.state.skipped = guard.total();
+  run.state.nonfinite_in_a_row = guard.in_a_row();
+  run.state.validation_due = validates_after(run, run.state.step);
+}
+
 TrainResult run_loop(Run& run) {
   const Config& config = run.config;
   TrainResult outcome;
-  NonFiniteGuard guard(config.training);
+  outcome.steps = run.state.step;
+  outcome.skipped = run.state.skipped;
+  NonFiniteGuard guard(config.training, run.state);
+  if (run.state.validation_due && !validate(run, outcome)) return outcome;
   double smoothed = 0;
-  for (int64_t step = 0; step < config.training.steps; ++step) {
+  const int64_t first = run.state.step;
+  for (int64_t step = first; step < config.training.steps; ++step) {
     auto start = Clock::now();
     run.comm.start_step(step);
     StepResult result = run_step(run, step);
     double seconds = seconds_since(start);
     // Smoothed over about ten steps, so that the rates are readable.
-    smoothed = step < 2 ? seconds : 0.9 * smoothed + 0.1 * seconds;
+    smoothed = step < first + 2 ? seconds : 0.9 * smoothed + 0.1 * seconds;
     guard.count(result);
     StepMetrics metrics = measure(run, step, result, smoothed);
     metrics.seconds = seconds;
     metrics.skipped = guard.skipping();
     if (run.log != nullptr) run.log->step(metrics);
+    count_step(run, guard);
     outcome.steps = step + 1;
     outcome.loss = result.loss;
     outcome.skipped = guard.total();
@@ -183,61 +221,22 @@ TrainResult run_loop(Run& run) {
       return outcome;
     }
     const bool last = step + 1 == config.training.steps;
-    const bool validates =
-        run.data.has_validation() && (last || (step + 1) % config.validation.freq == 0);
-    if (last && !validates) break;  // nothing is left to skip
+    if (last && !run.state.validation_due) break;  // nothing is left to skip
     if (!last) run.failure = run.batches->failure();
     if (agree_to_end(run)) break;
-    if (!validates) continue;
-    const std::optional<double> loss = run_validation(run);
-    if (!loss) break;
-    outcome.validation_loss = loss;
-    if (run.log != nullptr) run.log->validation(step + 1, *loss);
+    if (run.state.validation_due && !validate(run, outcome)) break;
+    if (!save_if_due(run)) break;
   }
   return outcome;
 }
 
 void set_weights(const Config& config, Session& session) {
-  const std::string& path = config.checkpoint.initial_load_path;
-  if (path.empty()) {
+  if (config.checkpoint.initial_load_path.empty()) {
     session.initialize(static_cast<uint64_t>(config.debug.seed));
     return;
   }
-  const Compiled& compiled = session.compiled();
-  load_weights(path, find_model(compiled.spec.model), compiled.params,
-               [&](size_t i, std::span<const float> values) { session.write_param(i, values); });
-}
-
-std::string weights_folder(const Config& config) {
-  return output_path(config, config.checkpoint.folder);
-}
-
-// A parameter to be saved; non-finite weights would be useless to whoever loads them.
-void read_finite(Session& session, size_t param, std::span<float> values) {
-  session.read_param(param, values);
-  if (std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); })) return;
-  throw UserError(ExitCode::NonFinite,
-                  cat("parameter \"", session.compiled().params[param].name,
-                      "\" is not finite after the last step, so no weights were saved; lower "
-                      "optimizer.lr"));
-}
-
-// Rank 0 writes; the others only take part in gathering, parameter by parameter.
-std::string save(const Run& run) {
-  const HostWork work(run.comm, "saving weights");
-  const Config& config = run.config;
-  Session& session = run.session;
-  const Compiled& compiled = session.compiled();
-  std::string folder = weights_folder(config);
-  if (run.rank() != 0) {
-    for (size_t i = 0; i < compiled.params.size(); ++i) session.read_param(i, {});
-    return folder;
-  }
-  SaveOptions options{.dtype = config.checkpoint.export_dtype, .tokenizer = run.data.tokenizer()};
-  save_weights(
-      folder, compiled.spec, compiled.params,
-      [&](size_t i, std::span<float> values) { read_finite(session, i, values); }, options);
-  return folder;
+  const std::string path = resolve_weights(config.checkpoint.initial_load_path);
+  load_weights(open_weights(path, session.compiled()), session);
 }
 
 // The plan must fit before anything is allocated.
@@ -252,12 +251,15 @@ void check_fits(const Config& config, const Compiled& compiled) {
           advice(find_alternative(config, compiled.spec, ranks))));
 }
 
-// Finds out now, not after hours of training, whether the weights can be written.
-void check_output(const Config& config) {
-  make_directories(config.job.dump_folder);
-  if (!config.checkpoint.enable) return;
-  make_directories(weights_folder(config));
-  OutputFile probe(weights_folder(config) + "/config.json");
+// Finds out now, not after hours of training, whether a checkpoint can be written.
+void check_output(const Config& config, const Saver* saver) {
+  if (saver == nullptr) return;
+  saver->check_space();
+  const CheckpointFolder folder(checkpoint_path(config));
+  folder.remove_partials();
+  const std::string probe = folder.partial_path(0, 0);
+  folder.begin(probe);
+  remove_folder(probe);
 }
 
 // Writes what is known before the first step. Only a run that can start replaces the output of an
@@ -269,32 +271,51 @@ void start_output(const Config& config, const Compiled& compiled) {
 }
 
 // The run's files that exist.
-std::vector<std::string> written_files(const Config& config, const std::string& weights_folder) {
+std::vector<std::string> written_files(const Config& config, const std::string& checkpoint) {
   std::vector<std::string> written;
   for (const std::string& name :
        {std::string("config.toml"), std::string("plan.txt"), config.metrics.file}) {
     const std::string path = output_path(config, name);
     if (!name.empty() && path_exists(path)) written.push_back(path);
   }
-  if (!weights_folder.empty()) written.push_back(weights_folder + "/");
+  if (!checkpoint.empty()) written.push_back(checkpoint + "/");
   return written;
 }
 
-// Saves the weights and records which files of the run exist. A folder that was removed during the
-// run is created again.
-void finish_output(const Run& run, TrainResult& result) {
+// Saves the last checkpoint, unless it is there already.
+void save_last(Run& run, TrainResult& result) {
+  if (run.saver == nullptr) return;
+  run.saver->finish();
+  report_saves(run);
+  const bool worth_saving = run.nonfinite.empty() || result.skipped < result.steps;
+  if (worth_saving && run.saver->committed_step() != run.state.step && run.save_failure.empty()) {
+    if (run.log != nullptr) run.log->sync();
+    run.saver->save(run.state);
+    std::vector<SaveOutcome> outcomes = run.saver->take_outcomes();
+    const SaveOutcome& save = outcomes.back();
+    if (!save.error.empty()) throw UserError(save.code, save.error);
+    if (run.log != nullptr) run.log->checkpoint(save, false);
+  }
+  if (run.saver->committed_step() >= 0) {
+    result.checkpoint =
+        CheckpointFolder(checkpoint_path(run.config)).path_of(run.saver->committed_step());
+  }
+}
+
+// Saves the last checkpoint and records which files of the run exist. A folder that was removed
+// during the run is created again.
+void finish_output(Run& run, TrainResult& result) {
   const Config& config = run.config;
   const std::string& folder = config.job.dump_folder;
   const bool removed = run.log != nullptr && !path_exists(folder);
   if (removed) run.log->note(cat(folder, ": the folder was removed during the run; created again"));
-  const bool worth_saving = run.nonfinite.empty() || result.skipped < result.steps;
-  if (config.checkpoint.enable && worth_saving) result.weights_folder = save(run);
+  save_last(run, result);
   if (removed) {
     make_directories(folder);
     start_output(config, run.session.compiled());
   }
   if (run.log == nullptr) return;
-  result.written = written_files(config, result.weights_folder);
+  result.written = written_files(config, result.checkpoint);
   result.missing = run.log->missing();
 }
 
@@ -303,30 +324,73 @@ void finish_output(const Run& run, TrainResult& result) {
   try {
     std::rethrow_exception(run.failure);
   } catch (const UserError& error) {
-    if (result.weights_folder.empty()) throw;
-    throw UserError(error.code(), cat(error.what(), "; the weights of step ", result.steps,
-                                      " are in ", result.weights_folder));
+    if (result.checkpoint.empty()) throw;
+    throw UserError(error.code(),
+                    cat(error.what(), "; step ", result.steps, " is saved in ", result.checkpoint));
   }
 }
 
 // Ends a run that stayed non-finite. The parameters are those of the last good update: skipped
 // steps do not change them.
 [[noreturn]] void fail_nonfinite(const Run& run, const TrainResult& result) {
-  std::string saved =
-      result.weights_folder.empty()
-          ? ""
-          : cat("; the weights of the last good step are in ", result.weights_folder);
+  std::string saved = result.checkpoint.empty()
+                          ? ""
+                          : cat("; the weights of the last good step are in ", result.checkpoint);
   throw UserError(ExitCode::NonFinite,
                   cat(run.nonfinite, saved, "; lower optimizer.lr or check the data of this step"));
 }
 
-}  // namespace
-
-std::string output_path(const Config& config, const std::string& name) {
-  return std::filesystem::path(config.job.dump_folder) / name;
+// The files of every checkpoint besides tensors: the model and its tokenizer as Hugging Face reads
+// them, and the config of the run.
+std::vector<TextFile> checkpoint_texts(const Config& config, const ModelSpec& spec,
+                                       const std::optional<Tokenizer>& tokenizer) {
+  std::vector<TextFile> texts = model_texts(spec, tokenizer, config.checkpoint.export_dtype);
+  texts.push_back({std::string(kConfigName), config_to_toml(config)});
+  return texts;
 }
 
-TrainResult train(const Config& config, const StopRequest& stop, Communicator& comm) {
+// The state before the first step.
+TrainingState first_state(const Config& config, const Plan& plan, const std::string& tokenizer) {
+  TrainingState state;
+  state.seed = config.debug.seed;
+  state.ranks = plan.mesh.ranks();
+  state.mesh = mesh_text(plan.mesh);
+  state.tokenizer = tokenizer;
+  state.backend = config.device.backend;
+  return state;
+}
+
+// What differs from the run that made the checkpoint.
+std::vector<std::string> resume_notes(const Config& config, const OpenCheckpoint& from,
+                                      const TrainingState& now) {
+  std::vector<std::string> notes;
+  const std::vector<std::string> changes = changed_keys(from.config, config);
+  if (!changes.empty()) notes.push_back("changed  " + join(changes, ", "));
+  const TrainingState& saved = from.state;
+  const bool same_machine = saved.ranks == now.ranks && saved.backend == now.backend;
+  if (same_machine || (is_elastic(config) && saved.backend == now.backend)) return notes;
+  notes.push_back(cat("NOTE     saved on ", saved.ranks, saved.ranks == 1 ? " rank" : " ranks",
+                      " with ", saved.backend, ", resumed on ", now.ranks, " with ", now.backend,
+                      ": losses differ from those of the uninterrupted run by rounding",
+                      saved.backend == now.backend
+                          ? "; with debug.deterministic = \"elastic\" they would not"
+                          : ""));
+  return notes;
+}
+
+// Weights to start from must fit the model; checked before memory is allocated.
+void check_initial_weights(const Config& config, Compiled& compiled) {
+  if (config.checkpoint.initial_load_path.empty()) return;
+  const std::string path = resolve_weights(config.checkpoint.initial_load_path);
+  open_weights(path, compiled);
+  const std::string described = path + "/config.json";
+  if (path_exists(described)) read_token_ids(described, compiled.spec);
+}
+
+}  // namespace
+
+TrainResult train(const Config& config, const StopRequest& stop, Communicator& comm,
+                  const TrainOptions& options) {
   const int64_t ranks = comm.ranks();
   const bool first = comm.rank() == 0;
   validate_run(config, ranks);
@@ -338,29 +402,58 @@ TrainResult train(const Config& config, const StopRequest& stop, Communicator& c
   check_fits(config, compiled);
   check_agreement(config, compiled.plan, comm);
   const TrainingData data(config, std::move(files), compiled.spec.vocab_size);
-  const std::string& load_path = config.checkpoint.initial_load_path;
-  if (!load_path.empty()) {
-    check_weights(load_path, find_model(compiled.spec.model), compiled.params);
-    const std::string described = load_path + "/config.json";
-    if (path_exists(described)) read_token_ids(described, compiled.spec);
-  }
+  const std::string tokenizer = data.tokenizer() ? data.tokenizer()->identity() : "";
 
-  if (first) check_output(config);
+  if (!options.resume) check_initial_weights(config, compiled);
+  std::optional<FolderLock> lock;
+  if (first) {
+    if (!options.resume && !options.overwrite) check_unused(config);
+    lock.emplace(config.job.dump_folder);
+  }
+  std::optional<Resume> resume;
+  if (options.resume) resume.emplace(config, *options.resume, compiled, tokenizer, comm);
+  const bool resumes = resume && resume->found();
+  if (first && resumes && resume->is_own() && !options.overwrite) {
+    check_newest(config, resume->checkpoint().state.step);
+  }
+  if (options.resume && !resumes) check_initial_weights(config, compiled);
+
   Session session(config, std::move(compiled), comm);
-  set_weights(config, session);
+  std::optional<Saver> saver;
+  if (config.checkpoint.enable) {
+    saver.emplace(config, session,
+                  checkpoint_texts(config, session.compiled().spec, data.tokenizer()), comm);
+  }
+  if (first) check_output(config, saver ? &*saver : nullptr);
+  TrainingState state = first_state(config, session.compiled().plan, tokenizer);
+  std::vector<std::string> notes;
+  if (resumes) {
+    resume->load(session);
+    const TrainingState now = state;
+    state = resume->checkpoint().state;
+    notes = resume_notes(config, resume->checkpoint(), now);
+    std::tie(state.ranks, state.mesh, state.backend) = std::tie(now.ranks, now.mesh, now.backend);
+    if (saver && resume->is_own()) saver->set_committed(state.step);
+  } else {
+    set_weights(config, session);
+  }
   std::optional<MetricsLog> log;
   if (first) {
+    if (options.overwrite) remove_checkpoints(config, state.step);
     start_output(config, session.compiled());
     const std::string& name = config.metrics.file;
-    log.emplace(name.empty() ? "" : output_path(config, name), config.metrics.log_freq);
+    log.emplace(name.empty() ? "" : output_path(config, name), config.metrics.log_freq, state.step);
     for (const std::string& line : headline(config, session.compiled())) log_line(line);
+    if (resumes) log->resumed(state.step, resume->checkpoint().path);
+    for (const std::string& note : notes) log_line(note);
   }
   start.reset();
 
-  BatchPrefetcher batches(data, session.first_samples());
+  BatchPrefetcher batches(data, session.first_samples(), state.step);
   std::optional<double> peak;
   if (first) peak = peak_flops(config, session.compiled().device, session.device());
-  Run run{config, session, data, log ? &*log : nullptr, comm, &batches, peak, stop};
+  Run run{config, session, data, log ? &*log : nullptr, comm, &batches, saver ? &*saver : nullptr,
+          state,  peak,    stop};
   TrainResult result = run_loop(run);
   finish_output(run, result);
   if (run.ended_by == kDataFailure) {
@@ -368,6 +461,10 @@ TrainResult train(const Config& config, const StopRequest& stop, Communicator& c
     if (run.failure) fail_data(run, result);
   } else {
     result.signal = run.ended_by;
+  }
+  if (!run.save_failure.empty()) {
+    throw UserError(ExitCode::CannotWrite,
+                    cat("3 checkpoints in a row could not be saved: ", run.save_failure));
   }
   if (!run.nonfinite.empty()) fail_nonfinite(run, result);
   return result;

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "config/derived.h"
+#include "train/run_folder.h"
 
 namespace weft {
 
@@ -42,17 +43,6 @@ void check_same_end_token(const Config& config, const TokenFile& first, const To
               "; prepare both the same way");
 }
 
-// Weights that come with a tokenizer only work with its ids.
-void check_tokenizer_of_weights(const TokenFile& data, const std::string& weights) {
-  const bool there = !weights.empty() && (path_exists(weights + "/tokenizer.json") ||
-                                          path_exists(weights + "/weft_tokenizer.json"));
-  if (!data.info() || !there) return;
-  const Tokenizer tokenizer = Tokenizer::open(weights);
-  INPUT_CHECK(tokenizer.hash() == data.info()->tokenizer.hash, data.path(), ": made with ",
-              data.info()->tokenizer.identity(), ", the tokenizer of ", weights, " is ",
-              tokenizer.identity(), "; prepare the data with that one");
-}
-
 // Opens the validation data and checks it against the training files.
 std::optional<TokenSource> open_validation(const Config& config,
                                            const std::vector<WeightedFile>& train,
@@ -83,6 +73,17 @@ void resize(Batch& batch, int64_t tokens) {
 }
 
 }  // namespace
+
+void check_tokenizer_of_weights(const TokenFile& data, const std::string& path) {
+  const std::string weights = path.empty() ? "" : resolve_weights(path);
+  const bool there = !weights.empty() && (path_exists(weights + "/tokenizer.json") ||
+                                          path_exists(weights + "/weft_tokenizer.json"));
+  if (!data.info() || !there) return;
+  const Tokenizer tokenizer = Tokenizer::open(weights);
+  INPUT_CHECK(tokenizer.hash() == data.info()->tokenizer.hash, data.path(), ": made with ",
+              data.info()->tokenizer.identity(), ", the tokenizer of ", weights, " is ",
+              tokenizer.identity(), "; prepare the data with that one");
+}
 
 std::vector<WeightedFile> open_training_files(const Config& config) {
   std::vector<WeightedFile> files;
@@ -154,9 +155,11 @@ Batch TrainingData::validation_batch(int64_t first) const {
   return batch;
 }
 
-BatchPrefetcher::BatchPrefetcher(const TrainingData& data, std::vector<int64_t> first_samples)
+BatchPrefetcher::BatchPrefetcher(const TrainingData& data, std::vector<int64_t> first_samples,
+                                 int64_t first_step)
     : data_(data),
       first_samples_(std::move(first_samples)),
+      first_step_(first_step),
       slots_(first_samples_.size()),
       thread_([this] { work(); }) {}
 
@@ -174,7 +177,7 @@ void BatchPrefetcher::work() {
     if (ended_) return;
     const auto at = static_cast<size_t>(next % slots);
     try {
-      data_.fill(next / slots, first_samples_[at], slots_[at].batch);
+      data_.fill(first_step_ + next / slots, first_samples_[at], slots_[at].batch);
     } catch (...) {
       slots_[at].failure = std::current_exception();
     }

@@ -20,6 +20,9 @@ namespace weft {
 // the initial weights if those have one.
 std::vector<WeightedFile> open_training_files(const Config& config);
 
+// Weights that come with a tokenizer work only with data made by it. Throws UserError(InputFile).
+void check_tokenizer_of_weights(const TokenFile& data, const std::string& path);
+
 // The vocabulary size of the files' tokenizer; 0 if none of them records it.
 int64_t data_vocabulary(const std::vector<WeightedFile>& files);
 
@@ -62,8 +65,9 @@ class TrainingData {
 // two buffers that are swapped, so that a steady-state step neither allocates nor locks.
 class BatchPrefetcher {
  public:
-  // For steps from 0 on, whose micro-batches start at these samples; `data` outlives it.
-  BatchPrefetcher(const TrainingData& data, std::vector<int64_t> first_samples);
+  // For steps from `first_step` on, whose micro-batches start at these samples; `data` outlives it.
+  BatchPrefetcher(const TrainingData& data, std::vector<int64_t> first_samples,
+                  int64_t first_step = 0);
   BatchPrefetcher(const BatchPrefetcher&) = delete;
   BatchPrefetcher& operator=(const BatchPrefetcher&) = delete;
   ~BatchPrefetcher();
@@ -85,8 +89,9 @@ class BatchPrefetcher {
 
   const TrainingData& data_;
   std::vector<int64_t> first_samples_;
+  int64_t first_step_;
   std::vector<Slot> slots_;  // one per micro-batch of a step
-  // Counted over all steps: the thread is ahead by at most the number of slots.
+  // Counted over all steps since the first: the thread is ahead by at most the number of slots.
   std::atomic<int64_t> made_{0};
   std::atomic<int64_t> taken_{0};
   std::atomic<bool> ended_{false};

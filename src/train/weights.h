@@ -1,42 +1,50 @@
-// Weights in Hugging Face files: read from a .safetensors file or a folder of one or several,
-// written as model.safetensors with its config.json. Parameters pass through callbacks one at a
-// time, as f32: the caller decides where they live, and only one is held in memory.
+// Weights in Hugging Face files: a .safetensors file or a folder of one or several. Values are read
+// by parameter and element, as f32, so that nobody has to hold more than it stores.
 #pragma once
 
-#include <functional>
-#include <optional>
+#include <set>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
-#include "config/config.h"
-#include "data/tokenizer.h"
+#include "checkpoint/safetensors_model.h"
 #include "model/model.h"
 
 namespace weft {
 
-// Receives or provides all elements of parameter `index`, row-major.
-using PutParam = std::function<void(size_t index, std::span<const float> values)>;
-using GetParam = std::function<void(size_t index, std::span<float> values)>;
+// Fills `values` with elements first, first + 1, ... of a parameter, whose named rows are tensors
+// of these files; `prefix` comes before each name.
+void read_elements(const SafetensorsModel& files, const ParamInfo& param, std::string_view prefix,
+                   int64_t first, std::span<float> values);
 
-// Reads every parameter of a model. The complete list of tensors is checked before the first one is
-// passed on: a tensor that is missing, unexpected, of the wrong shape or type, or different from
-// the weight it is tied to is a UserError. Works for any tensors under the names of weights, such
-// as gradients.
-void load_weights(const std::string& path, const ModelDef& def, std::span<const ParamInfo> params,
-                  const PutParam& put);
+class WeightFiles {
+ public:
+  // Checks the complete list of tensors: one that is missing, unexpected, of the wrong shape or
+  // type, or different from the weight it is tied to is a UserError. Works for any tensors under
+  // the names of weights, such as gradients. With the manifest of a checkpoint, all bytes are
+  // verified as they are read.
+  WeightFiles(const std::string& path, const ModelDef& def, std::span<const ParamInfo> params,
+              const Manifest* manifest = nullptr);
 
-// Only the checks of load_weights, to run before memory is allocated.
-void check_weights(const std::string& path, const ModelDef& def, std::span<const ParamInfo> params);
+  // Elements first, first + 1, ... of parameter `param`.
+  void read(size_t param, int64_t first, std::span<float> values) const;
+  // All elements.
+  std::vector<float> read(size_t param) const;
 
-struct SaveOptions {
-  Precision dtype = Precision::Float32;
-  std::optional<Tokenizer> tokenizer = {};  // its files are written too
+ private:
+  void claim_param(ParamInfo& param);
+  const TensorEntry* find(const std::string& name) const;
+  const TensorEntry* claim(const std::string& name, const Shape& shape);
+  void check_alias(const ParamInfo& param, const std::string& alias);
+  void check_zeros(const NamedZeros& zeros);
+  void check_rest() const;
+  bool is_skipped(const std::string& name) const;
+
+  SafetensorsModel files_;
+  const ModelDef& def_;
+  std::vector<ParamInfo> params_;  // with the names that these files use
+  std::set<std::string> used_;
 };
-
-// Writes model.safetensors and config.json into a folder, which is created; tensors are in
-// parameter order. Files appear once all of them are complete.
-void save_weights(const std::string& folder, const ModelSpec& spec,
-                  std::span<const ParamInfo> params, const GetParam& get,
-                  const SaveOptions& options = {});
 
 }  // namespace weft

@@ -55,10 +55,10 @@ TEST_P(ChangedData, EndsTheRunWithItsWeightsSaved) {
   const ProcessResult result = work.train(flags, options);
   EXPECT_EQ(result.exit_code, 65);
   const std::regex message("weft: (rank [01]: )?" + change.file + change.message +
-                           "; the weights of step [0-9]+ are in out/weights\n"
+                           "; step [0-9]+ is saved in out/checkpoints/step-[0-9]+\n"
                            "(weft: the other rank stopped\n)?");
   EXPECT_TRUE(std::regex_match(result.errors, message)) << result.errors;
-  EXPECT_NO_THROW(SafetensorsFile::open(work.folder() / "out/weights/model.safetensors"));
+  EXPECT_NO_THROW(SafetensorsFile::open(work.folder() / work.saved("out") + "/model.safetensors"));
 }
 
 INSTANTIATE_TEST_SUITE_P(

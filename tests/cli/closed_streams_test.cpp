@@ -17,11 +17,11 @@ TEST(ClosedStreams, RanksSaveTheSameWeights) {
   const Workspace work;
   work.prepare_data();
   ASSERT_EQ(work.train({"--ranks=2", "--job.dump_folder=open"}).exit_code, 0);
-  const std::string expected = work.folder().read("open/weights/model.safetensors");
+  const std::string expected = work.folder().read(work.saved("open") + "/model.safetensors");
   const std::vector<std::vector<int>> choices = {{0, 1}, {0, 1, 2}};
   for (const std::vector<int>& closed : choices) {
     expect_done(work.train({"--ranks=2", "--metrics.log_freq=1"}, {.closed = closed}));
-    EXPECT_TRUE(work.folder().read("out/weights/model.safetensors") == expected);
+    EXPECT_TRUE(work.folder().read(work.saved("out") + "/model.safetensors") == expected);
   }
 }
 
@@ -39,13 +39,14 @@ TEST(ClosedStreams, MetricsHoldMetricsAlone) {
   work.prepare_data();
   ASSERT_EQ(work.train({"--job.dump_folder=open"}).exit_code, 0);
   expect_done(work.train({"--metrics.log_freq=1"}, {.closed = {1}}));
-  ASSERT_EQ(work.metrics("out/metrics.jsonl").size(), 8U);  // six steps, two validations
+  ASSERT_EQ(work.metrics("out/metrics.jsonl").size(),
+            9U);  // six steps, two validations, a checkpoint
   for (const char* figure : {"loss", "validation_loss"}) {
     EXPECT_EQ(work.figures("out/metrics.jsonl", figure),
               work.figures("open/metrics.jsonl", figure));
   }
-  EXPECT_TRUE(work.folder().read("out/weights/model.safetensors") ==
-              work.folder().read("open/weights/model.safetensors"));
+  EXPECT_TRUE(work.folder().read(work.saved("out") + "/model.safetensors") ==
+              work.folder().read(work.saved("open") + "/model.safetensors"));
 }
 
 }  // namespace

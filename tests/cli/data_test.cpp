@@ -107,22 +107,23 @@ TEST(Data, MergesFromTrainingToText) {
 
   const ProcessResult run = work.train({"--training.steps=2"});
   ASSERT_EQ(run.exit_code, 0) << run.errors;
-  EXPECT_EQ(work.folder().read("out/weights/tokenizer.json"), work.folder().read("tokenizer.json"));
-  const auto config = nlohmann::json::parse(work.folder().read("out/weights/config.json"));
+  EXPECT_EQ(work.folder().read(work.saved("out") + "/tokenizer.json"),
+            work.folder().read("tokenizer.json"));
+  const auto config = nlohmann::json::parse(work.folder().read(work.saved("out") + "/config.json"));
   EXPECT_EQ(config.at("eos_token_id"), 299);
-  const std::string generated = work.run_ok({"generate", "out/weights", "--prompt",
-                                             text.substr(0, 10), "--tokens", "8", "--seed", "1"})
+  const std::string generated = work.run_ok({"generate", "out", "--prompt", text.substr(0, 10),
+                                             "--tokens", "8", "--seed", "1"})
                                     .output;
   EXPECT_EQ(generated.rfind(text.substr(0, 10), 0), 0U) << generated;
 
   // Data of another tokenizer does not match these weights.
   work.run_ok({"data", "prepare", kFixtureText, "--output", "data", "--tokenizer", "byte"});
   const ProcessResult mixed =
-      work.train({"--checkpoint.initial_load_path=out/weights", "--model.vocab_size=300"});
+      work.train({"--checkpoint.initial_load_path=out", "--model.vocab_size=300"});
   EXPECT_EQ(mixed.exit_code, 65);
   EXPECT_TRUE(contains(mixed.errors,
                        "weft: data/train.bin: made with byte, 256 ids, 6828a99c1e3216ff, the "
-                       "tokenizer of out/weights is bpe, 300 ids, "))
+                       "tokenizer of out/checkpoints/step-2 is bpe, 300 ids, "))
       << mixed.errors;
 }
 
@@ -191,7 +192,7 @@ TEST(Data, AFileOfUnknownIdsHidesNoMismatch) {
   EXPECT_EQ(validation.errors, "weft: other/train.bin" + alike);
   const ProcessResult weights =
       work.train({"--training.dataset_path=", "--training.dataset_mix=nano.bin=1,other/train.bin=1",
-                  "--checkpoint.initial_load_path=out/weights"});
+                  "--checkpoint.initial_load_path=out"});
   EXPECT_EQ(weights.exit_code, 65);
   EXPECT_TRUE(contains(weights.errors, "weft: other/train.bin: made with byte, 256 ids, "))
       << weights.errors;

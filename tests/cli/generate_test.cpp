@@ -20,8 +20,7 @@ class Generate : public testing::Test {
   }
 
   static std::string text(std::vector<std::string> options) {
-    options.insert(options.begin(),
-                   {"generate", "out/weights", "--prompt", "The ", "--tokens", "40"});
+    options.insert(options.begin(), {"generate", "out", "--prompt", "The ", "--tokens", "40"});
     return work_->run_ok(options).output;
   }
 
@@ -55,7 +54,7 @@ TEST_F(Generate, TheFolderOfARunHasItsWeights) {
 // Without an end token, a new text starts after a newline.
 TEST_F(Generate, AnEmptyPromptStartsANewText) {
   const auto generate = [](std::vector<std::string> options) {
-    options.insert(options.begin(), {"generate", "out/weights", "--tokens", "30"});
+    options.insert(options.begin(), {"generate", "out", "--tokens", "30"});
     return work_->run_ok(options).output;
   };
   const std::string started = generate({});
@@ -70,13 +69,13 @@ TEST_F(Generate, BackendsAgree) {
 
 TEST_F(Generate, ATextLongerThanTheModelsTableGoesOn) {
   const ProcessResult result =
-      work_->run_ok({"generate", "out/weights", "--prompt", "The ", "--tokens", "100"});
+      work_->run_ok({"generate", "out", "--prompt", "The ", "--tokens", "100"});
   EXPECT_EQ(result.output.size(), 4U + 100U + 1U);
 }
 
 TEST_F(Generate, AReaderThatLeavesEndsIt) {
   const ProcessResult result =
-      work_->run({"generate", "out/weights", "--prompt", "The ", "--tokens", "1000000"},
+      work_->run({"generate", "out", "--prompt", "The ", "--tokens", "1000000"},
                  {.timeout_seconds = 30, .reader_gone = true});
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(result.errors, "");

@@ -65,7 +65,7 @@ void expect_clean_end(const Workspace& work, const ProcessResult& result, int si
   const std::string said =
       "interrupted by " + name + " after step " + lines.back().at("step").dump() + "\n";
   EXPECT_NE(result.output.find(said), std::string::npos) << result.output;
-  EXPECT_NO_THROW(SafetensorsFile::open(work.folder() / "out/weights/model.safetensors"));
+  EXPECT_NO_THROW(SafetensorsFile::open(work.folder() / work.saved("out") + "/model.safetensors"));
 }
 
 class Interrupt : public testing::TestWithParam<Way> {};
@@ -160,13 +160,13 @@ TEST(InterruptUnderNohup, AHangupIsIgnored) {
       if (sent == 0 && output.find("step 5/") != std::string::npos) ::kill(child, SIGHUP), ++sent;
       if (sent == 1 && output.find("step 50/") != std::string::npos) ::kill(child, SIGTERM), ++sent;
     };
-    const ProcessResult result =
-        run_process({"/bin/sh", "-c",
-                     "trap '' HUP; exec " WEFT_BINARY
-                     " train run.toml --training.steps=1000000 --validation.freq=1000000 "
-                     "--metrics.log_freq=1 --ranks=" +
-                         ranks},
-                    options);
+    const ProcessResult result = run_process(
+        {"/bin/sh", "-c",
+         "trap '' HUP; exec " WEFT_BINARY
+         " train run.toml --overwrite --training.steps=1000000 --validation.freq=1000000 "
+         "--metrics.log_freq=1 --ranks=" +
+             ranks},
+        options);
     expect_clean_end(work, result, SIGTERM);
   }
 }

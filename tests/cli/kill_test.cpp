@@ -88,10 +88,10 @@ class Round {
   bool is_time(const std::string& output) const {
     if (moment_ == Moment::Start) return true;
     if (moment_ == Moment::Step) return output.find(step_) != std::string::npos;
-    const auto folder = work_.folder() / "out/weights";
+    const auto folder = work_.folder() / "out/checkpoints";
     if (!std::filesystem::exists(folder)) return false;
     for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-      if (entry.path().filename().string().find("model.safetensors") == 0) return true;
+      if (entry.path().filename().string().starts_with("step-")) return true;
     }
     return false;
   }

@@ -29,7 +29,7 @@ std::vector<bool> skipped_steps(const Workspace& work) {
 }
 
 void expect_finite_weights(const Workspace& work) {
-  const auto file = SafetensorsFile::open(work.folder() / "out/weights/model.safetensors");
+  const auto file = SafetensorsFile::open(work.folder() / work.saved("out") + "/model.safetensors");
   for (const TensorEntry& entry : file.entries()) {
     const auto bytes = file.bytes(entry);
     for (size_t at = 0; at < bytes.size(); at += sizeof(float)) {
@@ -45,10 +45,11 @@ TEST(NonFinite, SkipGoesOnUpToTheLimit) {
   work.prepare_data();
   const ProcessResult result = work.train(with({"--training.nonfinite_limit=2"}));
   EXPECT_EQ(result.exit_code, 78);
-  EXPECT_EQ(result.errors,
-            "weft: step 4: loss nan and gradient norm nan are not both finite, 3 steps in a row "
-            "without an update; the weights of the last good step are in out/weights; lower "
-            "optimizer.lr or check the data of this step\n");
+  EXPECT_EQ(
+      result.errors,
+      "weft: step 4: loss nan and gradient norm nan are not both finite, 3 steps in a row "
+      "without an update; the weights of the last good step are in out/checkpoints/step-4; lower "
+      "optimizer.lr or check the data of this step\n");
   EXPECT_EQ(skipped_steps(work), (std::vector<bool>{false, true, true, true}));
   expect_finite_weights(work);
 }
@@ -66,9 +67,9 @@ TEST(NonFinite, SkippedStepsLeaveTheParametersAlone) {
   const Workspace work;
   work.prepare_data();
   ASSERT_EQ(work.train(with({"--training.nonfinite=stop"})).exit_code, 78);
-  const std::string stopped = work.folder().read("out/weights/model.safetensors");
+  const std::string stopped = work.folder().read(work.saved("out") + "/model.safetensors");
   ASSERT_EQ(work.train(with({"--training.nonfinite_limit=5"})).exit_code, 78);
-  EXPECT_EQ(work.folder().read("out/weights/model.safetensors"), stopped);
+  EXPECT_EQ(work.folder().read(work.saved("out") + "/model.safetensors"), stopped);
 }
 
 // The scaler exists to handle overflows of float16 gradients: five in a row do not end a run, even
@@ -112,9 +113,9 @@ TEST(NonFinite, WeightsThatAreNotFiniteAreNeverSaved) {
                                            "--lr_scheduler.warmup_steps=0", "--training.steps=1"});
   EXPECT_EQ(result.exit_code, 78);
   EXPECT_EQ(result.errors,
-            "weft: parameter \"tok_embeddings.weight\" is not finite after the last step, so no "
-            "weights were saved; lower optimizer.lr\n");
-  EXPECT_TRUE(std::filesystem::is_empty(work.folder() / "out/weights"));
+            "weft: parameter \"tok_embeddings.weight\" is not finite, so no checkpoint was saved; "
+            "lower optimizer.lr\n");
+  EXPECT_TRUE(std::filesystem::is_empty(work.folder() / "out/checkpoints"));
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
 // Output that cannot be written: one sentence, exit code 73, nothing half-written. A file size
 // limit stands in for a full disk; both show up as a failed write.
 #include <gtest/gtest.h>
+
 #include <signal.h>
+#include <regex>
 
 #include "cli/workspace.h"
 
@@ -58,7 +60,7 @@ TEST(Output, WeightsAreSavedWithoutMetrics) {
         result.errors,
         "weft: /dev/full: cannot write: No space left on device; training continues without it\n"
         "weft: /dev/full: incomplete, the metrics from step 1 on are missing\n");
-    EXPECT_TRUE(std::filesystem::exists(work.folder() / "out/weights/model.safetensors"));
+    EXPECT_TRUE(std::filesystem::exists(work.folder() / work.saved("out") + "/model.safetensors"));
   }
 }
 
@@ -81,11 +83,12 @@ TEST(Output, ARunFolderThatIsRemovedIsMadeAgain) {
   EXPECT_EQ(result.errors,
             "weft: out/metrics.jsonl: removed during the run, its metrics are lost\n");
   for (const char* line : {"\nout: the folder was removed during the run; created again\n",
-                           "\nwrote out/config.toml, out/plan.txt, out/weights/\n"}) {
+                           "\nwrote out/config.toml, out/plan.txt, out/checkpoints/step-"}) {
     EXPECT_NE(result.output.find(line), std::string::npos) << result.output;
   }
-  for (const char* name : {"config.toml", "plan.txt", "weights/model.safetensors"}) {
-    EXPECT_TRUE(std::filesystem::exists(work.folder() / ("out/" + std::string(name)))) << name;
+  for (const std::string& name :
+       {std::string("out/config.toml"), std::string("out/plan.txt"), work.saved("out")}) {
+    EXPECT_TRUE(std::filesystem::exists(work.folder() / name)) << name;
   }
 }
 
@@ -93,19 +96,28 @@ TEST(Output, NoRoomForTheWeights) {
   const Workspace work;
   work.prepare_data();
   const ProcessResult result = work.train({}, {.file_size_limit = 20000});
-  expect_cannot_write(result, "out/weights/model.safetensors");
-  EXPECT_TRUE(std::filesystem::is_empty(work.folder() / "out/weights"));
+  EXPECT_EQ(result.exit_code, 73);
+  const std::regex message(
+      "weft: out/checkpoints/step-6.partial-[0-9a-f]{16}/model.safetensors: cannot write: File too "
+      "large\n");
+  EXPECT_TRUE(std::regex_match(result.errors, message)) << result.errors;
+  EXPECT_TRUE(std::filesystem::is_empty(work.folder() / "out/checkpoints"));
 }
 
-TEST(Output, OldWeightsOutliveAFailedSave) {
+TEST(Output, NothingIsReplacedUnlessAsked) {
   const Workspace work;
   work.prepare_data();
   ASSERT_EQ(work.train({}).exit_code, 0);
   const auto before = work.tree();
-  EXPECT_EQ(work.train({"--debug.seed=1"}, {.file_size_limit = 20000}).exit_code, 73);
-  for (const auto& [name, text] : work.tree()) {
-    const bool weights = name.starts_with("out/weights/");
-    EXPECT_TRUE(!weights || text == before.at(name)) << name;
+  for (const std::string ranks : {"1", "2"}) {
+    const ProcessResult again = work.run({"train", "run.toml", "--ranks", ranks});
+    EXPECT_EQ(again.exit_code, 73);
+    EXPECT_NE(again.errors.find("out: holds the result of an earlier run "
+                                "(out/checkpoints/step-6); continue it with --resume, replace it "
+                                "with --overwrite, or set another job.dump_folder\n"),
+              std::string::npos)
+        << again.errors;
+    EXPECT_TRUE(work.tree() == before);
   }
 }
 

@@ -36,7 +36,7 @@ ElasticRun run_elastic(const Workspace& work, const std::vector<std::string>& fl
   for (const char* key : {"loss", "grad_norm", "validation_loss"}) {
     run.figures.push_back(work.figures("out/metrics.jsonl", key));
   }
-  run.weights = work.folder().read("out/weights/model.safetensors");
+  run.weights = work.folder().read(work.saved("out") + "/model.safetensors");
   std::filesystem::remove_all(work.folder() / "out");
   return run;
 }
@@ -80,8 +80,8 @@ TEST(TrainRanks, ProcessesAndThreadsWriteTheSameWeights) {
   ASSERT_EQ(threads.exit_code, 0) << threads.errors;
   EXPECT_EQ(work.figures("shm/metrics.jsonl", "loss"),
             work.figures("threads/metrics.jsonl", "loss"));
-  EXPECT_EQ(work.folder().read("shm/weights/model.safetensors"),
-            work.folder().read("threads/weights/model.safetensors"));
+  EXPECT_EQ(work.folder().read(work.saved("shm") + "/model.safetensors"),
+            work.folder().read(work.saved("threads") + "/model.safetensors"));
 }
 
 // How often a file was given each of its names in a folder since the watch began.
@@ -141,8 +141,8 @@ TEST(TrainRanks, AGroupOfOneWritesTheWeightsOfNoGroup) {
     const ProcessResult group = work.train({"--parallelism.data_parallel_shard_degree=1",
                                             "--transport", transport, "--job.dump_folder=group"});
     ASSERT_EQ(group.exit_code, 0) << group.errors;
-    EXPECT_TRUE(work.folder().read("group/weights/model.safetensors") ==
-                work.folder().read("alone/weights/model.safetensors"));
+    EXPECT_TRUE(work.folder().read(work.saved("group") + "/model.safetensors") ==
+                work.folder().read(work.saved("alone") + "/model.safetensors"));
   }
 }
 
@@ -285,7 +285,7 @@ TEST(TrainRanks, ProcessesHaveTheBitsOfThreadsInEveryCombination) {
     const ProcessResult result = work.train(arguments);
     EXPECT_EQ(result.exit_code, 0) << result.errors;
     return std::pair(work.figures(out + "/metrics.jsonl", "loss"),
-                     work.folder().read(out + "/weights/model.safetensors"));
+                     work.folder().read(work.saved(out) + "/model.safetensors"));
   };
   std::map<int64_t, std::pair<std::vector<double>, std::string>> expected;
   for (const int64_t ranks : {2, 3, 4, 8}) {

@@ -19,13 +19,13 @@ TEST(Train, WritesMetricsConfigPlanAndWeights) {
   for (const char* part :
        {"step 1/6  loss ", "step 2/6", "step 4/6", "step 6/6", "tok/s", "mfu",
         "step 3  validation loss ", "step 6  validation loss ",
-        "wrote out/config.toml, out/plan.txt, out/metrics.jsonl, out/weights/"}) {
+        "wrote out/config.toml, out/plan.txt, out/metrics.jsonl, out/checkpoints/step-6/"}) {
     EXPECT_NE(result.output.find(part), std::string::npos) << part << " in\n" << result.output;
   }
   EXPECT_EQ(result.output.find("step 3/6"), std::string::npos) << result.output;
 
   const auto lines = work.metrics("out/metrics.jsonl");
-  ASSERT_EQ(lines.size(), 8U);  // 6 steps, 2 validations
+  ASSERT_EQ(lines.size(), 9U);  // 6 steps, 2 validations, a checkpoint
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(lines[i].at("step"), i + 1);
   EXPECT_EQ(lines[3].at("step"), 3);
   const std::vector<double> losses = work.figures("out/metrics.jsonl", "loss");
@@ -35,9 +35,10 @@ TEST(Train, WritesMetricsConfigPlanAndWeights) {
     EXPECT_GT(rate, 0);
   }
 
-  const auto weights = SafetensorsFile::open(work.folder() / "out/weights/model.safetensors");
+  const auto weights =
+      SafetensorsFile::open(work.folder() / work.saved("out") + "/model.safetensors");
   EXPECT_NE(weights.find("transformer.wte.weight"), nullptr);
-  const auto config = nlohmann::json::parse(work.folder().read("out/weights/config.json"));
+  const auto config = nlohmann::json::parse(work.folder().read(work.saved("out") + "/config.json"));
   EXPECT_EQ(config.at("model_type"), "gpt2");
   EXPECT_EQ(config.at("n_embd"), 32);
   for (const auto& [name, text] : work.tree()) {
@@ -74,29 +75,31 @@ TEST(Train, SaysWhatItTrainsBeforeTheFirstStep) {
                            "of cpu; weft bench --calibrate measures this machine\\)")))
       << lines[5];
 
-  const std::vector<std::string> next = headline_of(
-      work.train({"--checkpoint.initial_load_path=out/weights", "--job.dump_folder=next"}));
+  const std::vector<std::string> next =
+      headline_of(work.train({"--checkpoint.initial_load_path=out", "--job.dump_folder=next"}));
   ASSERT_EQ(next.size(), 6U);
-  EXPECT_EQ(next[1], "weights  from out/weights");
+  EXPECT_EQ(next[1], "weights  from out/checkpoints/step-6");
 }
 
 TEST(Train, AFolderThatGivesSizesOnlyIsAWarning) {
   const Workspace work;
   work.prepare_data();
   ASSERT_EQ(work.train({}).exit_code, 0);
-  work.folder().write("sizes.toml", "[model]\nflavor = \"./out/weights\"\n");
+  const std::string saved = "./" + work.saved("out");
+  work.folder().write("sizes.toml", "[model]\nflavor = \"" + saved + "\"\n");
   const std::vector<std::string> run = {"train", "sizes.toml", "--training.steps=1",
                                         "--training.seq_len=32", "--job.dump_folder=next"};
   std::vector<std::string> lines = headline_of(work.run_ok(run));
   ASSERT_EQ(lines.size(), 7U);
-  EXPECT_TRUE(lines[0].starts_with("model    gpt2 ./out/weights: ")) << lines[0];
+  EXPECT_TRUE(lines[0].starts_with("model    gpt2 " + saved + ": ")) << lines[0];
   EXPECT_EQ(lines[1], "weights  random, seed 1337");
   EXPECT_EQ(lines[6],
-            "WARNING  sizes.toml:2: model.flavor = \"./out/weights\" gives sizes only, so the "
-            "weights are random; to start from those in the folder, add "
-            "--checkpoint.initial_load_path=./out/weights");
+            "WARNING  sizes.toml:2: model.flavor = \"" + saved +
+                "\" gives sizes only, so the weights are random; to start from those in the "
+                "folder, add --checkpoint.initial_load_path=" +
+                saved);
   std::vector<std::string> loaded = run;
-  loaded.emplace_back("--checkpoint.initial_load_path=./out/weights");
+  loaded.insert(loaded.end(), {"--checkpoint.initial_load_path=" + saved, "--overwrite"});
   EXPECT_EQ(headline_of(work.run_ok(loaded)).size(), 6U);
 }
 
@@ -111,8 +114,8 @@ TEST(Train, TheResolvedConfigRepeatsTheRun) {
     EXPECT_EQ(work.figures("out/metrics.jsonl", figure),
               work.figures("again/metrics.jsonl", figure));
   }
-  EXPECT_EQ(first.at("out/weights/model.safetensors"),
-            work.folder().read("again/weights/model.safetensors"));
+  EXPECT_EQ(first.at(work.saved("out") + "/model.safetensors"),
+            work.folder().read(work.saved("again") + "/model.safetensors"));
 }
 
 TEST(Train, AbsolutePathsStayWhatTheyAre) {
@@ -124,12 +127,12 @@ TEST(Train, AbsolutePathsStayWhatTheyAre) {
       work.train({"--checkpoint.folder=" + other + "/w", "--metrics.file=" + other + "/m.jsonl"});
   ASSERT_EQ(result.exit_code, 0) << result.errors;
   EXPECT_NE(result.output.find("wrote out/config.toml, out/plan.txt, " + other + "/m.jsonl, " +
-                               other + "/w/\n"),
+                               other + "/w/step-6/\n"),
             std::string::npos)
       << result.output;
-  EXPECT_EQ(work.metrics("other/m.jsonl").size(), 8U);  // six steps, two validations
-  EXPECT_TRUE(std::filesystem::exists(work.folder() / "other/w/model.safetensors"));
-  EXPECT_FALSE(std::filesystem::exists(work.folder() / "out/weights"));
+  EXPECT_EQ(work.metrics("other/m.jsonl").size(), 9U);  // six steps, two validations, a checkpoint
+  EXPECT_TRUE(std::filesystem::exists(work.folder() / "other/w/step-6/model.safetensors"));
+  EXPECT_FALSE(std::filesystem::exists(work.folder() / "out/checkpoints"));
 }
 
 TEST(Train, SavedWeightsContinueWhereTheyStopped) {
@@ -139,12 +142,12 @@ TEST(Train, SavedWeightsContinueWhereTheyStopped) {
   const std::vector<double> saved = work.figures("out/metrics.jsonl", "validation_loss");
   // With a tiny learning rate, one step does not change the printed digits of the loss.
   const ProcessResult result =
-      work.train({"--checkpoint.initial_load_path=out/weights", "--job.dump_folder=next",
+      work.train({"--checkpoint.initial_load_path=out", "--job.dump_folder=next",
                   "--training.steps=1", "--optimizer.lr=1e-30"});
   ASSERT_EQ(result.exit_code, 0) << result.errors;
   EXPECT_EQ(work.figures("next/metrics.jsonl", "validation_loss").back(), saved.back());
-  EXPECT_EQ(work.folder().read("next/weights/model.safetensors"),
-            work.folder().read("out/weights/model.safetensors"));
+  EXPECT_EQ(work.folder().read(work.saved("next") + "/model.safetensors"),
+            work.folder().read(work.saved("out") + "/model.safetensors"));
 }
 
 // A folder provides the sizes that the config leaves out; the config takes precedence.
@@ -155,19 +158,20 @@ TEST(Train, AFolderGivesSizesAndWeights) {
   const std::string config(kSmallConfig);
   const std::string sizes = "flavor = \"tiny\"\nvocab_size = -1\ndim = 32\nn_layers = 2\n";
   ASSERT_NE(config.find(sizes), std::string::npos);
-  work.folder().write("tuned.toml", std::string(config).replace(config.find(sizes), sizes.size(),
-                                                                "flavor = \"./out/weights\"\n"));
+  work.folder().write("tuned.toml",
+                      std::string(config).replace(config.find(sizes), sizes.size(),
+                                                  "flavor = \"./" + work.saved("out") + "\"\n"));
   const std::vector<std::string> tune = {"train",
                                          "tuned.toml",
-                                         "--checkpoint.initial_load_path=out/weights",
+                                         "--checkpoint.initial_load_path=out",
                                          "--job.dump_folder=next",
                                          "--training.steps=1",
                                          "--optimizer.lr=1e-30"};
   work.run_ok(tune);
-  EXPECT_EQ(work.folder().read("next/weights/model.safetensors"),
-            work.folder().read("out/weights/model.safetensors"));
-  EXPECT_EQ(work.folder().read("next/weights/config.json"),
-            work.folder().read("out/weights/config.json"));
+  EXPECT_EQ(work.folder().read(work.saved("next") + "/model.safetensors"),
+            work.folder().read(work.saved("out") + "/model.safetensors"));
+  EXPECT_EQ(work.folder().read(work.saved("next") + "/config.json"),
+            work.folder().read(work.saved("out") + "/config.json"));
   std::vector<std::string> wider = tune;
   wider.emplace_back("--model.dim=64");
   EXPECT_EQ(work.run(wider).exit_code, 65);  // the weights are narrower
@@ -178,15 +182,16 @@ TEST(Train, TokenIdsOfLoadedWeightsAreKept) {
   const Workspace work;
   work.prepare_data();
   ASSERT_EQ(work.train({}).exit_code, 0);
-  auto config = nlohmann::json::parse(work.folder().read("out/weights/config.json"));
+  auto config = nlohmann::json::parse(work.folder().read(work.saved("out") + "/config.json"));
   EXPECT_TRUE(config.at("bos_token_id").is_null());
   config["bos_token_id"] = 3;
   config["eos_token_id"] = {4, 5};
-  work.folder().write("out/weights/config.json", config.dump());
-  ASSERT_EQ(work.train({"--checkpoint.initial_load_path=out/weights", "--job.dump_folder=next"})
-                .exit_code,
+  // A changed checkpoint is a damaged one, but an exported folder is the user's.
+  work.run_ok({"export", "out", "mine"});
+  work.folder().write("mine/config.json", config.dump());
+  ASSERT_EQ(work.train({"--checkpoint.initial_load_path=mine", "--job.dump_folder=next"}).exit_code,
             0);
-  const auto next = nlohmann::json::parse(work.folder().read("next/weights/config.json"));
+  const auto next = nlohmann::json::parse(work.folder().read(work.saved("next") + "/config.json"));
   EXPECT_EQ(next.at("bos_token_id"), 3);
   EXPECT_EQ(next.at("eos_token_id"), (std::vector<int>{4, 5}));
 }

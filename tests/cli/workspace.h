@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "support/newest_checkpoint.h"
 #include "support/process.h"
 #include "support/temp_folder.h"
 
@@ -73,11 +74,14 @@ class Workspace {
   // Makes data/train.bin and data/val.bin from the fixture.
   void prepare_data() const { run_ok({"data", "prepare", kFixtureText, "--output", "data"}); }
 
-  // Trains run.toml with these overrides.
+  // Trains run.toml with these overrides, and replaces what an earlier run left.
   ProcessResult train(std::vector<std::string> overrides, ProcessOptions options = {}) const {
-    overrides.insert(overrides.begin(), {"train", "run.toml"});
+    overrides.insert(overrides.begin(), {"train", "run.toml", "--overwrite"});
     return run(overrides, std::move(options));
   }
+
+  // The newest checkpoint of a run, relative to this folder.
+  std::string saved(const std::string& run) const { return newest_checkpoint(folder_, run); }
 
   // The objects of a metrics file.
   std::vector<nlohmann::json> metrics(const std::string& path) const {

@@ -23,7 +23,11 @@ std::string file_of(const std::string& header, size_t data_size) {
 }
 
 SafetensorsHeader parse(const std::string& file) {
-  return parse_safetensors_header(std::as_bytes(std::span(file.data(), file.size())), "x");
+  const auto bytes = std::as_bytes(std::span(file.data(), file.size()));
+  const auto size = static_cast<int64_t>(file.size());
+  const int64_t length = safetensors_header_length(bytes, size, "x");
+  return parse_safetensors_header(std::string_view(file).substr(8, static_cast<size_t>(length)),
+                                  size, "x");
 }
 
 void expect_error(const std::string& message, const std::string& file) {

@@ -29,7 +29,7 @@ TrainResult train_quietly(const Config& config, bool stop = false) {
   StopRequest asked;
   if (stop) asked.take(SIGTERM);
   try {
-    TrainResult result = train(config, asked);
+    TrainResult result = train(config, asked, single_rank(), {.resume = {}, .overwrite = true});
     testing::internal::GetCapturedStdout();
     return result;
   } catch (...) {
@@ -45,14 +45,15 @@ TEST(Train, RunsEveryStepAndSavesWeights) {
   EXPECT_GT(result.loss, 0);
   EXPECT_FALSE(result.validation_loss);
   EXPECT_EQ(result.signal, 0);
-  EXPECT_EQ(result.weights_folder, folder / "run/weights");
-  EXPECT_TRUE(std::filesystem::exists(folder / "run/weights/model.safetensors"));
+  EXPECT_EQ(result.checkpoint, folder / "run/checkpoints/step-5");
+  EXPECT_TRUE(std::filesystem::exists(folder / "run/checkpoints/step-5/model.safetensors"));
 }
 
+// The lines of steps.
 std::vector<nlohmann::json> metrics_of(const TempFolder& folder) {
   std::vector<nlohmann::json> rows;
   for (const std::string& line : split(folder.read("run/metrics.jsonl"), '\n')) {
-    if (!line.empty()) rows.push_back(nlohmann::json::parse(line));
+    if (line.find("\"loss\"") != std::string::npos) rows.push_back(nlohmann::json::parse(line));
   }
   return rows;
 }
@@ -91,8 +92,8 @@ TEST(Train, SavesNothingWhenAskedNotTo) {
   const TempFolder folder;
   const TrainResult result =
       train_quietly(small_run(folder, {"--checkpoint.enable=false", "--metrics.file="}));
-  EXPECT_EQ(result.weights_folder, "");
-  EXPECT_FALSE(std::filesystem::exists(folder / "run/weights"));
+  EXPECT_EQ(result.checkpoint, "");
+  EXPECT_FALSE(std::filesystem::exists(folder / "run/checkpoints"));
   EXPECT_FALSE(std::filesystem::exists(folder / "run/metrics.jsonl"));
 }
 
@@ -101,7 +102,7 @@ TEST(Train, StopsAfterTheStepWhenAsked) {
   const TrainResult result = train_quietly(small_run(folder), true);
   EXPECT_EQ(result.steps, 1);
   EXPECT_EQ(result.signal, SIGTERM);
-  EXPECT_TRUE(std::filesystem::exists(folder / "run/weights/model.safetensors"));
+  EXPECT_TRUE(std::filesystem::exists(folder / "run/checkpoints/step-1/model.safetensors"));
 }
 
 TEST(Train, AStopDuringTheLastStepIsNoInterruption) {
@@ -117,7 +118,7 @@ TEST(Train, StopsAtTheFirstStepThatIsNotFinite) {
   expect_user_error(ExitCode::NonFinite,
                     "step 2: loss nan and gradient norm nan are not both finite; the weights of "
                     "the last good step are in " +
-                        folder / "run/weights" +
+                        folder / "run/checkpoints/step-2" +
                         "; lower optimizer.lr or check the data of this step",
                     [&] { train_quietly(config); });
 }
@@ -145,8 +146,8 @@ TEST(Train, ARunThatEndsWithinTheLimitKeepsItsLastGoodWeights) {
   EXPECT_EQ(result.skipped, 4);
   const TrainResult one = run(shorter, "--training.steps=1");
   EXPECT_EQ(one.skipped, 0);
-  const std::string weights = "run/weights/model.safetensors";
-  EXPECT_TRUE(folder.read(weights) == shorter.read(weights));
+  EXPECT_TRUE(folder.read("run/checkpoints/step-5/model.safetensors") ==
+              shorter.read("run/checkpoints/step-1/model.safetensors"));
 }
 
 // The error that an action throws.
@@ -167,7 +168,8 @@ TEST(Train, ARunThatCannotStartLeavesTheLastOneAlone) {
   train_quietly(small_run(folder));
   const auto left = [&] {
     std::vector<std::string> texts;
-    for (const char* name : {"config.toml", "plan.txt", "metrics.jsonl", "weights/config.json"}) {
+    for (const char* name :
+         {"config.toml", "plan.txt", "metrics.jsonl", "checkpoints/step-5/config.json"}) {
       texts.push_back(read_text_file(folder / cat("run/", name), 1 << 20));
     }
     return texts;

@@ -9,13 +9,14 @@
 
 #include "base/half.h"
 #include "checkpoint/safetensors.h"
-#include "checkpoint/safetensors_writer.h"
 #include "data/tokenizer_json.h"
 #include "model/hf_config.h"
+#include "support/safetensors_file.h"
 #include "support/temp_folder.h"
 #include "support/tiny_bpe.h"
 #include "support/user_error.h"
-#include "train/init.h"
+#include "train/export.h"
+#include "train/model_texts.h"
 
 namespace weft {
 namespace {
@@ -34,33 +35,15 @@ std::vector<ParamInfo> params_of(const ModelSpec& spec) {
   return build_model(spec, {}).params;
 }
 
+Arrays load(const std::string& path, const ModelDef& def, const std::vector<ParamInfo>& params) {
+  const WeightFiles files(path, def, params);
+  Arrays arrays;
+  for (size_t i = 0; i < params.size(); ++i) arrays.push_back(files.read(i));
+  return arrays;
+}
+
 Arrays load(const std::string& path, const ModelSpec& spec) {
-  Arrays arrays;
-  load_weights(path, find_model(spec.model), params_of(spec),
-               [&](size_t index, std::span<const float> values) {
-                 EXPECT_EQ(index, arrays.size());
-                 arrays.emplace_back(values.begin(), values.end());
-               });
-  return arrays;
-}
-
-void save(const std::string& folder, const ModelSpec& spec, const Arrays& arrays,
-          const SaveOptions& options = {}) {
-  save_weights(
-      folder, spec, params_of(spec),
-      [&](size_t index, std::span<float> values) {
-        std::copy(arrays.at(index).begin(), arrays.at(index).end(), values.begin());
-      },
-      options);
-}
-
-Arrays initial(const ModelSpec& spec) {
-  Arrays arrays;
-  for (const ParamInfo& param : params_of(spec)) {
-    arrays.emplace_back(static_cast<size_t>(count(param.shape)));
-    init_param(param, 1, 0, arrays.back());
-  }
-  return arrays;
+  return load(path, find_model(spec.model), params_of(spec));
 }
 
 // A file of raw tensors; values are 0, 1, 2, ... unless given.
@@ -75,19 +58,19 @@ std::string write_file(const TempFolder& folder, const std::vector<Tensor>& tens
   const std::string path = folder / "model.safetensors";
   std::vector<TensorSpec> specs;
   for (const Tensor& tensor : tensors) specs.push_back({tensor.name, tensor.dtype, tensor.shape});
-  SafetensorsWriter writer(path, specs);
+  std::string data;
   for (const Tensor& tensor : tensors) {
     for (int64_t i = 0; i < count(tensor.shape); ++i) {
       const float value = static_cast<float>(i) * tensor.scale;
       const uint16_t half = tensor.dtype == "F16" ? f16_from_f32(value) : bf16_from_f32(value);
       if (tensor.dtype == "F32" || tensor.dtype == "I32") {
-        writer.append(std::as_bytes(std::span(&value, 1)));
+        data.append(reinterpret_cast<const char*>(&value), sizeof value);
       } else {
-        writer.append(std::as_bytes(std::span(&half, 1)));
+        data.append(reinterpret_cast<const char*>(&half), sizeof half);
       }
     }
   }
-  writer.commit();
+  write_safetensors(path, specs, data);
   return path;
 }
 
@@ -99,11 +82,7 @@ std::vector<ParamInfo> two_params() {
 }
 
 Arrays load_two(const std::string& path) {
-  Arrays arrays;
-  load_weights(path, find_model("gpt2"), two_params(), [&](size_t, std::span<const float> values) {
-    arrays.emplace_back(values.begin(), values.end());
-  });
-  return arrays;
+  return load(path, find_model("gpt2"), two_params());
 }
 
 TEST(Weights, FusedRowsTypesAndPrefixes) {
@@ -131,12 +110,23 @@ TEST(Weights, CopiesOfATiedWeightAndZeroBiases) {
 void expect_refused(const std::string& message, const std::vector<Tensor>& tensors) {
   const TempFolder folder;
   const std::string path = write_file(folder, tensors);
-  bool handed_on = false;
-  expect_user_error(ExitCode::InputFile, path + ": " + message, [&] {
-    load_weights(path, find_model("gpt2"), two_params(),
-                 [&](size_t, std::span<const float>) { handed_on = true; });
-  });
-  EXPECT_FALSE(handed_on);
+  expect_user_error(ExitCode::InputFile, path + ": " + message, [&] { load_two(path); });
+}
+
+// Any part of a parameter, across the tensors it is fused from.
+TEST(Weights, PartsOfAParameter) {
+  const TempFolder folder;
+  const std::string path =
+      write_file(folder, {{"a", "F16", {1, 2}}, {"b", "BF16", {2, 2}, 10}, {"t", "F32", {2}}});
+  const WeightFiles files(path, find_model("gpt2"), two_params());
+  const std::vector<float> all = {0, 1, 0, 10, 20, 30};
+  for (size_t first = 0; first < all.size(); ++first) {
+    for (size_t end = first + 1; end <= all.size(); ++end) {
+      std::vector<float> part(end - first);
+      files.read(0, static_cast<int64_t>(first), part);
+      EXPECT_TRUE(std::equal(part.begin(), part.end(), all.begin() + static_cast<int64_t>(first)));
+    }
+  }
 }
 
 TEST(Weights, RefusesWhatDoesNotFit) {
@@ -166,7 +156,7 @@ TEST(Weights, TracesLoadAndComeBackBitForBit) {
     const ModelSpec spec = tiny(model);
     const Arrays arrays = load(fixture(model), spec);
     const TempFolder folder;
-    save(folder / "out", spec, arrays);
+    export_weights(fixture(model), folder / "out", {});
 
     const SafetensorsFile before = SafetensorsFile::open(fixture(model) + "/model.safetensors");
     const SafetensorsFile after = SafetensorsFile::open(folder / "out/model.safetensors");
@@ -175,9 +165,7 @@ TEST(Weights, TracesLoadAndComeBackBitForBit) {
       const TensorEntry* written = after.find(entry.name);
       ASSERT_NE(written, nullptr) << entry.name;
       EXPECT_EQ(written->shape, entry.shape);
-      const auto a = before.bytes(entry);
-      const auto b = after.bytes(*written);
-      EXPECT_TRUE(std::equal(a.begin(), a.end(), b.begin(), b.end())) << entry.name;
+      EXPECT_TRUE(before.bytes(entry) == after.bytes(*written)) << entry.name;
     }
     EXPECT_EQ(load(folder / "out", tiny(model)), arrays);
     EXPECT_EQ(read_hf_config(folder / "out/config.json"), spec);
@@ -185,65 +173,54 @@ TEST(Weights, TracesLoadAndComeBackBitForBit) {
   }
 }
 
-TEST(Weights, WithoutBiasesAndInHalfPrecision) {
-  ModelSpec spec = tiny("gpt2");
-  spec.bias = false;
-  spec.dropout = 0.2;
-  const Arrays arrays = initial(spec);
+TEST(Weights, ExportInHalfPrecisionAndSeveralFiles) {
+  const ModelSpec spec = tiny("gpt2");
   const TempFolder folder;
-  save(folder.path(), spec, arrays,
-       {.dtype = Precision::Bfloat16, .tokenizer = Tokenizer::bytes()});
-  EXPECT_EQ(folder.names(), (std::vector<std::string>{"config.json", "model.safetensors",
-                                                      "tokenizer.json", "tokenizer_config.json"}));
-  EXPECT_EQ(Tokenizer::open(folder.path()).identity(), Tokenizer::bytes().identity());
-  EXPECT_EQ(read_hf_config(folder / "config.json"), spec);
-
-  const SafetensorsFile file = SafetensorsFile::open(folder / "model.safetensors");
-  EXPECT_NE(file.find("transformer.h.1.attn.c_attn.bias"), nullptr);
-  const Arrays loaded = load(folder.path(), spec);
-  ASSERT_EQ(loaded.size(), arrays.size());
-  for (size_t i = 0; i < arrays.size(); ++i) {
-    for (size_t j = 0; j < arrays[i].size(); ++j) {
-      ASSERT_EQ(loaded[i][j], f32_from_bf16(bf16_from_f32(arrays[i][j])));
+  export_weights(fixture("gpt2"), folder / "out",
+                 {.dtype = Precision::Bfloat16, .max_file_bytes = 20'000});
+  EXPECT_FALSE(path_exists(folder / "out/model.safetensors"));
+  EXPECT_TRUE(path_exists(folder / "out/model.safetensors.index.json"));
+  const Arrays full = load(fixture("gpt2"), spec), half = load(folder / "out", spec);
+  ASSERT_EQ(half.size(), full.size());
+  for (size_t i = 0; i < full.size(); ++i) {
+    for (size_t j = 0; j < full[i].size(); ++j) {
+      ASSERT_EQ(half[i][j], f32_from_bf16(bf16_from_f32(full[i][j])));
     }
   }
-  // Transformers always has biases in GPT-2: there the zeros are the biases.
-  spec.bias = true;
-  EXPECT_EQ(load(folder.path(), spec).size(), params_of(spec).size());
+}
+
+TEST(Weights, AnExportReplacesNothing) {
+  const TempFolder folder;
+  folder.write("out", "mine");
+  expect_user_error(ExitCode::CannotWrite,
+                    folder / "out" + ": exists already; remove it or give another folder",
+                    [&] { export_weights(fixture("gpt2"), folder / "out", {}); });
+  EXPECT_EQ(folder.names(), std::vector<std::string>{"out"});
 }
 
 // A config.json takes precedence over the tokenizer.
 TEST(Weights, SayWhatBeginsAndEndsAText) {
   ModelSpec spec = tiny("gpt2");
-  const Arrays arrays = initial(spec);
-  const TempFolder folder;
   const BpeParts parts = tiny_bpe_parts();
   const int64_t end = BpeTokenizer(parts).end_token().value();
-  const SaveOptions options{.tokenizer =
-                                Tokenizer::bpe(bpe_from_json(tokenizer_json_text(parts), "tiny"))};
-  save(folder.path(), spec, arrays, options);
-  const auto saved = [&] { return nlohmann::json::parse(folder.read("config.json")); };
-  EXPECT_EQ(saved().at("bos_token_id"), end);
-  EXPECT_EQ(saved().at("eos_token_id"), end);
-  const auto tokenizer = nlohmann::json::parse(folder.read("tokenizer_config.json"));
-  EXPECT_EQ(tokenizer.at("eos_token"), "<|endoftext|>");
-  EXPECT_EQ(tokenizer.at("tokenizer_class"), "PreTrainedTokenizerFast");
-  EXPECT_EQ(tokenizer.at("model_max_length"), spec.max_seq_len);
+  const Tokenizer tokenizer = Tokenizer::bpe(bpe_from_json(tokenizer_json_text(parts), "tiny"));
+  std::map<std::string, nlohmann::json> texts;
+  const auto save = [&] {
+    for (const TextFile& file : model_texts(spec, tokenizer, Precision::Float32)) {
+      texts[file.name] = nlohmann::json::parse(file.text);
+    }
+  };
+  save();
+  EXPECT_EQ(texts.at("config.json").at("bos_token_id"), end);
+  EXPECT_EQ(texts.at("config.json").at("eos_token_id"), end);
+  const nlohmann::json& described = texts.at("tokenizer_config.json");
+  EXPECT_EQ(described.at("eos_token"), "<|endoftext|>");
+  EXPECT_EQ(described.at("tokenizer_class"), "PreTrainedTokenizerFast");
+  EXPECT_EQ(described.at("model_max_length"), spec.max_seq_len);
   spec.eos_token_ids = {4, 5};
-  save(folder.path(), spec, arrays, options);
-  EXPECT_EQ(saved().at("bos_token_id"), end);
-  EXPECT_EQ(saved().at("eos_token_id"), (std::vector<int64_t>{4, 5}));
-}
-
-TEST(Weights, AFailureLeavesNothingBehind) {
-  const ModelSpec spec = tiny("gpt2");
-  const TempFolder folder;
-  EXPECT_THROW(save_weights(folder.path(), spec, params_of(spec),
-                            [](size_t index, std::span<float>) {
-                              if (index == 3) throw DeviceError("gone");
-                            }),
-               DeviceError);
-  EXPECT_TRUE(folder.names().empty());
+  save();
+  EXPECT_EQ(texts.at("config.json").at("bos_token_id"), end);
+  EXPECT_EQ(texts.at("config.json").at("eos_token_id"), (std::vector<int64_t>{4, 5}));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "runtime/cuda/device/device.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/text.h"
 #include "runtime/cuda/device/check.h"
@@ -78,6 +79,13 @@ class CudaDevice : public Device {
   }
 
   void release(void* memory) override { cudaFree(memory); }
+
+  HostMemory allocate_host(int64_t bytes) override {
+    void* memory = nullptr;
+    CUDA_CHECK(cudaMallocHost(&memory, static_cast<size_t>(std::max<int64_t>(bytes, 1))));
+    std::memset(memory, 0, static_cast<size_t>(bytes));
+    return {static_cast<std::byte*>(memory), [](std::byte* block) { cudaFreeHost(block); }};
+  }
 
   std::unique_ptr<Stream> make_stream(std::string_view name) override {
     return std::make_unique<CudaStream>(name, watch_, options_);

@@ -89,7 +89,24 @@ void CudaStream::copy_in(void* device, const void* host, int64_t bytes) {
        [&] { return cat("copy of ", bytes, " bytes to the GPU", after()); });
 }
 
+namespace {
+
+// Whether the GPU can write this host memory directly.
+bool is_pinned(const void* host) {
+  cudaPointerAttributes attributes{};
+  const bool known = cudaPointerGetAttributes(&attributes, host) == cudaSuccess;
+  if (!known) cudaGetLastError();  // clears the error: the pointer is merely not CUDA's
+  return known && attributes.type == cudaMemoryTypeHost;
+}
+
+}  // namespace
+
 void CudaStream::copy_out(void* host, const void* device, int64_t bytes) {
+  if (is_pinned(host)) {
+    keep(cudaMemcpyAsync(host, device, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, handle_),
+         [&] { return cat("copy of ", bytes, " bytes from the GPU", after()); });
+    return;
+  }
   keep(pinned().copy_out(host, device, bytes),
        [&] { return cat("copy of ", bytes, " bytes from the GPU", after()); });
 }

@@ -1,0 +1,158 @@
+#include "base/disk.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <tuple>
+#include <utility>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace weft {
+
+namespace {
+
+[[noreturn]] void fail(const std::string& path, const char* what, int error) {
+  throw UserError(ExitCode::CannotWrite, cat(path, ": cannot ", what, ": ", reason_of(error)));
+}
+
+// Reserves bytes of a new file. A file system that cannot reserve sets the size alone.
+int reserve(int descriptor, int64_t bytes) {
+  if (bytes == 0) return 0;
+  int error = 0;
+  do {
+    error = ::fallocate(descriptor, 0, 0, bytes) == 0 ? 0 : errno;
+  } while (error == EINTR);
+  if (error != EOPNOTSUPP && error != ENOSYS) return error;
+  return ::ftruncate(descriptor, bytes) == 0 ? 0 : errno;
+}
+
+std::string host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
+}
+
+}  // namespace
+
+BlockFile::BlockFile(std::string path, Descriptor descriptor)
+    : path_(std::move(path)), descriptor_(std::move(descriptor)) {}
+
+BlockFile BlockFile::create(const std::string& path, int64_t bytes) {
+  BlockFile file(
+      path,
+      Descriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666)));
+  if (file.descriptor_.get() < 0) file.fail(errno);
+  if (const int error = reserve(file.descriptor_.get(), bytes); error != 0) {
+    const std::string folder = std::filesystem::path(path).parent_path().string();
+    if (error != ENOSPC) file.fail(error);
+    throw UserError(ExitCode::CannotWrite,
+                    cat(path, ": cannot reserve ", bytes, " bytes: ", reason_of(error), ", ",
+                        free_disk_bytes(folder), " bytes are free"));
+  }
+  return file;
+}
+
+BlockFile BlockFile::open(const std::string& path) {
+  BlockFile file(path, Descriptor(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW)));
+  if (file.descriptor_.get() < 0) file.fail(errno);
+  return file;
+}
+
+void BlockFile::write(int64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t wrote = ::pwrite(descriptor_.get(), bytes.data(), bytes.size(), offset);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) fail(errno);
+    if (wrote == 0) fail(ENOSPC);
+    bytes = bytes.subspan(static_cast<size_t>(wrote));
+    offset += wrote;
+  }
+}
+
+void BlockFile::finish() {
+  if (::fsync(descriptor_.get()) != 0) fail(errno);
+  // Some file systems report a full disk only here.
+  if (::close(descriptor_.release()) != 0) fail(errno);
+}
+
+void BlockFile::fail(int error) const {
+  weft::fail(path_, "write", error);
+}
+
+void make_folder(const std::string& path) {
+  if (::mkdir(path.c_str(), 0777) != 0) fail(path, "create the folder", errno);
+}
+
+void sync_folder(const std::string& path) {
+  const Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder.get() < 0) fail(path, "open the folder", errno);
+  // Some file systems cannot sync a folder (EINVAL).
+  if (::fsync(folder.get()) != 0 && errno != EINVAL) fail(path, "sync the folder", errno);
+}
+
+void rename_durably(const std::string& from, const std::string& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) {
+    fail(from, ("rename it to " + to).c_str(), errno);
+  }
+  const std::string folder = std::filesystem::path(to).parent_path().string();
+  sync_folder(folder.empty() ? "." : folder);
+}
+
+void remove_folder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::remove_all(path, error);
+  if (error) fail(path, "remove the folder", error.value());
+}
+
+std::vector<std::string> folder_names(const std::string& path) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(path, error), end; !error && at != end;
+       at.increment(error)) {
+    names.push_back(at->path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+int64_t free_disk_bytes(const std::string& path) {
+  struct statvfs status {};
+  if (::statvfs(path.c_str(), &status) != 0) fail(path, "find its free space", errno);
+  return static_cast<int64_t>(status.f_bavail) * static_cast<int64_t>(status.f_frsize);
+}
+
+// The holder removes the file before it unlocks it. So a lock counts only if the path still refers
+// to the locked file.
+FolderLock::FolderLock(const std::string& folder) : folder_(folder), path_(folder + "/.lock") {
+  do {
+    make_directories(folder);
+    descriptor_ = Descriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+    if (descriptor_.get() < 0 && errno == ENOENT) continue;  // the holder removed the folder
+    if (descriptor_.get() < 0) fail(path_, "write", errno);
+    // On a file system without locks we continue without one.
+    if (::flock(descriptor_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+      throw UserError(ExitCode::CannotWrite,
+                      cat(folder, ": in use by another run (", trim(read_text_file(path_, 4096)),
+                          "); wait for it to end, or set another job.dump_folder"));
+    }
+  } while (!names_file(path_, descriptor_.get()));
+  const std::string holder = cat("process ", ::getpid(), " on ", host_name(), "\n");
+  // For the message above alone; the lock works without it.
+  std::ignore = ::ftruncate(descriptor_.get(), 0);
+  std::ignore = ::pwrite(descriptor_.get(), holder.data(), holder.size(), 0);
+}
+
+FolderLock::~FolderLock() {
+  if (!names_file(path_, descriptor_.get())) return;
+  ::unlink(path_.c_str());
+  ::rmdir(folder_.c_str());  // fails unless it is empty
+}
+
+}  // namespace weft

@@ -1,0 +1,23 @@
+// Weights from any folder that a user may name, into a session.
+#pragma once
+
+#include <string>
+
+#include "compile/compile.h"
+#include "train/session.h"
+#include "train/weights.h"
+
+namespace weft {
+
+// The folder of weights that a path refers to, as resolve_weights says. Throws UserError(InputFile)
+// if there is none.
+std::string find_weights(const std::string& path);
+
+// The weights of the model in that folder or file; those of a checkpoint are verified as they are
+// read.
+WeightFiles open_weights(const std::string& folder, const Compiled& compiled);
+
+// Sets the parameters of the session; each rank reads only what it stores.
+void load_weights(const WeightFiles& weights, Session& session);
+
+}  // namespace weft

@@ -1,0 +1,67 @@
+#include "train/run_folder.h"
+
+#include <filesystem>
+
+#include "base/disk.h"
+#include "base/error.h"
+#include "base/file.h"
+
+namespace weft {
+
+namespace fs = std::filesystem;
+
+std::string output_path(const Config& config, const std::string& name) {
+  return fs::path(config.job.dump_folder) / name;
+}
+
+std::string checkpoint_path(const Config& config) {
+  return output_path(config, config.checkpoint.folder);
+}
+
+void check_unused(const Config& config) {
+  const std::string& folder = config.job.dump_folder;
+  std::string found;
+  const std::vector<CommittedCheckpoint> saved =
+      CheckpointFolder(checkpoint_path(config)).committed();
+  std::error_code error;
+  if (!saved.empty()) {
+    found = saved.back().path;
+  } else if (!config.metrics.file.empty() &&
+             fs::file_size(output_path(config, config.metrics.file), error) > 0 && !error) {
+    found = output_path(config, config.metrics.file);
+  }
+  if (found.empty()) return;
+  throw UserError(ExitCode::CannotWrite,
+                  cat(folder, ": holds the result of an earlier run (", found,
+                      "); continue it with --resume, replace it with --overwrite, or set another "
+                      "job.dump_folder"));
+}
+
+void check_newest(const Config& config, int64_t step) {
+  const std::vector<CommittedCheckpoint> saved =
+      CheckpointFolder(checkpoint_path(config)).committed();
+  if (saved.empty() || saved.back().step <= step) return;
+  throw UserError(ExitCode::CannotWrite,
+                  cat("command line: --resume=", step, ": ", saved.back().path,
+                      " is newer and would be replaced; add --overwrite to remove what comes after "
+                      "step ",
+                      step, ", or set another job.dump_folder and give --resume the folder"));
+}
+
+void remove_checkpoints(const Config& config, int64_t after) {
+  const CheckpointFolder folder(checkpoint_path(config));
+  for (const CommittedCheckpoint& saved : folder.committed()) {
+    if (saved.step > after || after == 0) folder.remove(saved.step);
+  }
+}
+
+std::string resolve_weights(const std::string& path) {
+  if (path_exists(path + "/config.json")) return path;
+  for (const std::string& folder : {path, path + "/" + CheckpointConfig().folder}) {
+    const std::vector<CommittedCheckpoint> saved = CheckpointFolder(folder).committed();
+    if (!saved.empty()) return saved.back().path;
+  }
+  return path;
+}
+
+}  // namespace weft
