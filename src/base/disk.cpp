@@ -78,7 +78,11 @@ void BlockFile::write(int64_t offset, std::span<const std::byte> bytes) {
 
 void BlockFile::finish() {
   if (::fsync(descriptor_.get()) != 0) fail(errno);
-  // Some file systems report a full disk only here.
+  close();
+}
+
+// Some file systems report a full disk only here.
+void BlockFile::close() {
   if (::close(descriptor_.release()) != 0) fail(errno);
 }
 

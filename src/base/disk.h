@@ -22,6 +22,8 @@ class BlockFile {
   static BlockFile open(const std::string& path);
 
   void write(int64_t offset, std::span<const std::byte> bytes);
+  // Closes the file; its bytes may not be on disk yet.
+  void close();
   // Forces the bytes to disk and closes the file.
   void finish();
 

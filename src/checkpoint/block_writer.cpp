@@ -76,7 +76,7 @@ class FileWriter {
 
 void reserve_files(const std::string& folder, std::span<const PlannedFile> files) {
   for (const PlannedFile& file : files) {
-    BlockFile::create(folder + "/" + file.name, file.bytes).finish();
+    BlockFile::create(folder + "/" + file.name, file.bytes).close();
   }
 }
 

@@ -11,8 +11,8 @@ void read_file(std::string_view file) {
   weft::only_user_errors([&] {
     const auto size = static_cast<int64_t>(file.size());
     const int64_t length = weft::safetensors_header_length(weft::bytes_of(file), size, "input");
-    const weft::SafetensorsHeader header = weft::parse_safetensors_header(
-        file.substr(8, static_cast<size_t>(length)), size, "input");
+    const weft::SafetensorsHeader header =
+        weft::parse_safetensors_header(file.substr(8, static_cast<size_t>(length)), size, "input");
     int64_t reached = 0;
     for (const weft::TensorEntry& entry : header.entries) {
       weft::must_hold(entry.begin == reached && entry.end >= entry.begin);

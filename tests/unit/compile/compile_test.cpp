@@ -188,8 +188,8 @@ TEST(Compile, RefusesToDumpAPassThatIsNone) {
 TEST(Compile, DecodePlansHaveNoBackward) {
   const Config config = tiny();
   const Compiled training = compile(config);
-  const Compiled decode = compile_forward(
-      config, training.spec, {.batch = 1, .seq_len = 8, .mode = BuildMode::Decode});
+  const Compiled decode =
+      compile_forward(config, training.spec, {.batch = 1, .seq_len = 8, .mode = BuildMode::Decode});
   EXPECT_FALSE(decode.plan.program(ProgramKind::Eval).empty());
   EXPECT_TRUE(decode.plan.program(ProgramKind::Last).empty());
   EXPECT_LT(decode.plan.arena_bytes, training.plan.arena_bytes);
