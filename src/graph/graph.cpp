@@ -49,6 +49,13 @@ Value* Node::operand(std::string_view name) const {
   return operands.at(index);
 }
 
+std::span<Value* const> Node::variadic(std::string_view name) const {
+  const size_t index = op->parsed().operand_index(name);
+  CHECK(op->parsed().operands[index].kind == OperandKind::Variadic, op->name(), ": operand \"",
+        name, "\" is not variadic");
+  return std::span(operands).subspan(index);
+}
+
 Call Node::call() const {
   Call call{.op = op, .operands = {}, .results = {}, .attrs = attrs};
   for (const Value* operand : operands) call.operands.push_back(operand->type);

@@ -6,6 +6,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -43,6 +44,8 @@ struct Node {
   // The operand of that name in the signature, which is not variadic; nullptr if it is optional and
   // absent.
   Value* operand(std::string_view name) const;
+  // The operands of the variadic list of that name.
+  std::span<Value* const> variadic(std::string_view name) const;
   Value* result(size_t i = 0) const { return results.at(i).get(); }
   Value* result(std::string_view name) const { return result(op->parsed().result_index(name)); }
   const Attr& attr(std::string_view name) const { return attrs.at(op->parsed().attr_index(name)); }

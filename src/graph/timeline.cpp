@@ -103,7 +103,7 @@ class Lifetimes {
     for (const Value* operand : node.operands) buffer_of(operand).end = now_;
     if (node.op == &kWait) {
       // The collective may read its operands until here.
-      for (const Value* operand : node.operands.at(0)->def->operands) {
+      for (const Value* operand : node.variadic("f").front()->def->operands) {
         buffer_of(operand).end = now_;
       }
     }

@@ -109,8 +109,9 @@ Node* norm_of_sum(FuseScope& scope, Node* norm) {
                          .attrs = norm->attrs,
                          .results = {x},
                          .parts = {norm, add}};
-  // The weight and the bias follow x.
-  fused.operands.insert(fused.operands.end(), norm->operands.begin() + 1, norm->operands.end());
+  fused.operands.push_back(norm->operand("w"));
+  const bool has_bias = norm->op == &kLayerNorm && norm->operand("b") != nullptr;
+  if (has_bias) fused.operands.push_back(norm->operand("b"));
   for (const auto& result : norm->results) fused.results.push_back(result.get());
   return scope.fuse(norm, std::move(fused));
 }

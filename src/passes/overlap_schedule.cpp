@@ -288,7 +288,7 @@ class Trial {
   }
 
   int64_t wait_place(const Node& wait, bool start_is_late) {
-    const Node& start = *wait.operands.front()->def;
+    const Node& start = *wait.variadic("f").front()->def;
     const int64_t earliest = slot(&start)->before;
     const Deadline deadline = base_.deadline_of(wait);
     // The operands stay live up to the wait; an all-reduce works in place.

@@ -130,7 +130,7 @@ ParamLane replicated_lane(Node* source, const Node& update) {
       value = def->operand("g");
     } else if (def->op == &kAllReduce && def->operands.size() == 1) {
       chain.push_back(def);
-      value = def->operands[0];
+      value = def->variadic("x").front();
     } else {
       break;
     }

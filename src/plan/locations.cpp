@@ -27,7 +27,7 @@ int64_t gathered_bytes(const Node& gather, const Mesh& mesh) {
 }
 
 int64_t reduced_bytes(const Node& reduction, const Mesh& mesh) {
-  const DType dtype = reduction.operands.at(0)->type.dtype;
+  const DType dtype = reduction.operands.front()->type.dtype;
   return is_all_reduce(*reduction.op)
              ? flat_size(shapes_of(reduction.operands)) * dtype_bytes(dtype)
              : slots_bytes(reduction, *reduction.result(), dtype, mesh);
@@ -81,18 +81,18 @@ void Locations::add_results(const Node& node, const Mesh& mesh) {
 }
 
 void Locations::group_operands(const Node& node, const Mesh& mesh) {
-  const Value* bucket = locations_.at(node.operands.at(0)).root;
+  const Value* bucket = locations_.at(node.operands.front()).root;
   // A second reduction of the same values, over another axis, finds them already grouped.
-  if (groups_.contains(bucket) && node.operands.size() > 1 &&
-      locations_.at(node.operands.at(1)).root == bucket) {
-    return;
-  }
+  const bool grouped =
+      node.operands.size() > 1 && locations_.at(node.operands.back()).root == bucket;
+  if (groups_.contains(bucket) && grouped) return;
   group(node.operands, reduced_bytes(node, mesh));
 }
 
 // A gather into existing tensors: they share one buffer.
 void Locations::group_targets(const Node& node, const Mesh& mesh) {
-  group({node.operands.begin() + 1, node.operands.end()}, gathered_bytes(node, mesh));
+  const std::span<Value* const> targets = node.variadic("into");
+  group({targets.begin(), targets.end()}, gathered_bytes(node, mesh));
 }
 
 void Locations::group(const std::vector<Value*>& values, int64_t bytes) {

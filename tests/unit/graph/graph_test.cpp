@@ -49,7 +49,11 @@ TEST(Graph, OperandsAndResultsAreFoundByName) {
   EXPECT_FALSE(norm->call().has_operand("b"));
   EXPECT_THROW(norm->operand("bias"), InternalError);
   EXPECT_THROW(norm->result("x"), InternalError);
-  EXPECT_THROW(graph.find_value("sum")->def->operand("g"), InternalError) << "variadic";
+  const Node* sum = graph.find_value("sum")->def;
+  EXPECT_THROW(sum->operand("g"), InternalError) << "variadic";
+  ASSERT_EQ(sum->variadic("g").size(), 1u);
+  EXPECT_EQ(sum->variadic("g")[0], graph.find_value("y"));
+  EXPECT_THROW(norm->variadic("w"), InternalError) << "not variadic";
   graph.replace_operand(graph.find_value("y")->def, "x", graph.find_value("y"));
   EXPECT_EQ(norm->operand("x"), graph.find_value("y"));
 }
