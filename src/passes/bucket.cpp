@@ -15,6 +15,7 @@
 #include "graph/ops/ops.h"
 #include "graph/sources.h"
 #include "passes/bucket_auto.h"
+#include "passes/bucket_gathers.h"
 #include "passes/bucket_merge.h"
 #include "passes/pass.h"
 

@@ -10,6 +10,7 @@
 #include "graph/comm_cost.h"
 #include "graph/ops/ops.h"
 #include "graph/text.h"
+#include "passes/bucket_gathers.h"
 #include "passes/bucket_merge.h"
 #include "passes/overlap_schedule.h"
 

@@ -17,9 +17,4 @@ struct MergeSummary {
 // Merges the lanes of each group that have equal shapes.
 MergeSummary merge_lanes(Graph& graph, const std::vector<ParamLane>& lanes, const BucketPlan& plan);
 
-// Lets the backward reuse the forward's gather if nothing else is gathered between its last use in
-// the forward and the second gather: dropping it there would not lower the peak. Returns the number
-// of second gathers removed.
-size_t reuse_fresh_gathers(Graph& graph);
-
 }  // namespace weft
