@@ -1,5 +1,5 @@
-// A gather is of the full bucket, even if only some lanes ask for it: the other members come along,
-// and their backward reads them if the gather is a second one for the backward.
+// A merged gather returns the full bucket, even if only some lanes ask for it. If it is the second
+// gather, for the backward, the backward of the other lanes reads it too.
 #include "passes/bucket_gathers.h"
 
 #include <algorithm>
@@ -28,12 +28,12 @@ const Node* any_gather(const ParamLane& lane) {
 }
 
 // The gather whose results the merged one replaces or repeats.
-const Node* gather_like(const ParamLane& lane, const std::string& role) {
+const Node* gather_like(const ParamLane& lane, const LaneRole& role) {
   const auto found = lane.gathers.find(role);
   return found != lane.gathers.end() ? found->second : any_gather(lane);
 }
 
-std::vector<Node*> gathers_of(const Lanes& lanes, const std::string& role) {
+std::vector<Node*> gathers_of(const Lanes& lanes, const LaneRole& role) {
   std::vector<Node*> nodes;
   for (const ParamLane* lane : lanes) {
     const auto found = lane->gathers.find(role);
@@ -42,7 +42,7 @@ std::vector<Node*> gathers_of(const Lanes& lanes, const std::string& role) {
   return nodes;
 }
 
-std::vector<Member> members_of(const Lanes& lanes, const std::string& role) {
+std::vector<Member> members_of(const Lanes& lanes, const LaneRole& role) {
   std::vector<Member> members;
   for (const ParamLane* lane : lanes) {
     for (const auto& result : gather_like(*lane, role)->results) {
@@ -54,7 +54,7 @@ std::vector<Member> members_of(const Lanes& lanes, const std::string& role) {
 
 // If a bucket is gathered again for some lanes, the backward of all lanes reads that gather.
 std::vector<Node*> late_readers(const BucketScope& scope, const Lanes& lanes,
-                                const std::string& role) {
+                                const LaneRole& role) {
   std::vector<Node*> readers;
   for (const ParamLane* lane : lanes) {
     if (lane->gathers.contains(role)) continue;
@@ -69,7 +69,7 @@ std::vector<Node*> late_readers(const BucketScope& scope, const Lanes& lanes,
 
 // Where the merged gather goes: before the first reader if it reads storage, which exists from the
 // start.
-Node* place_of(const BucketScope& scope, const Lanes& lanes, const std::string& role) {
+Node* place_of(const BucketScope& scope, const Lanes& lanes, const LaneRole& role) {
   std::vector<Node*> nodes = gathers_of(lanes, role);
   if (!nodes[0]->operand("x")->def->op->traits.source) return scope.last(nodes);
   if (nodes[0]->recomputed) {
@@ -79,7 +79,7 @@ Node* place_of(const BucketScope& scope, const Lanes& lanes, const std::string& 
   return scope.first(nodes);
 }
 
-Node* insert_gather(BucketScope& scope, const Lanes& lanes, const std::string& role,
+Node* insert_gather(BucketScope& scope, const Lanes& lanes, const LaneRole& role,
                     const std::vector<Member>& members) {
   const Node& model = *gathers_of(lanes, role)[0];
   std::vector<Value*> operands = {scope.merged(model.operand("x"))};
@@ -111,7 +111,7 @@ void redirect_backward(Graph& graph, const Value* from, Value* to) {
   }
 }
 
-void merge_role(BucketScope& scope, const Lanes& lanes, const std::string& role) {
+void merge_role(BucketScope& scope, const Lanes& lanes, const LaneRole& role) {
   const std::vector<Member> members = members_of(lanes, role);
   Node* merged = insert_gather(scope, lanes, role, members);
   for (size_t i = 0; i < members.size(); ++i) {
@@ -140,11 +140,16 @@ int64_t last_forward_use(const Node& gather,
 }  // namespace
 
 void merge_gathers(BucketScope& scope, const Lanes& lanes) {
-  std::set<std::string> roles;
+  std::set<LaneRole> roles;
   for (const ParamLane* lane : lanes) {
     for (const auto& [role, node] : lane->gathers) roles.insert(role);
   }
-  for (const std::string& role : roles) merge_role(scope, lanes, role);
+  // Second gathers come first: they take over the backward of lanes that only have a first one.
+  for (const bool second : {true, false}) {
+    for (const LaneRole& role : roles) {
+      if (role.recomputed == second) merge_role(scope, lanes, role);
+    }
+  }
 }
 
 size_t reuse_fresh_gathers(Graph& graph) {

@@ -4,7 +4,6 @@
 #include "passes/bucket_merge.h"
 
 #include <algorithm>
-#include <map>
 #include <unordered_set>
 
 #include "base/error.h"
@@ -46,17 +45,17 @@ struct Decay {
 };
 
 // Node of each lane in this role, in the order of the lanes.
-std::vector<Node*> nodes_of(const Lanes& lanes, const std::string& role) {
+std::vector<Node*> nodes_of(const Lanes& lanes, const LaneRole& role) {
   std::vector<Node*> nodes;
   for (const ParamLane* lane : lanes) nodes.push_back(lane->nodes.at(role));
   return nodes;
 }
 
 // Roles in an order that keeps definitions before uses.
-std::vector<std::string> roles_of(const BucketScope& scope, const Lanes& lanes) {
-  std::vector<std::string> roles;
+std::vector<LaneRole> roles_of(const BucketScope& scope, const Lanes& lanes) {
+  std::vector<LaneRole> roles;
   for (const auto& [role, node] : lanes[0]->nodes) roles.push_back(role);
-  std::sort(roles.begin(), roles.end(), [&](const std::string& a, const std::string& b) {
+  std::sort(roles.begin(), roles.end(), [&](const LaneRole& a, const LaneRole& b) {
     return scope.is_before(scope.last(nodes_of(lanes, a)), scope.last(nodes_of(lanes, b)));
   });
   return roles;
@@ -175,7 +174,7 @@ void merge_flat(BucketScope& scope, const Lanes& lanes) {
   std::vector<Node*> sources;
   for (const ParamLane* lane : lanes) sources.push_back(lane->source);
   merge_storage(scope, sources, members_of(lanes));
-  for (const std::string& role : roles_of(scope, lanes)) {
+  for (const LaneRole& role : roles_of(scope, lanes)) {
     const std::vector<Node*> nodes = nodes_of(lanes, role);
     if (nodes[0]->op == &kBucket) continue;
     if (nodes[0]->op->traits.source) {
@@ -229,7 +228,7 @@ void merge_all_reduces(BucketScope& scope, const std::vector<Node*>& nodes) {
 
 // Parameters stay separate; only their reductions are merged.
 void merge_replicated(BucketScope& scope, const Lanes& lanes) {
-  for (const std::string& role : roles_of(scope, lanes)) {
+  for (const LaneRole& role : roles_of(scope, lanes)) {
     merge_all_reduces(scope, nodes_of(lanes, role));
   }
 }
@@ -263,19 +262,18 @@ void finish(BucketScope& scope) {
   scope.finish();
 }
 
-// The lanes of a group, split by shape.
-std::vector<Lanes> equal_shapes(const std::vector<ParamLane>& lanes,
-                                const std::vector<size_t>& group) {
+// The lanes of a group, split into those that can be merged.
+std::vector<Lanes> mergeable_parts(const std::vector<ParamLane>& lanes,
+                                   const std::vector<size_t>& group) {
   std::vector<Lanes> parts;
-  std::map<std::string, size_t> part;
   for (size_t i : group) {
-    const std::string& shape = lanes[i].shape;
-    const auto found = part.find(shape);
-    if (shape.empty() || found == part.end()) {
-      if (!shape.empty()) part.emplace(shape, parts.size());
+    const auto part = std::find_if(parts.begin(), parts.end(), [&](const Lanes& some) {
+      return can_merge(*some[0], lanes[i]);
+    });
+    if (part == parts.end()) {
       parts.push_back({&lanes[i]});
     } else {
-      parts[found->second].push_back(&lanes[i]);
+      part->push_back(&lanes[i]);
     }
   }
   return parts;
@@ -288,7 +286,7 @@ MergeSummary merge_lanes(Graph& graph, const std::vector<ParamLane>& lanes,
   MergeSummary summary;
   BucketScope scope(graph);
   for (const auto& group : plan.groups) {
-    for (const Lanes& part : equal_shapes(lanes, group)) {
+    for (const Lanes& part : mergeable_parts(lanes, group)) {
       int64_t elements = 0;
       for (const ParamLane* lane : part) elements += lane->item.elements;
       ++summary.buckets;

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "base/error.h"
-#include "base/text.h"
 #include "graph/comm_cost.h"
 #include "graph/ops/ops.h"
 #include "graph/sources.h"
@@ -46,49 +44,45 @@ std::vector<Node*> flood(Node* source, const Positions& position) {
   return nodes;
 }
 
-// The role of a node in its lane, independent of the lane's parameter.
-std::string role(const Node& node, const ParamLane& lane) {
-  std::string text = cat(node.op->name(), " ", phase_name(node.phase));
-  if (node.recomputed) text += " recomputed";
-  if (has_attr(node, "axis")) text += cat(" ", std::get<std::string>(node.attr("axis")));
-  if (is_gather(*node.op)) text += cat(" ", dtype_name(node.result()->type.dtype));
+LaneRole role_of(const Node& node, const ParamLane& lane) {
+  LaneRole role{.op = node.op->name(), .phase = node.phase, .recomputed = node.recomputed};
+  if (has_attr(node, "axis")) role.axis = std::get<std::string>(node.attr("axis"));
+  if (is_gather(*node.op)) role.gathered = node.result()->type.dtype;
   if (node.op == &kState) {
-    StateKey key = state_key(node);
-    if (key.owner == lane.item.name) key.owner = "own";
-    text += cat(" ", to_string(key));
+    role.state = state_key(node);
+    if (role.state->owner == lane.item.name) role.state->owner.clear();
   }
-  return text;
+  return role;
 }
 
-// Everything besides roles that has to be equal for a merge.
-std::string conditions(const Node& node) {
-  std::string text;
+// Attributes of an update that differ between parameters.
+bool is_combined(std::string_view attr) {
+  return attr == "decay" || attr == "decayed";
+}
+
+LaneNode describe(const Node& node, LaneRole role) {
+  LaneNode described{.role = std::move(role), .operands = {}, .results = {}, .attrs = {}};
   if (node.op != &kReduceScatter) {
     for (const Value* operand : node.operands) {
-      if (!is_flat(operand->type)) text += cat(" %", operand->name);
+      if (!is_flat(operand->type)) described.operands.push_back(operand);
     }
   }
   for (const auto& result : node.results) {
-    text += cat(" ", dtype_name(result->type.dtype));
-    TensorType placed{DType::F32, {}, result->type.placement};
-    text += to_string(placed);
+    described.results.push_back({result->type.dtype, {}, result->type.placement});
   }
   const auto& specs = node.op->parsed().attrs;
   for (size_t i = 0; i < node.attrs.size() && !node.op->traits.source; ++i) {
-    if (specs[i].name != "decay" && specs[i].name != "decayed") {
-      text += cat(" ", specs[i].name, "=", to_string(node.attrs[i]));
-    }
+    if (!is_combined(specs[i].name)) described.attrs.push_back(node.attrs[i]);
   }
-  return text;
+  return described;
 }
 
 void add_node(ParamLane& lane, Node* node) {
-  auto& list = is_gather(*node->op) ? lane.gathers : lane.nodes;
-  const std::string name = role(*node, lane);
-  std::string unique = name;
-  for (int copy = 2; list.contains(unique); ++copy) unique = cat(name, " ", copy);
-  list.emplace(unique, node);
-  if (!is_gather(*node->op)) lane.shape += cat(unique, conditions(*node), "; ");
+  auto& nodes = is_gather(*node->op) ? lane.gathers : lane.nodes;
+  LaneRole role = role_of(*node, lane);
+  while (nodes.contains(role)) ++role.copy;
+  nodes.emplace(role, node);
+  if (!is_gather(*node->op)) lane.shape.push_back(describe(*node, std::move(role)));
 }
 
 ParamLane flat_lane(Node* source, const Positions& position,
@@ -97,16 +91,15 @@ ParamLane flat_lane(Node* source, const Positions& position,
   lane.source = source;
   lane.members = stored_params(*source);
   lane.item = {.name = lane.members.at(0), .elements = source->result()->type.elements()};
-  bool alone = lane.members.size() > 1;
+  lane.mergeable = lane.members.size() == 1;
   for (Node* node : flood(source, position)) {
     // A lane with two buckets (parameters that share a gradient) cannot be merged with others.
-    alone |= node->op == &kBucket && node != source;
+    if (node->op == &kBucket && node != source) lane.mergeable = false;
     for (const auto& result : node->results) {
-      alone |= is_flat(result->type) && outputs.contains(result.get());
+      if (is_flat(result->type) && outputs.contains(result.get())) lane.mergeable = false;
     }
     add_node(lane, node);
   }
-  if (alone) lane.shape.clear();
   if (!lane.gathers.empty()) {
     lane.item.elements = 0;
     for (const auto& result : lane.gathers.begin()->second->results) {
@@ -136,8 +129,10 @@ ParamLane replicated_lane(Node* source, const Node& update) {
     }
   }
   for (auto node = chain.rbegin(); node != chain.rend(); ++node) {
-    lane.nodes.emplace(role(**node, lane), *node);
-    lane.shape += cat(role(**node, lane), " ", dtype_name((*node)->result()->type.dtype), "; ");
+    const LaneRole role = role_of(**node, lane);
+    lane.nodes.emplace(role, *node);
+    const TensorType result{(*node)->result()->type.dtype, {}, {}};
+    lane.shape.push_back({.role = role, .operands = {}, .results = {result}, .attrs = {}});
   }
   return lane;
 }
@@ -146,6 +141,10 @@ ParamLane replicated_lane(Node* source, const Node& update) {
 
 bool ParamLane::is_flat() const {
   return source->op == &kBucket;
+}
+
+bool can_merge(const ParamLane& one, const ParamLane& other) {
+  return one.mergeable && other.mergeable && one.shape == other.shape;
 }
 
 bool merges_lanes(const Node& node) {
@@ -168,8 +167,8 @@ std::vector<ParamLane> find_lanes(const Graph& graph) {
       if (update == nullptr) continue;
       ParamLane lane = replicated_lane(node, *update);
       if (lane.nodes.empty()) continue;
-      for (const auto& [name, reduction] : lane.nodes) {
-        if (!taken.insert(reduction).second) lane.shape.clear();
+      for (const auto& [role, reduction] : lane.nodes) {
+        if (!taken.insert(reduction).second) lane.mergeable = false;
       }
       lanes.push_back(std::move(lane));
     }

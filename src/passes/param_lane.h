@@ -2,8 +2,11 @@
 // reductions, accumulation, states and update. Lanes of equal shape can be merged node by node.
 #pragma once
 
+#include <compare>
 #include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "graph/graph.h"
@@ -11,16 +14,40 @@
 
 namespace weft {
 
+// What a node does in its lane, the same for every parameter.
+struct LaneRole {
+  std::string_view op;  // its name: the order of roles must not depend on addresses
+  Phase phase = Phase::Forward;
+  bool recomputed = false;
+  std::string axis = {};               // of a collective
+  std::optional<DType> gathered = {};  // the dtype that a gather returns
+  std::optional<StateKey> state = {};  // without an owner if that is the lane itself
+  int copy = 0;                        // tells nodes apart that are otherwise alike
+  auto operator<=>(const LaneRole&) const = default;
+};
+
+// What must be equal, node by node, for two lanes to be merged.
+struct LaneNode {
+  LaneRole role;
+  std::vector<const Value*> operands;  // that are not flat
+  std::vector<TensorType> results;     // without shapes
+  Attrs attrs;                         // without those that a merge combines
+  bool operator==(const LaneNode&) const = default;
+};
+
 struct ParamLane {
   BucketItem item;         // first member, and elements without padding
   Node* source = nullptr;  // bucket, or param if storage is replicated
   std::vector<std::string> members;
-  std::map<std::string, Node*> nodes;    // by role, without gathers; the same roles in every lane
-  std::map<std::string, Node*> gathers;  // by role; a lane may lack some
-  std::string shape;                     // equal for lanes that can be merged; "" if it cannot
+  std::map<LaneRole, Node*> nodes;    // without gathers; the same roles in lanes of equal shape
+  std::map<LaneRole, Node*> gathers;  // a lane may lack some
+  std::vector<LaneNode> shape;        // of `nodes`, in execution order
+  bool mergeable = true;
 
   bool is_flat() const;
 };
+
+bool can_merge(const ParamLane& one, const ParamLane& other);
 
 // Lanes of the graph's parameters in order of registration; empty if nothing is communicated.
 std::vector<ParamLane> find_lanes(const Graph& graph);
