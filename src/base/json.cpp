@@ -1,10 +1,11 @@
 // A SAX handler builds the value on an explicit stack, so hostile nesting cannot exhaust the call
-// stack. The iterator tracks its position, which gives every error its line.
+// stack. The library tells it only the position of malformed text; the position of the stream gives
+// every error its line.
 #include "base/json.h"
 
 #include <algorithm>
-#include <iterator>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <vector>
 
 #include "base/error.h"
@@ -16,39 +17,12 @@ namespace {
 
 using nlohmann::json;
 
-// A text iterator whose position the handler can see.
-class TrackingIterator {
- public:
-  using iterator_category = std::forward_iterator_tag;
-  using value_type = char;
-  using difference_type = std::ptrdiff_t;
-  using pointer = const char*;
-  using reference = const char&;
-
-  TrackingIterator(const char* at, const char** seen) : at_(at), seen_(seen) {}
-  reference operator*() const { return *at_; }
-  TrackingIterator& operator++() {
-    *seen_ = ++at_;
-    return *this;
-  }
-  TrackingIterator operator++(int) {
-    TrackingIterator before = *this;
-    ++*this;
-    return before;
-  }
-  bool operator==(const TrackingIterator& other) const { return at_ == other.at_; }
-  bool operator!=(const TrackingIterator& other) const { return at_ != other.at_; }
-
- private:
-  const char* at_;
-  const char** seen_;
-};
-
 class Builder {
  public:
-  Builder(std::string_view text, std::string_view where) : text_(text), where_(where) {}
+  Builder(std::string_view text, std::string_view where)
+      : text_(text), where_(where), in_(std::string(text)) {}
 
-  const char** seen() { return &seen_; }
+  std::istream& in() { return in_; }
   json take() { return std::move(root_); }
 
   bool null() { return place(nullptr); }
@@ -71,15 +45,17 @@ class Builder {
   }
 
   bool parse_error(size_t, const std::string&, const json::exception&) {
-    throw UserError(ExitCode::InputFile,
-                    cat(place_name(), ": malformed JSON at byte ", seen_ - text_.data()));
+    throw UserError(ExitCode::InputFile, cat(place_name(), ": malformed JSON at byte ",
+                                             std::max<int64_t>(1, bytes_read())));
   }
 
  private:
+  int64_t bytes_read() { return in_.rdbuf()->pubseekoff(0, std::ios::cur, std::ios::in); }
+
   // File and line of the last character read.
-  std::string place_name() const {
-    const auto line = 1 + std::count(text_.data(), std::max(text_.data(), seen_ - 1), '\n');
-    return cat(where_, ":", line);
+  std::string place_name() {
+    const std::string_view before = text_.substr(0, std::max<int64_t>(0, bytes_read() - 1));
+    return cat(where_, ":", 1 + std::count(before.begin(), before.end(), '\n'));
   }
 
   json* add(json value) {
@@ -114,7 +90,7 @@ class Builder {
 
   std::string_view text_;
   std::string_view where_;
-  const char* seen_ = text_.data();
+  std::istringstream in_;
   json root_;
   json* slot_ = nullptr;
   std::vector<json*> open_;
@@ -123,11 +99,8 @@ class Builder {
 }  // namespace
 
 json parse_json(std::string_view text, std::string_view where) {
-  // An empty view may have a null pointer.
-  if (text.empty()) text = " ";
   Builder builder(text, where);
-  json::sax_parse(TrackingIterator(text.data(), builder.seen()),
-                  TrackingIterator(text.data() + text.size(), builder.seen()), &builder);
+  json::sax_parse(builder.in(), &builder);
   return builder.take();
 }
 
