@@ -13,7 +13,7 @@ SOURCES = $(shell git ls-files '*.h' '*.cpp' '*.cu')
 help:
 	@echo "make demo    build, train a small character GPT on this repository's text, write a sample"
 	@echo "make test    build and run every test"
-	@echo "make bench   measure training steps beside PyTorch on this machine (bench/README.md)"
+	@echo "make bench   measure training steps against PyTorch on this machine (bench/README.md)"
 	@echo "make program build build/weft"
 	@echo "make build   build build/weft and the tests"
 	@echo "make gpu-test   build and run what needs an NVIDIA GPU"

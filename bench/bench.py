@@ -1,4 +1,4 @@
-"""Weft beside PyTorch, one training step at a time, in turns on the same cores; see bench/README.md.
+"""Weft against PyTorch, one training step at a time, taking turns on the same cores; see bench/README.md.
 
 Usage: bench.py WEFT [--python PYTHON] [--workloads NAME,...] [--rounds N] [--steps N] [--output FILE]
 """
@@ -24,14 +24,14 @@ LLAMA = dict(family="llama", vocab=2048, dim=256, layers=6, heads=16, kv_heads=1
 
 
 def workload(model, flavor, batch, seq_len, bar, aim, ranks=1, turns=(3, 5), memory_bar=None, options=()):
-    """`turns`: rounds, and steps that count in each; `options`: what weft train gets besides."""
+    """`turns`: rounds, and steps that count in each; `options`: further options of weft train."""
     return dict(model=model, flavor=flavor, batch=batch, seq_len=seq_len, bar=bar, aim=aim, ranks=ranks, turns=turns,
                 memory_bar=memory_bar, options=options)
 
 
-# A step of the larger ones takes seconds: fewer of them, so that all rows take some ten minutes.
+# A step of the larger ones takes seconds. Fewer steps keep the time of all rows to about ten minutes.
 FEW = (2, 2)
-# Logits in four pieces, and what is cheap to compute again is not kept.
+# Logits in four chunks; what is cheap to recompute is not kept.
 LITTLE = ("--training.loss_chunks=4", "--activation_checkpoint.mode=memory_budget",
           "--activation_checkpoint.memory_budget=0.5")
 WORKLOADS = {
@@ -46,16 +46,16 @@ WORKLOADS = {
     "gpt2-4x256-fsdp2": workload(GPT2_124M, "124M", 4, 256, 2.0, 3.0, ranks=2, turns=FEW),
 }
 LEARNING_RATE = 1e-4
-# Sides whose losses differ by more, relatively, do not train the same.
+# Sides whose losses differ by more than this, relatively, do not train the same model.
 LOSS_TOLERANCE = 1e-5
-# Steps that come before any is counted, for page faults, compilation and caches: of a process.
+# Warm-up steps of a process, which are not counted: page faults, compilation, caches.
 WARMUP = {"weft": 1, "eager": 2, "compile": 2}
-# Seconds that a PyTorch process may take for an answer; compiling is the longest.
+# Seconds that a PyTorch process may take to answer; compilation takes longest.
 PATIENCE = 400
 
 
 class Weft:
-    """Runs `weft train` afresh for every turn; what it writes stays in the work folder."""
+    """Starts `weft train` anew for every turn; its output stays in the work folder."""
 
     def __init__(self, binary, work, folder):
         self.binary, self.work, self.folder = binary, work, folder
@@ -87,7 +87,7 @@ log_freq = 1
         return [self.binary, "train", self.config, *ranks, *self.work["options"], *options]
 
     def initial_weights(self):
-        """One step at rate 0 leaves the initial weights, and saves them."""
+        """One step at learning rate 0 saves the initial weights unchanged."""
         run([self.binary, "train", self.config, "--optimizer.lr=0", "--training.steps=1"])
         return os.path.join(self.folder, "run", "weights", "model.safetensors")
 
@@ -105,14 +105,14 @@ log_freq = 1
                     seconds=[line["seconds"] for line in lines])
 
     def floor(self):
-        """Milliseconds if every matrix product ran at the best rate of one and the rest at memory bandwidth."""
+        """Milliseconds if every matmul ran at the best measured rate and the rest at memory bandwidth."""
         if self.work["ranks"] > 1:
             return None
         text = run([self.binary, "bench", "ops", self.config, "--repeats", "3", *self.work["options"]])
         found = re.search(r"^floor ([0-9.]+) ms .* ([0-9.]+) GFLOP of matmuls at ([0-9.]+) GFLOP/s", text, re.MULTILINE)
-        whole = re.search(r"^ *([0-9.]+) +100.0% +[0-9]+ +([0-9.]+) .* all$", text, re.MULTILINE)
-        return dict(ms=float(found[1]), products_gflop=float(found[2]), gflops=float(found[3]),
-                    step_gflop=float(whole[1]) * float(whole[2]) * 1e-3)
+        total = re.search(r"^ *([0-9.]+) +100.0% +[0-9]+ +([0-9.]+) .* all$", text, re.MULTILINE)
+        return dict(ms=float(found[1]), matmul_gflop=float(found[2]), gflops=float(found[3]),
+                    step_gflop=float(total[1]) * float(total[2]) * 1e-3)
 
 
 def free_port():
@@ -142,7 +142,7 @@ class Peer:
         self.pending = b""
 
     def read(self):
-        """The next line of rank 0 as JSON; RuntimeError when it ends or says nothing for too long."""
+        """The next line of rank 0 as JSON; RuntimeError when the process ends or does not answer in time."""
         until = time.monotonic() + PATIENCE
         output = self.processes[0].stdout
         while b"\n" not in self.pending:
@@ -191,7 +191,7 @@ def run(command):
 
 
 def write_tokens(path, work):
-    """One window: every sample of a batch is the same, whoever draws it."""
+    """A token file of one window, so that every sample is the same on both sides."""
     source = random.Random(1)
     ids = [source.randrange(work["model"]["vocab"]) for _ in range(work["seq_len"] + 1)]
     with open(path, "wb") as file:
@@ -204,7 +204,7 @@ def median(values):
 
 
 def start_peers(name, work, arguments, weights, folder):
-    """The PyTorch sides that come up, all at the same time."""
+    """Starts all PyTorch sides at once and returns those that come up."""
     modes = ["eager", "compile"] if work["ranks"] == 1 else ["eager"]
     started = {mode: Peer(arguments.python, work, mode, weights, folder) for mode in modes if arguments.python}
     peers = {}
@@ -223,14 +223,14 @@ def skip(name, mode, peer, error):
 
 
 def measure(name, work, arguments, folder):
-    """Rounds of Weft and its peers in turns; gives {side: {seconds, growth, losses}} and the floor."""
+    """Runs Weft and its peers in turns; returns {side: {seconds, growth, losses}} and the floor."""
     write_tokens(f"{folder}/tokens.bin", work)
     weft = Weft(arguments.weft, work, folder)
     sides = {"weft": weft, **start_peers(name, work, arguments, weft.initial_weights(), folder)}
     results = {side: dict(seconds=[], losses=[]) for side in sides}
     for turn in range(arguments.rounds or work["turns"][0]):
         for side, runner in list(sides.items()):
-            # A peer that lives on has warmed up after its first turn.
+            # A peer process stays alive, so it is warm after its first turn.
             extra = WARMUP[side] if turn == 0 or side == "weft" else 0
             try:
                 taken = runner.steps((arguments.steps or work["turns"][1]) + extra)
@@ -251,7 +251,7 @@ def measure(name, work, arguments, folder):
 
 
 def report(name, work, results):
-    """Prints one workload; gives its row of the table."""
+    """Prints one workload and returns its row of the table."""
     tokens = work["batch"] * work["seq_len"]
     best = {side: min(result["seconds"]) for side, result in results.items() if side != "floor"}
     for side, seconds in best.items():
@@ -269,7 +269,7 @@ def report(name, work, results):
     if results["floor"]:
         floor = results["floor"]
         row["gemm_gflops"] = max([floor["gflops"]] + [results[side]["gemm_gflops"] for side in peers])
-        saved = floor["products_gflop"] * (1 / floor["gflops"] - 1 / row["gemm_gflops"]) * 1e3
+        saved = floor["matmul_gflop"] * (1 / floor["gflops"] - 1 / row["gemm_gflops"]) * 1e3
         row["of_floor"] = (floor["ms"] - saved) / row["weft_ms"]
         row["of_peak"] = floor["step_gflop"] / best["weft"] / row["gemm_gflops"]
     print("  " + json.dumps(row), flush=True)
@@ -305,7 +305,7 @@ def machine():
 
 
 def write_results(path, head, rows, figures, versions):
-    """All rows so far, so that a run that is cut short leaves what it has."""
+    """Writes all rows so far, so that an interrupted run leaves its results."""
     steps = {name: {side: [round(second * 1e3, 1) for second in result["seconds"]]
                     for side, result in results.items() if side != "floor"} for name, results in figures.items()}
     with open(path, "w") as file:

@@ -6,7 +6,7 @@
     python3 bench/make_text.py /tmp/text.txt 100
     /tmp/venv/bin/python bench/compare_tokenizers.py build/weft GPT2_FOLDER /tmp/text.txt [--hugging-face]
 
-GPT2_FOLDER holds encoder.json and vocab.bpe. Weft is timed as a whole command, from start to files
+GPT2_FOLDER holds encoder.json and vocab.bpe. Weft is timed as a complete command, from start to files
 on disk; tiktoken by its calls alone, on parts of the same text: the batch call that returns lists,
 and the one that returns arrays, where it has that. Each uses 2 threads; they take turns, and
 tiktoken's faster call counts. With --hugging-face its ids are compared as well: for each split pattern, with a space put
@@ -51,8 +51,8 @@ FLAGGED = [AddedToken("[L]", lstrip=True, normalized=False),
            AddedToken("as", single_word=True, normalized=True),
            AddedToken("e\u0301!", normalized=True), AddedToken("\u00e9 x", normalized=True),
            AddedToken("e\u0301?", normalized=False), AddedToken("<e>", special=True, normalized=True)]
-# What the tokens above look at: their own texts, spaces, word characters and others, marks.
-PIECES = ["[L]", "[R]", "[LR]", "it", "as", "e\u0301!", "\u00e9!", "e\u0301?", "\u00e9?", "\u00e9 x",
+# Text around the tokens above that affects them: their own texts, spaces, word characters, marks.
+FRAGMENTS = ["[L]", "[R]", "[LR]", "it", "as", "e\u0301!", "\u00e9!", "e\u0301?", "\u00e9?", "\u00e9 x",
           "e\u0301 x", "<e>", " ", "  ", "\n", "\u00a0", "\u3000", "word", " word", "s", "12", "_", "-",
           ", ", "\u00b2", "\u00bd", "\u203f", "\u200d", "\u200b", "\u0301", "\u24b6", "\u00b7"]
 REPEATS = 3
@@ -111,7 +111,7 @@ def hugging_face_ids(path, texts):
 
 
 def without_new_marks(text):
-    """The text without characters that the two versions of NFC treat differently beside marks."""
+    """The text without characters that the two versions of NFC treat differently next to marks."""
     theirs = normalizers.NFC()
 
     def differs(c):
@@ -166,12 +166,12 @@ def compare_flagged(weft, folder, output):
     tokenizer.model.ignore_merges = True
     tokenizer.save(file)
     draw = random.Random(1)
-    documents = ["".join(draw.choices(PIECES, k=30)) for _ in range(20000)]
+    documents = ["".join(draw.choices(FRAGMENTS, k=30)) for _ in range(20000)]
     with open(output + "/flagged.jsonl", "w", encoding="utf-8") as lines:
         lines.writelines(json.dumps({"text": text}) + "\n" for text in documents)
-    text = "".join(draw.choices(PIECES, k=1000000))
-    with open(output + "/flagged.txt", "w", encoding="utf-8", newline="") as whole:
-        whole.write(text)
+    text = "".join(draw.choices(FRAGMENTS, k=1000000))
+    with open(output + "/flagged.txt", "w", encoding="utf-8", newline="") as file:
+        file.write(text)
     good = True
     for name, texts in (("flagged.jsonl", documents), ("flagged.txt", [text])):
         ours, _ = run_weft(weft, file, f"{output}/{name}", output + "/flagged", "--end-token", "none")

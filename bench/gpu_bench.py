@@ -18,54 +18,54 @@ GIB = 1 << 30
 
 KEPT = ["--training.keep_low_precision=true"]  # bf16 weights, written by AdamW
 
-# What the floors are counted with: the rate of a large bf16 product and of a copy on an H200.
+# Rates behind the floors: a large bf16 matmul and a copy on an H200.
 H200_FLOPS = 790e12
 H200_BYTES = 4.3e12
 
-# Bars are ratios to the peer: at least this speed, at most this memory. Modes are the ways of the
-# peer that are measured unless --modes says otherwise.
+# Bars are ratios to the peer: at least this speed, at most this memory. The peer is measured in these
+# modes unless --modes names others.
 WORKLOADS = {
     "gpt2-64": dict(config="gpt2_124m.toml", batch=64, length=1024, steps=60, speed=1.05,
-                    memory=0.70, modes="whole,block",
+                    memory=0.70, modes="full,block",
                     overrides=[*KEPT, "--training.loss_chunks=8", "--activation_checkpoint.mode=memory_budget",
                                "--activation_checkpoint.memory_budget=0.92"]),
     "gpt2-32": dict(config="gpt2_124m.toml", batch=32, length=1024, steps=60, speed=1.05,
-                    memory=0.75, modes="whole,block",
+                    memory=0.75, modes="full,block",
                     overrides=[*KEPT, "--training.loss_chunks=8", "--activation_checkpoint.mode=memory_budget",
                                "--activation_checkpoint.memory_budget=0.96"]),
     "llama-1b": dict(config="llama_1b.toml", batch=2, length=8192, steps=25, speed=1.05,
-                     memory=0.80, modes="whole,block",
+                     memory=0.80, modes="full,block",
                      overrides=[*KEPT, "--training.loss_chunks=8", "--activation_checkpoint.mode=memory_budget",
                                 "--activation_checkpoint.memory_budget=0.7"]),
     "llama-3b": dict(config="llama_3b.toml", batch=1, length=8192, steps=15, speed=1.05,
                      memory=1.0, modes="block",
                      overrides=["--training.loss_chunks=8", "--activation_checkpoint.mode=full"]),
-    # Two ranks on one GPU, through sockets: the link is nearly all of the step, so that recompute
+    # Two ranks on one GPU, through sockets: the link takes nearly the entire step, so recompute
     # costs nothing. Tokens and memory are those of one rank.
     "llama-200m": dict(config="llama_200m.toml", batch=4, length=1024, steps=20, speed=1.0,
-                       memory=0.80, modes="whole,eager", ranks=2,
+                       memory=0.80, modes="full,eager", ranks=2,
                        overrides=["--training.loss_chunks=4", "--activation_checkpoint.mode=full"]),
 }
 
 
-# By what share a plan may differ from the run.
+# Largest relative difference between plan and run.
 STEP_TIME, DEVICE_MEMORY, EXPOSED_TIME = 0.15, 0.03, 0.20
 
 
 def is_off(predicted, measured, share):
-    """Whether a prediction is further than the share from what was measured."""
+    """Whether the prediction differs from the measurement by more than this share."""
     return not abs(predicted - measured) <= share * measured
 
 
 def arguments_of(w):
-    """What weft train, weft plan and weft bench tune have in common."""
+    """Arguments that weft train, weft plan and weft bench tune share."""
     return [os.path.join(HERE, "gpu", w["config"]), f"--ranks={w.get('ranks', 1)}",
             f"--training.local_batch_size={w['batch']}", f"--training.seq_len={w['length']}",
             *w["overrides"]]
 
 
 class DeviceMemory(threading.Thread):
-    """The most device memory in use while it runs, as the driver counts it."""
+    """Peak device memory in use while it runs, as the driver counts it."""
 
     def __init__(self):
         super().__init__(daemon=True)
@@ -112,14 +112,14 @@ def run_weft(weft, name, w):
 
 
 def plan_of(weft, w, *options):
-    """What `weft plan` says of the workload."""
+    """Output of `weft plan` for the workload."""
     return subprocess.run([weft, "plan", *arguments_of(w), *options], capture_output=True, text=True,
                           check=True).stdout
 
 
 def predict(weft, w, spec):
-    """Seconds of a step, of its computation and of what collectives add to that, and bytes of the
-    arena and of all device memory."""
+    """Seconds of a step, of its computation and of its exposed collectives; bytes of the arena and
+    of all device memory."""
     text = plan_of(weft, w, f"--device.spec={spec}")
 
     def seconds(key):
@@ -140,7 +140,7 @@ def traffic(weft, w):
 
 
 def modes_of(w, asked):
-    """The ways of the peer to measure: those of the workload, unless others were asked for."""
+    """The peer's modes to measure: those of the workload unless --modes names others."""
     if asked == "all":
         from gpu_peer import MODES
         return MODES
@@ -148,8 +148,8 @@ def modes_of(w, asked):
 
 
 def run_peer(name, modes, steps, ranks):
-    """The fastest of the peer's ways. Each has processes of its own: one that fails may take the
-    GPU's context with it, and hides no other."""
+    """The fastest of the peer's modes. Each runs in its own processes: a mode that fails may take the
+    GPU's context with it and must not affect the others."""
     rows = []
     for mode in modes:
         row, error = run_mode(name, mode, steps, ranks)
@@ -160,12 +160,12 @@ def run_peer(name, modes, steps, ranks):
         print(f"{name:10} {'':9} {row['tokens_per_second']:9.0f} {'':13} {row['bytes'] / GIB:6.2f} "
               f"{'':43} {mode}", flush=True)
     if not rows:
-        sys.exit(f"{name}: all ways of the peer failed")
+        sys.exit(f"{name}: all modes of the peer failed")
     return max(rows, key=lambda row: row["tokens_per_second"])
 
 
 def run_mode(name, mode, steps, ranks):
-    """What rank 0 of the peer measured, or None and the last line of its errors."""
+    """The measurement of rank 0 of the peer, or None and the last line of its errors."""
     command = [sys.executable, os.path.join(HERE, "gpu_peer.py"), name, mode, "--steps", str(steps)]
     processes = []
     for rank in range(ranks):
@@ -187,7 +187,7 @@ def run_mode(name, mode, steps, ranks):
 
 
 def model_size(name):
-    """Parameters that multiply, layers and width, as the peer builds them."""
+    """Parameters used in matmuls, layers and width, as the peer builds them."""
     from gpu_peer import WORKLOADS as peers
     w = peers[name]
     dim, layers = w["dim"], w["layers"]
@@ -201,8 +201,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--weft", default="build-gpu/weft")
     parser.add_argument("--only", default=",".join(WORKLOADS))
-    parser.add_argument("--modes", help="ways of running the peer, as eager,block, or all; instead "
-                                        "of those of the workload")
+    parser.add_argument("--modes", help="modes of the peer instead of those of the workload, "
+                                        "such as eager,block; or all")
     parser.add_argument("--no-peer", action="store_true")
     parser.add_argument("--spec", help="a device spec of `weft bench --calibrate`: compare what "
                                        "`weft plan` predicts with it")

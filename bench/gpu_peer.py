@@ -1,6 +1,5 @@
 """What PyTorch reaches on the workloads of bench/gpu_bench.py: plain modules, scaled dot-product
-attention, bf16 autocast over fp32 weights, fused AdamW, clipping at 1.0, in one of several ways of
-running them. Prints a JSON line; `tokens_per_second` is the median of the timed steps, `bytes` is
+attention, bf16 autocast over fp32 weights, fused AdamW, clipping at 1.0, in one of several modes. Prints a JSON line; `tokens_per_second` is the median of the timed steps, `bytes` is
 torch.cuda.max_memory_allocated()."""
 
 import argparse
@@ -24,7 +23,7 @@ WORKLOADS = {
     "llama-200m": dict(model="llama", vocab=32000, dim=1024, layers=12, heads=16, kv_heads=8,
                        ffn=2816, batch=4, length=1024, fsdp=True),
 }
-MODES = ["eager", "block", "whole", "max-autotune", "reduce-overhead"]
+MODES = ["eager", "block", "full", "max-autotune", "reduce-overhead"]
 
 
 class Gpt2Block(nn.Module):
@@ -125,7 +124,7 @@ def prepare(model, mode):
     if mode == "block":
         for block in model.blocks:
             block.compile()
-    elif mode == "whole":
+    elif mode == "full":
         model.compile()
     elif mode != "eager":
         model.compile(mode=mode)

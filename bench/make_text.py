@@ -88,12 +88,12 @@ def main():
         written = 0
         while written < size:
             parts = [rng.choice(makers)(rng) + rng.choice(["\n", "\n", " ", ""]) for _ in range(200)]
-            piece = "".join(parts).encode()
-            if written + len(piece) > size:
-                piece = piece[:size - written].decode(errors="ignore").encode()
-                file.write(piece)
+            chunk = "".join(parts).encode()
+            if written + len(chunk) > size:
+                chunk = chunk[:size - written].decode(errors="ignore").encode()
+                file.write(chunk)
                 break
-            written += file.write(piece)
+            written += file.write(chunk)
 
 
 main()

@@ -2,7 +2,7 @@
 
 Reads one JSON object from the command line, builds the model, prints {"ready": ...}, and then runs as
 many optimizer steps as each line on stdin says, printing one JSON line for them; "gemm" instead asks for
-the rate of the library's matrix product. With "world" > 1 the model is sharded by FSDP2 over gloo, one
+the rate of the library's matmul. With "world" > 1 the model is sharded by FSDP2 over gloo, one
 process per rank, and rank 0 prints.
 """
 import json
@@ -161,7 +161,7 @@ def resident():
 
 
 def gemm_rate():
-    """GFLOP/s of the library's matrix product at GPT-2's largest layer, best of several."""
+    """GFLOP/s of the library's matmul at GPT-2's largest layer, best of several."""
     a, b = torch.rand(1024, 768), torch.rand(3072, 768)
     best = 1e9
     for _ in range(20):

@@ -27,8 +27,8 @@ function(weft_library folder)
   weft_precompile(weft_${folder})
 endfunction()
 
-# Shares one set of precompiled headers among all libraries. Files with flags of their own are left
-# out: a compiler takes such a set for the flags that made it alone.
+# Shares one set of precompiled headers among all libraries. Files with their own flags are left
+# out: a compiler accepts such a set only with the flags that made it.
 function(weft_precompile target)
   if(target STREQUAL weft_base)
     target_precompile_headers(weft_base PRIVATE ${WEFT_PRECOMPILED})

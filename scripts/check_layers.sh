@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# "folder: what it may include", besides itself; a path with a dot is one single header.
+# "folder: what it may include in addition to itself"; a path with a dot is a single header.
 rules='
 base:
 config: base

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Rules that no compiler checks, each a pattern and the reason why it is not wanted.
+# Rules that no compiler checks, each a pattern and the reason for the ban.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -9,8 +9,8 @@ config=configs/demo.toml
 data=data/demo
 run=runs/demo
 
-# Text only, in a fixed order, so that two demos see the same characters; what fuzzing found is not
-# all text.
+# Text only, in a fixed order, so that two demos see the same characters. The fuzzing corpus is left
+# out because not all of it is text.
 mapfile -t files < <(find src docs tests configs scripts README.md CONTRIBUTING.md -type f \
   -not -path 'tests/fuzz/corpus/*' \
   \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.md' -o -name '*.toml' -o -name '*.txt' \

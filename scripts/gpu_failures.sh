@@ -47,7 +47,7 @@ hidden libnccl --ranks=2 --device.share_gpu=true
 refused too_few_gpus 64 "use --ranks=" --ranks=16
 large=--training.local_batch_size=10000000
 refused too_large 71 "the plan needs" $large
-# A spec that promises more memory than there is: what the GPU has free decides.
+# A spec that promises more memory than there is: the free memory of the GPU decides.
 "$weft" plan configs/gpt2_tiny.toml --device.backend=cuda --spec "$folder/spec.toml" > /dev/null || exit 1
 sed -i 's/^memory_bytes = .*/memory_bytes = 1000000000000000000/' "$folder/spec.toml"
 refused not_free 71 "the plan needs .* is free; " $large --device.spec="$folder/spec.toml"

@@ -1,7 +1,7 @@
 # Sourced by gpu_test.sh and gpu_ranks.sh.
 
-# figures RUN STEPS: leaves in RUN.txt what must not change between runs of the same bits: the metrics
-# of the run in folder RUN, but for times and memory. Fails unless it has so many steps.
+# figures RUN STEPS: writes to RUN.txt the metrics of the run in folder RUN that runs of the same bits
+# share: all except times and memory. Fails unless the run has that many steps.
 figures() {
   local run=$1 steps=$2 found
   sed -E 's/"(tokens_per_second|mfu|seconds|memory_bytes)":[^,}]*//g' "$run/metrics.jsonl" \
@@ -12,8 +12,8 @@ figures() {
   return 1
 }
 
-# close FOLDER ONE TWO STEPS: whether the losses of two runs in the folder agree in every step as far
-# as bf16 does: sums in another order round otherwise, by less than a thousandth of the loss.
+# close FOLDER ONE TWO STEPS: whether the losses of two runs in the folder agree in every step within
+# the precision of bf16: sums in another order differ by less than a thousandth of the loss.
 close() {
   python3 - "$@" << 'EOF'
 import json, sys

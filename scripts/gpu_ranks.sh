@@ -33,7 +33,7 @@ run() {
   figures "$folder/$name" 12 || fail "$name"
 }
 
-# same NAME RANKS ARGUMENTS...: a run with the metrics and the weights of `first`.
+# same NAME RANKS ARGUMENTS...: a run that must have the metrics and the weights of `first`.
 same() {
   run "$@"
   cmp -s "$folder/$first.txt" "$folder/$1.txt" || fail "$1 differs from $first"
@@ -76,7 +76,7 @@ first=once2
 run once2 2 $ordered $batches --training.reduce_every_micro_batch=false
 same zero1_once2 2 $ordered $batches --parallelism.zero_stage=1
 
-# Four micro-batches a step on one, two or four ranks.
+# Four micro-batches per step on one, two or four ranks.
 elastic=(--debug.deterministic=elastic --debug.elastic_shards=4)
 first=elastic1
 run elastic1 1 "${elastic[@]}"
@@ -93,7 +93,7 @@ same half_ddp2 2 $ordered $half $replicate=2
 same half_kept2 2 $ordered $half $keep
 run sent_half2 2 --training.mixed_precision_reduce=bfloat16
 
-# The library's own order: the same twice, with and without graphs, and close to the ordered sums.
+# NCCL's own order: the same bits in two runs, with and without graphs, and close to the ordered sums.
 first=library2
 run library2 2
 same library_again2 2
@@ -103,12 +103,12 @@ for pair in "library2 fsdp2" "library_ddp4 fsdp4" "sent_half2 fsdp2"; do
   close "$folder" $pair 12 || fail "$pair"
 done
 
-# Weights of two ranks go on in one.
+# One rank continues with the weights of two.
 timeout 60 "$weft" train configs/gpt2_tiny.toml --device.backend=cuda --model.dim=256 --model.n_layers=3 \
   --training.seq_len=64 --training.steps=1 --checkpoint.initial_load_path="$folder/fsdp2/weights" \
   --job.dump_folder="$folder/loaded" > "$folder/loaded.log" 2>&1 || fail "weights of two ranks do not load"
 
-# A rank that is killed is named at once, one that stops after the timeout.
+# A killed rank is reported at once, a stopped one after the timeout.
 lose() {
   local name=$1 signal=$2 expected=$3 text=$4 code=0
   timeout 120 "$weft" train configs/gpt2_tiny.toml --ranks=2 --device.backend=cuda --device.share_gpu=true \

@@ -32,17 +32,17 @@ check_all "$build/tests/ranks/nccl_test"
 check_all "$build/tests/conformance/conformance_test" --gtest_brief=1 --gtest_filter='*cuda*:*Cuda*:FastRows*'
 for trace in tests/numerics/gpt2 tests/numerics/llama3; do
   check "$build/weft" verify "$trace" --backend cuda
-  # bf16 has 8 bits of mantissa: a loss within a thousandth or two, a gradient within some hundredths
-  # of its norm. Weights may differ by their whole way: the gradient of a key's bias is zero but for
-  # rounding, and Adam moves it by the rate nevertheless.
+  # bf16 has 8 bits of mantissa: the loss agrees within one or two thousandths, a gradient within
+  # some hundredths of its norm. A weight may differ by as much as it moved: the gradient of a key's
+  # bias is zero except for rounding, yet Adam moves the bias by the full learning rate.
   check "$build/weft" verify "$trace" --backend cuda --training.mixed_precision_param=bfloat16 \
     --loss-tolerance 1e-2 --gradient-tolerance 3e-2 --weight-tolerance 1
 done
 
-# Runs that must have the same bits: the same metrics of every step to the last digit and the same
-# weights at the end.
+# Runs that must have the same bits: equal metrics in every step, to the last digit, and equal weights
+# at the end.
 
-# run NAME ARGUMENTS...: a run of the model and steps at hand, in bf16.
+# run NAME ARGUMENTS...: a run of the current model and steps, in bf16.
 run() {
   local name=$1
   if ! "$build/weft" train "${model[@]}" --device.backend=cuda --training.mixed_precision_param=bfloat16 \
@@ -54,7 +54,7 @@ run() {
   figures "$folder/$name" "$steps"
 }
 
-# same NAME ARGUMENTS...: a run with the bits of `first`.
+# same NAME ARGUMENTS...: a run that must have the bits of `first`.
 same() {
   run "$@" && cmp "$folder/$first.txt" "$folder/$1.txt" &&
     cmp "$folder/$first/weights/model.safetensors" "$folder/$1/weights/model.safetensors"
@@ -69,7 +69,7 @@ check same tiny_without_graph --device.cuda_graph=false
 check same tiny_step_by_step --device.step_by_step=true
 check same tiny_kept --training.keep_low_precision=true
 
-# Sums over many rows, long rows of logits and many keys, where an order could slip in.
+# Sums over many rows, long rows of logits and many keys, where an order could depend on scheduling.
 steps=20
 model=(bench/gpu/gpt2_124m.toml --model.n_layers=2 --training.local_batch_size=8 --training.seq_len=1024)
 first=gpt2
@@ -96,7 +96,7 @@ check same llama_again
 check same llama_without_graph --device.cuda_graph=false
 check same llama_recompute --activation_checkpoint.mode=full
 
-# Two and four ranks on the one GPU.
+# Two and four ranks on one GPU.
 check scripts/gpu_ranks.sh "$build/weft"
 check scripts/gpu_failures.sh "$build/weft"
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that the build needs and that are missing, after saying which.
-# Arguments name further packages. With WEFT_INSTALL=0, or where it may not install, it only names
-# them and fails.
+# Arguments name further packages. With WEFT_INSTALL=0, or without the right to install, it only
+# names them and fails.
 set -euo pipefail
 
 packages=(g++ cmake ninja-build make git libtomlplusplus-dev nlohmann-json3-dev libcli11-dev
@@ -9,7 +9,7 @@ packages=(g++ cmake ninja-build make git libtomlplusplus-dev nlohmann-json3-dev 
 
 missing=()
 for package in "${packages[@]}"; do
-  # A tool that came from elsewhere than a package serves as well.
+  # A tool that was not installed as a package is as good.
   case "$package" in
     g++ | cmake | make | git) command -v "$package" > /dev/null && continue ;;
     ninja-build) command -v ninja > /dev/null && continue ;;
