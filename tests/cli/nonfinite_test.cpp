@@ -40,7 +40,7 @@ void expect_finite_weights(const Workspace& work) {
   }
 }
 
-TEST(NonFinite, SkipGoesOnUpToTheLimit) {
+TEST(NonFinite, SkipContinuesUpToTheLimit) {
   const Workspace work;
   work.prepare_data();
   const ProcessResult result = work.train(with({"--training.nonfinite_limit=2"}));

@@ -183,9 +183,9 @@ std::vector<std::string> lines_of_memory(const json& report) {
   lines.push_back(cat("fits          ", memory.at("fits") ? "yes" : "no", ": ",
                       bytes(memory.at("plan_bytes")), " of ", bytes(memory.at("limit_bytes")), " (",
                       text(report.at("device")), ")"));
-  if (const int64_t beside = memory.at("driver_and_libraries_bytes"); beside > 0) {
-    const int64_t all = memory.at("plan_bytes").get<int64_t>() + beside;
-    lines.push_back(cat("device memory ", bytes(all), " with ", bytes(beside),
+  if (const int64_t libraries = memory.at("driver_and_libraries_bytes"); libraries > 0) {
+    const int64_t all = memory.at("plan_bytes").get<int64_t>() + libraries;
+    lines.push_back(cat("device memory ", bytes(all), " with ", bytes(libraries),
                         " of driver and libraries (", all, " bytes)"));
   }
   if (const json& change = report.at("alternative"); !change.is_null()) {

@@ -257,7 +257,7 @@ std::vector<std::string> flags(const Combination& combination) {
   return flags;
 }
 
-TEST(TrainRanks, CombinationsMeetPairwise) {
+TEST(TrainRanks, CombinationsCoverEveryPair) {
   const size_t columns = values(kPairwise[0]).size();
   for (size_t a = 0; a < columns; ++a) {
     for (size_t b = 0; b < a; ++b) {

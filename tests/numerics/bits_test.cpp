@@ -100,10 +100,10 @@ INSTANTIATE_TEST_SUITE_P(Models, Bits, testing::ValuesIn(settings()),
 // Accumulation adds the gradients of micro-batches, while one batch sums over its rows. The order
 // of additions differs: a few ulps of f32, not equality.
 TEST(Accumulation, IsTheSameStepAsOneLargeBatch) {
-  const Overrides common = {"--model.name=gpt2", "--training.seq_len=16"};
-  Overrides split = common;
+  const Overrides shared = {"--model.name=gpt2", "--training.seq_len=16"};
+  Overrides split = shared;
   split.insert(split.end(), {"--training.local_batch_size=2", "--training.global_batch_size=8"});
-  Overrides full = common;
+  Overrides full = shared;
   full.push_back("--training.local_batch_size=8");
   ShortRun a = short_run(split);
   ShortRun b = short_run(full);

@@ -136,7 +136,7 @@ Continued go_on(int64_t ranks, const Overrides& overrides, const std::vector<flo
 }
 
 // Weights saved by another run replace the initial ones, including the copies.
-TEST(KeptCopies, FollowTheWeightsThatARunGoesOnFrom) {
+TEST(KeptCopies, FollowTheWeightsThatARunStartsFrom) {
   const std::vector<float> saved = short_run(with(kTiny, kBf16), 2).params;
   const Overrides evaluated = with(with(kTiny, kBf16), {"--validation.enable=true"});
   for (const int64_t ranks : {1, 2, 4}) {
@@ -150,7 +150,7 @@ TEST(KeptCopies, FollowTheWeightsThatARunGoesOnFrom) {
 }
 
 // In elastic runs the number of ranks may change between runs.
-TEST(KeptCopies, GoOnAnotherNumberOfRanksWithTheSameBits) {
+TEST(KeptCopies, ContinueOnAnotherNumberOfRanksWithTheSameBits) {
   const Overrides elastic =
       with(with(kTiny, kBf16), {"--debug.deterministic=elastic", "--debug.elastic_shards=4"});
   const std::vector<float> saved = short_run_on_ranks(2, with(elastic, kKeep), 2).params;

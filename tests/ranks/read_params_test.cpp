@@ -56,7 +56,7 @@ TEST(ReadParams, SeesEveryUpdate) {
 
 // A block in f32 is larger than everything a step needs besides its states: gathered weights lie in
 // memory shared by the ranks, gradients take half the bytes.
-TEST(ReadParams, NeedsNoMemoryBesideThePlan) {
+TEST(ReadParams, NeedsNoMemoryBeyondThePlan) {
   const Overrides wide = {"--model.name=llama",
                           "--model.flavor=debug",
                           "--model.vocab_size=64",

@@ -28,7 +28,7 @@ TEST(Compile, HasTheProgramsThatTheRunNeeds) {
   EXPECT_FALSE(full.plan.program(ProgramKind::Eval).empty());
 }
 
-TEST(Compile, OneReductionAStepIsReportedWhereMicroBatchesAreAddedUp) {
+TEST(Compile, OneReductionPerStepIsReportedWhereMicroBatchesAreAddedUp) {
   const auto says_once = [](int64_t batch) {
     const Config config =
         tiny({"--parallelism.zero_stage=1", cat("--training.global_batch_size=", batch)});

@@ -183,7 +183,7 @@ TEST_F(PrepareMerges, ManyIdsNeed32Bits) {
 }
 
 // The process is killed at its first progress line, when one wave is on disk.
-TEST_F(PrepareMerges, AKilledRunGoesOn) {
+TEST_F(PrepareMerges, AKilledRunIsResumed) {
   const std::string text = long_text(40 << 20);
   const std::string input = folder_.write("a.txt", text);
   const pid_t child = ::fork();

@@ -61,7 +61,7 @@ TEST(TokenFile, BadFiles) {
                     header(20240520, 1, -1));
 }
 
-TEST(TokenFile, TheJsonBesideItGivesTheTokenizer) {
+TEST(TokenFile, TheJsonNextToItGivesTheTokenizer) {
   const TempFolder folder;
   // These two tokens look like a magic number; the JSON file means that there is no header.
   const std::string path = folder.write("t.bin", raw<int32_t>({20240520}));

@@ -89,7 +89,7 @@ TEST(Tokenizer, FilesRoundTrip) {
   }
 }
 
-TEST(Tokenizer, AFileBesideWeightsGoesBeforeThatOfAnOlderRun) {
+TEST(Tokenizer, AFileNextToWeightsTakesPrecedence) {
   const TempFolder folder;
   folder.write("weft_tokenizer.json", Tokenizer::bytes().to_json().dump());
   EXPECT_EQ(Tokenizer::open(folder.path()).identity(), Tokenizer::bytes().identity());

@@ -35,7 +35,7 @@ TEST(Timeline, APlainCollectiveHoldsUpComputation) {
   EXPECT_EQ(step.time.exposed_seconds(), 8);
 }
 
-TEST(Timeline, AStartedCollectiveHidesBesideComputation) {
+TEST(Timeline, AStartedCollectiveHidesBehindComputation) {
   const StepEstimate step = estimate(std::string(kSources) + R"(
   %f, %e = all_gather_start(%b; axis="dp_shard", types=["f32[1024]", "f32[1024]"]) : future<f32[1024]>, future<f32[1024]>
   %y = gelu(%x) : f32[1024]

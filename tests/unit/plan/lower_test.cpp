@@ -237,7 +237,7 @@ std::vector<Kernel> shared_kernels() {
   return kernels;
 }
 
-TEST(Lower, GatheredWeightsLieInSharedMemoryOnceAHost) {
+TEST(Lower, GatheredWeightsLieInSharedMemoryOncePerHost) {
   const Graph graph = parse_graph(kGathers);
   const std::vector<ProgramSource> sources = {{ProgramKind::Last, &graph}};
   DeviceSpec device = tiny_device();

@@ -39,7 +39,7 @@ Plan plan_of(const std::vector<StepOn>& list) {
   return plan;
 }
 
-TEST(PlanTime, WhatRunsBesideComputationCostsNothing) {
+TEST(PlanTime, WhatOverlapsWithComputationCostsNothing) {
   const Plan plan = plan_of({{"all_gather", 2, 1, {}, 0}, {"gelu", 3}, {"gelu", 1, 0, {0}}});
   const PlanTime time = program_time(plan, ProgramKind::Last);
   EXPECT_EQ(time.seconds, 4);

@@ -42,7 +42,7 @@ TEST(Init, IsTheNormalOfItsElement) {
   }
 }
 
-TEST(Init, MeanAndDeviationAreAsAsked) {
+TEST(Init, MeanAndDeviationAreAsRequested) {
   constexpr int64_t kCount = 1 << 20;
   const std::vector<float> all = values(normal("w", {kCount}, 0.02), 1337);
   double sum = 0;
