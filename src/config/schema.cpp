@@ -174,7 +174,7 @@ Keys make_keys() {
 
 const std::vector<Section>& config_sections() {
   static const std::vector<Section> sections = {
-      {"job", "The run as a whole."},
+      {"job", "The run itself."},
       {"model", "The model to train: a preset and changes to its sizes."},
       {"training", "Data, batch sizes and precision."},
       {"grad_scaler", "The loss scale that keeps float16 gradients in range."},

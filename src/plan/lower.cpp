@@ -141,8 +141,8 @@ class Bindings {
     return values;
   }
 
-  // Binds a name to its value's home. Uses the buffer of that name in another program, else the
-  // home's buffer in this one, else a new buffer.
+  // Binds a name to the location of its value. Uses the buffer of that name in another program,
+  // else the buffer of the location's root in this one, else a new buffer.
   void bind(std::vector<Binding>& list, const std::string& name, const Value* value,
             BufferKind kind, Program& program) {
     const TensorType type = local_type(*value, plan_.mesh);

@@ -154,7 +154,7 @@ __device__ void pin(float (&sum)[kCount]) {
 // Matmuls of one type: 64 x 64 (32 sums per thread) or 64 x 128 (64 sums), 16 deep. `keep` false
 // starts from zero. The left operand lies in shared memory or, as four registers, in the layout of
 // the sums.
-#define WEFT_PRODUCTS(TYPE, NAME)                                                               \
+#define WEFT_MATMULS(TYPE, NAME)                                                                \
   template <int kByColumns>                                                                     \
   __device__ inline void multiply(TYPE, float(&d)[32], uint64_t a, uint64_t b, bool keep) {     \
     asm volatile(                                                                               \
@@ -186,10 +186,10 @@ __device__ void pin(float (&sum)[kCount]) {
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                         \
   }
 
-WEFT_PRODUCTS(__nv_bfloat16, "bf16")
-WEFT_PRODUCTS(__half, "f16")
+WEFT_MATMULS(__nv_bfloat16, "bf16")
+WEFT_MATMULS(__half, "f16")
 
-#undef WEFT_PRODUCTS
+#undef WEFT_MATMULS
 #undef WEFT_NAMES64
 #undef WEFT_NAMES32
 #undef WEFT_SUMS32
