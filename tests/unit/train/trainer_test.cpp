@@ -65,10 +65,10 @@ TEST(Train, ReportsTheMemoryThatTheProcessUses) {
   constexpr size_t kMore = size_t{256} << 20;
   const std::vector<char> more(kMore, 1);
   train_quietly(small_run(folder));
-  const int64_t beside = metrics_of(folder).back().at("memory_bytes");
+  const int64_t with_more = metrics_of(folder).back().at("memory_bytes");
   // Freed memory may or may not have been returned to the system in between.
-  EXPECT_GT(beside - alone, static_cast<int64_t>(kMore / 2));
-  EXPECT_GE(beside, static_cast<int64_t>(more.size()));
+  EXPECT_GT(with_more - alone, static_cast<int64_t>(kMore / 2));
+  EXPECT_GE(with_more, static_cast<int64_t>(more.size()));
 }
 
 // A step runs at least the FLOPs that are counted, and none of its matmuls exceeds the peak, which
