@@ -7,21 +7,13 @@ namespace weft {
 
 namespace {
 
-struct Avx2 {
+struct Avx2 : LaneByLane<Floats8> {
   using Reg = Floats8;
   static constexpr int kLanes = 8;
   static Reg zero() { return Reg{}; }
   static Reg spread(float value) { return _mm256_set1_ps(value); }
   static Reg load(const float* from) { return _mm256_loadu_ps(from); }
   static void store(float* to, Reg value) { _mm256_storeu_ps(to, value); }
-  static Reg load_first(const float* from, int lanes) {
-    Reg value = zero();
-    for (int i = 0; i < lanes; ++i) value[i] = from[i];
-    return value;
-  }
-  static void store_first(float* to, Reg value, int lanes) {
-    for (int i = 0; i < lanes; ++i) to[i] = value[i];
-  }
   static Reg multiply_add(Reg a, Reg b, Reg sum) { return _mm256_fmadd_ps(a, b, sum); }
   static Reg from_bf16(const uint16_t* from) {
     const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
@@ -36,13 +28,7 @@ struct Avx2 {
 }  // namespace
 
 const GemmVariant& gemm_avx2() {
-  static constexpr GemmVariant kVariant{.name = "avx2",
-                                        .panel_rows = 6,
-                                        .panel_cols = 16,
-                                        .pack_rows = pack<Avx2, 6>,
-                                        .pack_cols = pack<Avx2, 16>,
-                                        .multiply = multiply<Avx2, kPanelLeft, 6>,
-                                        .multiply_tile = multiply<Avx2, kTileLeft, 6>};
+  static constexpr GemmVariant kVariant = float_variant<Avx2, 6>("avx2");
   return kVariant;
 }
 

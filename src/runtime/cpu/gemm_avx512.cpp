@@ -20,13 +20,7 @@ struct Avx512 : Zmm {
 }  // namespace
 
 const GemmVariant& gemm_avx512() {
-  static constexpr GemmVariant kVariant{.name = "avx512",
-                                        .panel_rows = 12,
-                                        .panel_cols = 32,
-                                        .pack_rows = pack<Avx512, 12>,
-                                        .pack_cols = pack<Avx512, 32>,
-                                        .multiply = multiply<Avx512, kPanelLeft, 12>,
-                                        .multiply_tile = multiply<Avx512, kTileLeft, 12>};
+  static constexpr GemmVariant kVariant = float_variant<Avx512, 12>("avx512");
   return kVariant;
 }
 

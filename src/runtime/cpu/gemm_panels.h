@@ -14,6 +14,19 @@ typedef float Floats4 __attribute__((vector_size(16)));
 typedef float Floats8 __attribute__((vector_size(32)));
 typedef float Floats16 __attribute__((vector_size(64)));
 
+// The first lanes of a vector type without masks.
+template <class Vector>
+struct LaneByLane {
+  static Vector load_first(const float* from, int lanes) {
+    Vector value{};
+    for (int i = 0; i < lanes; ++i) value[i] = from[i];
+    return value;
+  }
+  static void store_first(float* to, Vector value, int lanes) {
+    for (int i = 0; i < lanes; ++i) to[i] = value[i];
+  }
+};
+
 // Interleaves the lanes of a and b: the lower halves into `first`, the upper into `second`.
 [[gnu::always_inline]] inline void interleave(Floats4 a, Floats4 b, Floats4& first,
                                               Floats4& second) {
@@ -279,6 +292,19 @@ void multiply(const PanelMatmul& matmul) {
   }
   return narrow ? multiply_part<V, kLeft, kRows, 1>(matmul)
                 : multiply_part<V, kLeft, kRows, 2>(matmul);
+}
+
+// A variant whose panels hold floats: kRows rows, and the columns of two vectors.
+template <class V, int kRows>
+constexpr GemmVariant float_variant(const char* name) {
+  constexpr int kCols = 2 * V::kLanes;
+  return {.name = name,
+          .panel_rows = kRows,
+          .panel_cols = kCols,
+          .pack_rows = pack<V, kRows>,
+          .pack_cols = pack<V, kCols>,
+          .multiply = multiply<V, kPanelLeft, kRows>,
+          .multiply_tile = multiply<V, kTileLeft, kRows>};
 }
 
 }  // namespace
