@@ -11,6 +11,7 @@
 #include "base/machine.h"
 #include "compile/mfu.h"
 #include "config/derived.h"
+#include "graph/names.h"
 #include "graph/text.h"
 #include "plan/lower.h"
 #include "runtime/device.h"
@@ -158,10 +159,12 @@ DeviceSpec device_spec_of(const Config& config) {
 Mesh data_parallel_mesh(const Config& config, int64_t ranks) {
   const DataParallelDegrees degrees = data_parallel_degrees(config, ranks);
   Mesh mesh;
-  if (degrees.replicate > 1) mesh.axes.push_back({"dp_replicate", degrees.replicate});
+  if (degrees.replicate > 1) {
+    mesh.axes.push_back({std::string(names::kReplicateAxis), degrees.replicate});
+  }
   const bool asked_for = config.parallelism.data_parallel_shard_degree == 1 && ranks == 1;
   if (degrees.shard > 1 || asked_for) {
-    mesh.axes.push_back({std::string(kShardAxis), degrees.shard});
+    mesh.axes.push_back({std::string(names::kShardAxis), degrees.shard});
   }
   return mesh;
 }

@@ -55,9 +55,6 @@ PlanSummary summarize(const Compiled& compiled);
 // The machine that plans of this config are made for.
 DeviceSpec device_spec_of(const Config& config);
 
-// The axis over which parameters and their gradients are sharded.
-inline constexpr std::string_view kShardAxis = "dp_shard";
-
 // The mesh of the config for `ranks` ranks: dp_replicate outside, dp_shard inside. A single rank
 // has no axes, unless the config sets a shard degree of 1.
 Mesh data_parallel_mesh(const Config& config, int64_t ranks);

@@ -26,6 +26,10 @@ inline constexpr std::string_view kGradNorm = "grad_norm";
 // Transformer blocks are the modules "layers.0", "layers.1", ... (graph/module_path.h).
 inline constexpr std::string_view kLayers = "layers";
 
+// Mesh axes of data parallelism: copies of the parameters, and the shards of one copy.
+inline constexpr std::string_view kReplicateAxis = "dp_replicate";
+inline constexpr std::string_view kShardAxis = "dp_shard";
+
 // The input with this rank's coordinate on a mesh axis: "coordinate.dp_shard".
 inline std::string coordinate(std::string_view axis) {
   return std::string(kCoordinate).append(".").append(axis);

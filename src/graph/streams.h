@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -10,6 +11,10 @@ namespace weft {
 
 enum class StreamId { Compute, Gather, Reduce };
 inline constexpr std::array<std::string_view, 3> kStreamNames = {"compute", "gather", "reduce"};
+
+constexpr std::string_view stream_name(StreamId stream) {
+  return kStreamNames[static_cast<size_t>(stream)];
+}
 
 // The stream's place in the list of a plan.
 constexpr int64_t index_of(StreamId stream) {

@@ -24,6 +24,7 @@
 #include "config/derived.h"
 #include "graph/builder.h"
 #include "graph/flat.h"
+#include "graph/names.h"
 #include "graph/ops/ops.h"
 #include "graph/sharding.h"
 #include "graph/sources.h"
@@ -35,10 +36,8 @@ namespace weft {
 
 namespace {
 
-constexpr const char* kShardAxis = "dp_shard";
-
 struct Mode {
-  bool flat = false;         // storage is sharded over kShardAxis
+  bool flat = false;         // storage is sharded over names::kShardAxis
   bool keep_full = false;    // the step reads full weights that persist (ZeRO-1)
   bool reduce_once = false;  // gradients are summed over micro-batches before the reduction
   bool send_bf16 = false;    // f32 gradients are rounded before the reduction
@@ -204,10 +203,10 @@ class Sharder {
     // A sum that is not sent further keeps the precision it was computed in.
     const bool sent_on = grad->type.placement.size() > 1;
     const bool widened = grad->type.dtype != DType::F32 && !sent_on;
-    Node* node =
-        builder.add(kReduceScatter, {grad},
-                    {{"axis", std::string(kShardAxis)}, {"out", std::string(widened ? "f32" : "")}},
-                    grad->name + ".shard");
+    Node* node = builder.add(
+        kReduceScatter, {grad},
+        {{"axis", std::string(names::kShardAxis)}, {"out", std::string(widened ? "f32" : "")}},
+        grad->name + ".shard");
     graph_.replace_uses(grad, node->result(), node);
     if (!is_partial(node->result()->type)) return node->result();
     return all_reduce(graph_, node->result(), before, options);
@@ -255,8 +254,9 @@ class Sharder {
   Value* add_bucket(const Weight& weight) {
     const Node* param = weight.param;
     const TensorType& type = param->result()->type;
-    const TensorType flat{
-        type.dtype, {flat_size({&type.shape, 1})}, {{PlacementKind::Flat, kShardAxis}}};
+    const TensorType flat{type.dtype,
+                          {flat_size({&type.shape, 1})},
+                          {{PlacementKind::Flat, std::string(names::kShardAxis)}}};
     const NodeOptions options{
         .name = param->result()->name + ".shard", .path = param->path, .phase = param->phase};
     return graph_
@@ -305,10 +305,10 @@ class Sharder {
     Builder builder(graph_, before);
     builder.set_path(options.path);
     builder.set_phase(options.phase);
-    return builder.add(
-        kAllGather, std::move(operands),
-        {{"axis", std::string(kShardAxis)}, {"types", std::vector<std::string>{to_string(type)}}},
-        options.name);
+    return builder.add(kAllGather, std::move(operands),
+                       {{"axis", std::string(names::kShardAxis)},
+                        {"types", std::vector<std::string>{to_string(type)}}},
+                       options.name);
   }
 
   // Sums the squares over the shards. The sum is exact, so the order does not matter.
@@ -331,8 +331,9 @@ class Sharder {
 
 Mode mode_of(const PassContext& context, const Mesh& mesh) {
   const Config& config = context.config;
-  const bool flat = std::any_of(mesh.axes.begin(), mesh.axes.end(),
-                                [](const MeshAxis& axis) { return axis.name == kShardAxis; });
+  const bool flat = std::any_of(mesh.axes.begin(), mesh.axes.end(), [](const MeshAxis& axis) {
+    return axis.name == names::kShardAxis;
+  });
   const bool first_stage = config.parallelism.zero_stage == 1;
   USER_CHECK(flat || !first_stage, describe_key(config, "parallelism.zero_stage"),
              ": no ranks share the optimizer state; set parallelism.data_parallel_shard_degree");

@@ -56,7 +56,7 @@ struct Launch {
   int64_t workspace_bytes = 0;
   Stream* stream = nullptr;
   double seconds = 0;                         // predicted by the plan
-  Communicator* comm = nullptr;               // of a run with several ranks
+  Communicator* comm = nullptr;               // of the run; nullptr if launched outside a plan
   int64_t channel = 0;                        // for collectives: index of the plan's stream
   std::shared_ptr<const void> prepared = {};  // what the kernel's prepare made
   std::string_view where = {};                // its step in the plan, op and path, for messages

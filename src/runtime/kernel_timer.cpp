@@ -8,6 +8,7 @@
 
 #include "base/half.h"
 #include "base/philox.h"
+#include "plan/plan.h"
 
 namespace weft {
 namespace {
@@ -105,7 +106,7 @@ KernelTimer::KernelTimer(std::span<const Kernel> kernels, std::string_view backe
     : kernels_(kernels),
       backend_(backend),
       device_(device),
-      stream_(device.make_stream("compute")) {}
+      stream_(device.make_stream(stream_name(StreamId::Compute))) {}
 
 double KernelTimer::seconds(const Call& call) {
   double best = 0;

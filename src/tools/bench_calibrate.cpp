@@ -10,6 +10,7 @@
 #include "compile/compile.h"
 #include "graph/clocks.h"
 #include "graph/flat.h"
+#include "graph/names.h"
 #include "graph/ops/ops.h"
 #include "graph/samples.h"
 #include "runtime/comm/launcher.h"
@@ -21,7 +22,7 @@
 namespace weft {
 namespace {
 
-constexpr std::string_view kAxis = "dp_shard";
+constexpr std::string_view kAxis = names::kShardAxis;
 constexpr int64_t kSizes[] = {1 << 16, 1 << 19, 1 << 22, 1 << 25};  // bytes of the full tensor
 constexpr int kCollectives = 3;
 constexpr int kRows = 4;
@@ -60,7 +61,7 @@ void measure_size(const Backend& backend, Device& device, Communicator& comm, si
   const int64_t n = comm.ranks();
   const int64_t elements = kSizes[size] / 4;
   const int64_t shard_size = flat_padded(elements / n);
-  const auto stream = device.make_stream("gather");
+  const auto stream = device.make_stream(stream_name(StreamId::Gather));
   auto* memory = static_cast<float*>(comm.allocate((shard_size * n + shard_size) * 4, device));
   stream->zero(memory, (shard_size * n + shard_size) * 4);
   const Tensor full{memory, DType::F32, {elements}};

@@ -9,6 +9,7 @@
 #include "base/loss_scale.h"
 #include "base/one_of.h"
 #include "compile/validate_run.h"
+#include "graph/names.h"
 #include "graph/roles.h"
 #include "tools/trace.h"
 #include "train/session.h"
@@ -133,7 +134,9 @@ std::vector<float> read_gradient(Session& session, const ParamInfo& param, Commu
     std::transform(halves.begin(), halves.end(), values.begin(), f32_from_bf16);
   }
   const std::vector<MeshAxis>& axes = session.compiled().plan.mesh.axes;
-  if (!axes.empty() && axes.back().name == kShardAxis) values = gather(values, kShardAxis, comm);
+  if (!axes.empty() && axes.back().name == names::kShardAxis) {
+    values = gather(values, names::kShardAxis, comm);
+  }
   values.resize(static_cast<size_t>(count(param.shape)));
   const auto scale = static_cast<float>(session.loss_scale().value_or(1));
   for (float& value : values) value /= scale;

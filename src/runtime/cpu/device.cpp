@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/machine.h"
+#include "plan/plan.h"
 #include "runtime/cpu/peak.h"
 #include "runtime/cpu/spin.h"
 #include "runtime/run_launch.h"
@@ -192,7 +193,7 @@ void HostDevice::release(void* memory) {
 }
 
 std::unique_ptr<Stream> HostDevice::make_stream(std::string_view name) {
-  return std::make_unique<HostStream>(name == "compute" ? threads_ : 1);
+  return std::make_unique<HostStream>(name == stream_name(StreamId::Compute) ? threads_ : 1);
 }
 
 std::unique_ptr<Event> HostDevice::make_event() {
