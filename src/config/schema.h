@@ -24,7 +24,7 @@ struct Condition {
   bool (*holds)(const Config& config, int64_t ranks);
 };
 
-// What a schema line says about a key besides its name and member.
+// What a schema line says about a key in addition to its name and member.
 struct KeyOptions {
   std::string doc = {};
   Range range = {};

@@ -110,7 +110,7 @@ struct OpTraits {
   bool effect = false;         // kept even if nothing reads its results
   bool source = false;         // input, param or state: no operands, bound from outside
   bool differentiable = true;  // false: autodiff fails if a gradient reaches it
-  bool matmul = false;         // FLOPs run at the matrix rate
+  bool matmul = false;         // FLOPs run at the matmul rate
   bool linear = false;         // commutes with sums over ranks: partial sums in, partial sums out
   bool collective = false;     // moves data between ranks, or waits for it; kernels are in comm
   bool update = false;         // overwrites the parameter w, by its gradient g

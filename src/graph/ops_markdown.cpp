@@ -11,7 +11,7 @@ std::string traits_line(const OpDef& op) {
   std::vector<std::string> traits;
   if (op.traits.source) traits.push_back("source");
   if (op.traits.elementwise) traits.push_back("elementwise");
-  if (op.traits.matmul) traits.push_back("matrix rate");
+  if (op.traits.matmul) traits.push_back("matmul rate");
   if (op.traits.collective) traits.push_back("collective");
   if (op.traits.effect) traits.push_back("effect");
   if (!op.overwrites.empty()) traits.push_back(cat("overwrites `", op.overwrites, "`"));

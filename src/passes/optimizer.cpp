@@ -86,7 +86,7 @@ class Accumulation {
     }
   }
 
-  // Sums the loss in the same kind of tree. Without a tree, whoever reads the loss sums it.
+  // Sums the loss in the same kind of tree. Without a tree, the reader of the loss sums it.
   void add_loss() {
     Value* loss = graph_.find_output({OutputRole::Loss});
     if (levels_ == 0 || loss == nullptr) return;

@@ -115,7 +115,7 @@ std::vector<TensorType> infer_adamw(const Call& call) {
 
 constinit const OpDef kEmbedding{
     .signature = "embedding(ids, w) -> y",
-    .doc = "y[..., :] = w[ids[...], :]; an id outside the table is undefined.",
+    .doc = "y[..., :] = w[ids[...], :]; the result for an id outside the table is undefined.",
     .infer = infer_embedding,
     .vjp = [](Vjp& v) -> std::vector<Value*> {
       Value* dy = only_grad(v);

@@ -1,5 +1,5 @@
-// The GPU kernels that collectives need besides NCCL: tree sums of received parts, conversion of a
-// shard, zeros in the gaps of a flat tensor, and progress notes for the host.
+// The GPU kernels that collectives need in addition to NCCL: tree sums of received parts,
+// conversion of a shard, zeros in the gaps of a flat tensor, and progress notes for the host.
 #pragma once
 
 #include <cuda_runtime_api.h>

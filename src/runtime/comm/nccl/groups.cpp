@@ -43,7 +43,7 @@ ncclComm_t connect(Communicator& hosts, const ncclUniqueId& id, int64_t size, in
   }
   const Connected connected = future.get();
   if (connected.result == ncclSuccess) return connected.comm;
-  throw DeviceError(cat("nccl: joining ", size, " ranks failed: ", connected.error));
+  throw DeviceError(cat("nccl: connecting ", size, " ranks failed: ", connected.error));
 }
 
 }  // namespace
