@@ -27,7 +27,7 @@ struct StateKey {
   StateRole role = StateRole::Other;
   std::string owner = {};  // a parameter or bucket; empty if it belongs to the entire step
   int64_t level = -1;      // of a sum in a tree; -1: a sequential sum
-  auto operator<=>(const StateKey&) const = default;
+  auto operator<=>(const StateKey&) const = default;  // NOLINT(modernize-use-nullptr): not one
 };
 
 std::string to_string(const StateKey& key);

@@ -65,7 +65,7 @@ struct Slot {
 struct Queue {
   std::string_view op;
   std::string_view axis;
-  auto operator<=>(const Queue&) const = default;
+  auto operator<=>(const Queue&) const = default;  // NOLINT(modernize-use-nullptr): not one
 };
 
 Queue queue_of(const Node& start) {

@@ -19,11 +19,11 @@ struct LaneRole {
   std::string_view op;  // its name: the order of roles must not depend on addresses
   Phase phase = Phase::Forward;
   bool recomputed = false;
-  std::string axis = {};               // of a collective
-  std::optional<DType> gathered = {};  // the dtype that a gather returns
-  std::optional<StateKey> state = {};  // without an owner if that is the lane itself
-  int copy = 0;                        // tells nodes apart that are otherwise alike
-  auto operator<=>(const LaneRole&) const = default;
+  std::string axis = {};                              // of a collective
+  std::optional<DType> gathered = {};                 // the dtype that a gather returns
+  std::optional<StateKey> state = {};                 // without an owner if that is the lane itself
+  int copy = 0;                                       // tells nodes apart that are otherwise alike
+  auto operator<=>(const LaneRole&) const = default;  // NOLINT(modernize-use-nullptr): not one
 };
 
 // What must be equal, node by node, for two lanes to be merged.
