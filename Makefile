@@ -8,12 +8,13 @@ JOBS := $(shell nproc)
 CCACHE := $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON)
 SOURCES = $(shell git ls-files '*.h' '*.cpp' '*.cu')
 
-.PHONY: help demo test bench build program install-deps format lint clean gpu-test gpu-bench
+.PHONY: help demo test soak bench build program install-deps format lint clean gpu-test gpu-bench
 
 help:
 	@echo "make demo    build, train a small character GPT on this repository's text, write a sample"
 	@echo "make test    build and run every test"
 	@echo "make bench   measure training steps against PyTorch on this machine (bench/README.md)"
+	@echo "make soak    kill and resume a run 1000 times"
 	@echo "make program build build/weft"
 	@echo "make build   build build/weft and the tests"
 	@echo "make gpu-test   build and run what needs an NVIDIA GPU"
@@ -30,6 +31,9 @@ test: build
 
 bench: program
 	@bench/run.sh $(BUILD)/weft
+
+soak: build
+	@WEFT_KILL_CYCLES=1000 $(BUILD)/tests/cli/cli_kill_cycles_test
 
 gpu-test:
 	@scripts/gpu_test.sh

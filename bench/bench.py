@@ -88,12 +88,13 @@ log_freq = 1
 
     def initial_weights(self):
         """One step at learning rate 0 saves the initial weights unchanged."""
-        run([self.binary, "train", self.config, "--optimizer.lr=0", "--training.steps=1"])
-        return os.path.join(self.folder, "run", "weights", "model.safetensors")
+        run([self.binary, "train", self.config, "--optimizer.lr=0", "--training.steps=1",
+             "--checkpoint.weights_only=true", f"--job.dump_folder={self.folder}/initial"])
+        return os.path.join(self.folder, "initial", "checkpoints", "step-1", "model.safetensors")
 
     def steps(self, count):
-        child = subprocess.Popen(self.command(f"--training.steps={count}", "--checkpoint.enable=false"),
-                                 stdout=subprocess.DEVNULL)
+        options = [f"--training.steps={count}", "--checkpoint.enable=false", "--overwrite"]
+        child = subprocess.Popen(self.command(*options), stdout=subprocess.DEVNULL)
         _, status, usage = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)
         if child.returncode != 0:

@@ -21,11 +21,11 @@ echo "== data: ${#files[@]} files of this repository"
 
 echo
 echo "== training: $config (a few minutes on two cores)"
-"$weft" train "$config"
+"$weft" train "$config" --overwrite
 
 echo
 echo "== sample"
-"$weft" generate "$run/weights" --prompt "// " --tokens 400 --temperature 0.8 --top-k 40 --top-p 0.95 --seed 1
+"$weft" generate "$run" --prompt "// " --tokens 400 --temperature 0.8 --top-k 40 --top-p 0.95 --seed 1
 
 # The last line with a validation loss holds the final one.
 loss=$(grep -o '"validation_loss": *[0-9.eE+-]*' "$run/metrics.jsonl" | tail -n 1 | sed 's/.*: *//')

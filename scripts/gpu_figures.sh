@@ -1,11 +1,12 @@
 # Sourced by gpu_test.sh and gpu_ranks.sh.
 
 # figures RUN STEPS: writes to RUN.txt the metrics of the run in folder RUN that runs of the same bits
-# share: all except times and memory. Fails unless the run has that many steps.
+# share: all except times, memory and checkpoints, whose digests include the config. Fails unless the run
+# has that many steps.
 figures() {
   local run=$1 steps=$2 found
-  sed -E 's/"(tokens_per_second|mfu|seconds|memory_bytes)":[^,}]*//g' "$run/metrics.jsonl" \
-    > "$run.txt" || return 1
+  sed -E -e '/"(checkpoint|resumed_from)":/d' -e 's/"(tokens_per_second|mfu|seconds|memory_bytes)":[^,}]*//g' \
+    "$run/metrics.jsonl" > "$run.txt" || return 1
   found=$(grep -c '"grad_norm":' "$run.txt")
   [[ $found == "$steps" ]] && return 0
   echo "$run: metrics of $found steps, expected $steps"

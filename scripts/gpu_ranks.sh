@@ -33,12 +33,15 @@ run() {
   figures "$folder/$name" 12 || fail "$name"
 }
 
-# same NAME RANKS ARGUMENTS...: a run that must have the metrics and the weights of `first`.
+# same NAME RANKS ARGUMENTS...: a run that must have the metrics, weights and optimizer state of
+# `first`.
 same() {
   run "$@"
   cmp -s "$folder/$first.txt" "$folder/$1.txt" || fail "$1 differs from $first"
-  cmp -s "$folder/$first/weights/model.safetensors" "$folder/$1/weights/model.safetensors" ||
-    fail "weights of $1 differ from those of $first"
+  for file in model optimizer; do
+    cmp -s "$folder/$first/checkpoints/step-12/$file.safetensors" "$folder/$1/checkpoints/step-12/$file.safetensors" ||
+      fail "$file.safetensors of $1 differs from that of $first"
+  done
 }
 
 ordered=--comm.reduction=ordered
@@ -105,7 +108,7 @@ done
 
 # One rank continues with the weights of two.
 timeout 60 "$weft" train configs/gpt2_tiny.toml --device.backend=cuda --model.dim=256 --model.n_layers=3 \
-  --training.seq_len=64 --training.steps=1 --checkpoint.initial_load_path="$folder/fsdp2/weights" \
+  --training.seq_len=64 --training.steps=1 --checkpoint.initial_load_path="$folder/fsdp2" \
   --job.dump_folder="$folder/loaded" > "$folder/loaded.log" 2>&1 || fail "weights of two ranks do not load"
 
 # A killed rank is reported at once, a stopped one after the timeout.

@@ -56,8 +56,10 @@ run() {
 
 # same NAME ARGUMENTS...: a run that must have the bits of `first`.
 same() {
+  local saved=checkpoints/step-$steps
   run "$@" && cmp "$folder/$first.txt" "$folder/$1.txt" &&
-    cmp "$folder/$first/weights/model.safetensors" "$folder/$1/weights/model.safetensors"
+    cmp "$folder/$first/$saved/model.safetensors" "$folder/$1/$saved/model.safetensors" &&
+    cmp "$folder/$first/$saved/optimizer.safetensors" "$folder/$1/$saved/optimizer.safetensors"
 }
 
 steps=200

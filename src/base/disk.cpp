@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -34,6 +35,14 @@ int reserve(int descriptor, int64_t bytes) {
   return ::ftruncate(descriptor, bytes) == 0 ? 0 : errno;
 }
 
+// What the holder of a lock wrote into it; from the open file, as the holder may remove it.
+std::string holder_of(int descriptor) {
+  char text[256] = {};
+  const ssize_t length = ::pread(descriptor, text, sizeof text, 0);
+  return std::string(
+      trim(std::string_view(text, static_cast<size_t>(std::max<ssize_t>(length, 0)))));
+}
+
 std::string host_name() {
   char name[256] = {};
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
@@ -50,8 +59,8 @@ BlockFile BlockFile::create(const std::string& path, int64_t bytes) {
       Descriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666)));
   if (file.descriptor_.get() < 0) file.fail(errno);
   if (const int error = reserve(file.descriptor_.get(), bytes); error != 0) {
-    const std::string folder = std::filesystem::path(path).parent_path().string();
     if (error != ENOSPC) file.fail(error);
+    const std::string folder = folder_of(path);
     throw UserError(ExitCode::CannotWrite,
                     cat(path, ": cannot reserve ", bytes, " bytes: ", reason_of(error), ", ",
                         free_disk_bytes(folder), " bytes are free"));
@@ -74,6 +83,11 @@ void BlockFile::write(int64_t offset, std::span<const std::byte> bytes) {
     bytes = bytes.subspan(static_cast<size_t>(wrote));
     offset += wrote;
   }
+}
+
+void BlockFile::start_writing(int64_t offset, int64_t bytes) {
+  // Only a hint: fsync writes what is left, and reports errors.
+  std::ignore = ::sync_file_range(descriptor_.get(), offset, bytes, SYNC_FILE_RANGE_WRITE);
 }
 
 void BlockFile::finish() {
@@ -105,8 +119,7 @@ void rename_durably(const std::string& from, const std::string& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) {
     fail(from, ("rename it to " + to).c_str(), errno);
   }
-  const std::string folder = std::filesystem::path(to).parent_path().string();
-  sync_folder(folder.empty() ? "." : folder);
+  sync_folder(folder_of(to));
 }
 
 void remove_folder(const std::string& path) {
@@ -122,8 +135,16 @@ std::vector<std::string> folder_names(const std::string& path) {
        at.increment(error)) {
     names.push_back(at->path().filename().string());
   }
+  const int code = error.value();
+  if (code != 0 && code != ENOENT && code != ENOTDIR) fail(path, "read the folder", code);
   std::sort(names.begin(), names.end());
   return names;
+}
+
+uint64_t random_tag() {
+  uint64_t tag = 0;
+  CHECK(::getrandom(&tag, sizeof tag, 0) == sizeof tag, "no random bytes: ", reason_of(errno));
+  return tag;
 }
 
 int64_t free_disk_bytes(const std::string& path) {
@@ -143,7 +164,7 @@ FolderLock::FolderLock(const std::string& folder) : folder_(folder), path_(folde
     // On a file system without locks we continue without one.
     if (::flock(descriptor_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
       throw UserError(ExitCode::CannotWrite,
-                      cat(folder, ": in use by another run (", trim(read_text_file(path_, 4096)),
+                      cat(folder, ": in use by another run (", holder_of(descriptor_.get()),
                           "); wait for it to end, or set another job.dump_folder"));
     }
   } while (!names_file(path_, descriptor_.get()));

@@ -22,6 +22,8 @@ class BlockFile {
   static BlockFile open(const std::string& path);
 
   void write(int64_t offset, std::span<const std::byte> bytes);
+  // Lets the disk begin with these bytes, rather than when the file is finished.
+  void start_writing(int64_t offset, int64_t bytes);
   // Closes the file; its bytes may not be on disk yet.
   void close();
   // Forces the bytes to disk and closes the file.
@@ -39,19 +41,22 @@ class BlockFile {
 void make_folder(const std::string& path);
 // Forces the entries of a folder to disk.
 void sync_folder(const std::string& path);
-// Renames a file or folder and forces the change to disk. A file or folder with contents under the
-// new name is an error.
+// Renames a folder and forces the change to disk. A folder with contents under the new name is an
+// error.
 void rename_durably(const std::string& from, const std::string& to);
 // Removes a folder and everything in it.
 void remove_folder(const std::string& path);
 
 // The names in a folder, sorted; empty if there is no such folder.
 std::vector<std::string> folder_names(const std::string& path);
+// A number for names that must differ between attempts, even after a crash. Results never depend on
+// it.
+uint64_t random_tag();
 // Bytes that can still be written to the file system of an existing path.
 int64_t free_disk_bytes(const std::string& path);
 
-// The right to write into a folder, for one process at a time. It ends with the process, however that
-// ends.
+// The right to write into a folder, for one process at a time. It ends with the process, however
+// that ends.
 class FolderLock {
  public:
   // Creates the folder if necessary and locks `folder/.lock`; another holder is an error that names

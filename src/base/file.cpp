@@ -48,11 +48,6 @@ OpenedFile open_regular(const std::string& path) {
   return {std::move(descriptor), static_cast<int64_t>(status.st_size)};
 }
 
-std::string folder_of(const std::string& path) {
-  const std::string folder = std::filesystem::path(path).parent_path().string();
-  return folder.empty() ? "." : folder;
-}
-
 }  // namespace
 
 std::string reason_of(int error) {
@@ -117,6 +112,11 @@ void InputFile::read(int64_t offset, std::span<std::byte> bytes) const {
     bytes = bytes.subspan(static_cast<size_t>(got));
     offset += got;
   }
+}
+
+std::string folder_of(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
 }
 
 bool names_file(const std::string& path, int descriptor) {

@@ -73,6 +73,9 @@ class InputFile {
   int64_t size_;
 };
 
+// The folder that holds a path.
+std::string folder_of(const std::string& path);
+
 // Whether a path refers to the file that a descriptor has open.
 bool names_file(const std::string& path, int descriptor);
 

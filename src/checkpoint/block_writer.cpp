@@ -59,6 +59,7 @@ class FileWriter {
     const auto bytes = std::span(buffer_).first(static_cast<size_t>(used_));
     blocks_.push_back({static_cast<int64_t>(file_), offset_, used_, checksum(bytes)});
     target_->write(offset_, bytes);
+    target_->start_writing(offset_, used_);
     used_ = 0;
   }
 

@@ -59,6 +59,8 @@ std::string CheckpointFolder::commit(const std::string& partial, const Manifest&
   target.write(0, std::as_bytes(std::span(text)));
   target.finish();
   sync_folder(partial);
+  // Left by a save that failed only after its rename, and was never reported as committed.
+  if (path_exists(path_of(manifest.step))) remove(manifest.step);
   rename_durably(partial, path_of(manifest.step));
   return manifest_digest(text);
 }
@@ -95,6 +97,7 @@ std::vector<int64_t> CheckpointFolder::prune(const KeepPolicy& keep) const {
 // Renamed first: a folder that is only half removed must not look committed.
 void CheckpointFolder::remove(int64_t step) const {
   const std::string leaving = partial_path(step, 0);
+  if (path_exists(leaving)) remove_folder(leaving);  // of an earlier attempt
   rename_durably(path_of(step), leaving);
   remove_folder(leaving);
 }
@@ -113,6 +116,9 @@ std::string checkpoint_digest(const std::string& checkpoint) {
 }
 
 void check_files(const std::string& checkpoint, const Manifest& manifest) {
+  for (const ManifestFile& file : manifest.files) {
+    VerifiedFile::open(checkpoint + "/" + file.name, &file);
+  }
   for (const std::string& name : folder_names(checkpoint)) {
     if (name.find(".safetensors") == std::string::npos || manifest.find(name) != nullptr) continue;
     throw UserError(ExitCode::Integrity,
@@ -121,10 +127,10 @@ void check_files(const std::string& checkpoint, const Manifest& manifest) {
 }
 
 void verify_checkpoint(const std::string& checkpoint, const Manifest& manifest) {
+  check_files(checkpoint, manifest);
   for (const ManifestFile& file : manifest.files) {
     VerifiedFile::open(checkpoint + "/" + file.name, &file).verify();
   }
-  check_files(checkpoint, manifest);
 }
 
 }  // namespace weft

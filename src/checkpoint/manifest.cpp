@@ -72,6 +72,7 @@ ManifestFile read_file_entry(const json& object, const std::string& manifest) {
 Manifest read_manifest(std::string_view text, const std::string& where) {
   const json root = parse_json(text, where);
   const int64_t format = json_int(root, "format", where);
+  if (format < 1) fail(where, cat("format ", format, ", expected 1 or more"));
   INPUT_CHECK(format <= kManifestFormat, where, ": format ", format,
               ", this build reads formats up to ", kManifestFormat, "; use a newer build");
   Manifest manifest{.step = json_int(root, "step", where), .files = {}};

@@ -42,7 +42,8 @@ struct Manifest {
 std::string manifest_text(const Manifest& manifest);
 
 // Reads a manifest and checks everything it says about itself. Throws UserError(Integrity) for one
-// that is damaged, UserError(InputFile) for one of a newer format; `where` starts the message.
+// that is damaged, UserError(InputFile) for one of a newer format or without a field; `where`
+// starts the message.
 Manifest parse_manifest(std::string_view text, const std::string& where);
 
 // The digest at the end of a manifest's text, which parse_manifest has checked.

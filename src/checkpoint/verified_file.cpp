@@ -38,7 +38,11 @@ size_t VerifiedFile::block_at(int64_t offset) const {
 
 void VerifiedFile::read_block(size_t index, std::span<std::byte> bytes) const {
   const Place& place = places_[index];
-  file_.read(place.begin, bytes);
+  try {
+    file_.read(place.begin, bytes);
+  } catch (const UserError& error) {
+    throw UserError(ExitCode::Integrity, error.what());
+  }
   const uint64_t found = checksum(bytes);
   if (found == place.block.checksum) return;
   throw UserError(ExitCode::Integrity,

@@ -184,7 +184,7 @@ const std::vector<Section>& config_sections() {
       {"activation_checkpoint", "Memory against time: what the backward recomputes."},
       {"compile", "The compiler's passes and their dumps."},
       {"comm", "Communication between ranks."},
-      {"checkpoint", "Weights read at the start and written at the end."},
+      {"checkpoint", "What a run starts from and what it saves (docs/checkpoints.md)."},
       {"metrics", "Progress lines and the metrics file."},
       {"validation", "Loss on held-out tokens."},
       {"debug", "Reproducibility."},

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 
 #include "base/disk.h"
@@ -29,7 +28,8 @@ struct CheckpointArguments {
 };
 
 // The folder of checkpoints: the given one, or that of a run.
-CheckpointFolder find_folder(const std::string& path) {
+CheckpointFolder find_folder(std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
   const std::string inside = path + "/" + CheckpointConfig().folder;
   const CheckpointFolder folder(path_exists(inside) ? inside : path);
   INPUT_CHECK(path_exists(path), path,
@@ -54,19 +54,24 @@ std::string find_one(const std::string& path) {
 
 ExitCode run_ls(const CheckpointArguments& arguments) {
   const CheckpointFolder folder = find_folder(arguments.folder);
+  const std::vector<std::string> names = folder_names(folder.path());
+  const bool any = std::any_of(names.begin(), names.end(),
+                               [](const std::string& name) { return name.starts_with("step-"); });
+  INPUT_CHECK(any, folder.path(), ": holds no checkpoint");
   for (const CommittedCheckpoint& saved : folder.committed()) {
     std::string described;
     try {
       const OpenCheckpoint open = open_checkpoint(saved.path);
       described =
           cat(human_bytes(static_cast<double>(open.manifest.bytes())), "  ", open.state.ranks,
-              open.state.ranks == 1 ? " rank  " : " ranks  ", checkpoint_digest(saved.path));
+              open.state.ranks == 1 ? " rank  " : " ranks  ", checkpoint_digest(saved.path),
+              has_optimizer_state(open) ? "" : "  weights only");
     } catch (const UserError& error) {
       described = error.what();
     }
     log_line(cat("step ", saved.step, "  ", saved.path, "  ", described));
   }
-  for (const std::string& name : folder_names(folder.path())) {
+  for (const std::string& name : names) {
     if (name.find(".bad") != std::string::npos) {
       log_line(cat("damaged  ", folder.path(), "/", name));
     } else if (name.find(".partial-") != std::string::npos) {
@@ -81,6 +86,7 @@ ExitCode run_verify_checkpoints(const CheckpointArguments& arguments) {
   for (const std::string& path : find_checkpoints(arguments.folder)) {
     try {
       const std::optional<Manifest> manifest = read_manifest(path);
+      CHECK(manifest, path, " has no manifest");
       verify_checkpoint(path, *manifest);
       log_line(cat("ok       ", path, "  ", human_bytes(static_cast<double>(manifest->bytes())),
                    "  ", checkpoint_digest(path)));
@@ -111,6 +117,7 @@ ExitCode run_show(const CheckpointArguments& arguments) {
                  file.blocks.size() == 1 ? " block" : " blocks"));
   }
   for (const char* stem : {kModelStem, kOptimizerStem}) {
+    if (stem == kOptimizerStem && !has_optimizer_state(open)) continue;
     const SafetensorsModel tensors = open_tensors(path, open.manifest, stem);
     for (const std::string& name : tensors.names()) {
       const TensorEntry* entry = tensors.find(name);
@@ -180,7 +187,12 @@ ExitCode run_diff(const CheckpointArguments& arguments) {
     log_line(cat("step    ", a.state.step, " and ", b.state.step));
   }
   for (const std::string& change : changed_keys(a.config, b.config)) log_line("config  " + change);
-  const int64_t differences = diff_tensors(a, b, kModelStem) + diff_tensors(a, b, kOptimizerStem);
+  int64_t differences = diff_tensors(a, b, kModelStem);
+  if (has_optimizer_state(a) && has_optimizer_state(b)) {
+    differences += diff_tensors(a, b, kOptimizerStem);
+  } else {
+    log_line("optimizer states are not compared: a checkpoint holds weights only");
+  }
   log_line(differences == 0 ? "all tensors are identical" : cat(differences, " tensors differ"));
   return differences == 0 ? ExitCode::Done : ExitCode::CheckFailed;
 }
@@ -189,8 +201,7 @@ ExitCode run_diff(const CheckpointArguments& arguments) {
 ExitCode run_prune(const CheckpointArguments& arguments) {
   USER_CHECK(arguments.keep_latest > 0, "command line: --keep-latest is required");
   const CheckpointFolder folder = find_folder(arguments.folder);
-  const std::string run = std::filesystem::path(folder.path()).parent_path().string();
-  const FolderLock lock(run.empty() ? "." : run);
+  const FolderLock lock(folder_of(folder.path()));
   for (const int64_t step :
        folder.prune({.latest = arguments.keep_latest, .every = arguments.keep_every})) {
     log_line(cat("removed ", folder.path_of(step)));

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
-#include <random>
 
 #include "base/checksum.h"
 #include "base/disk.h"
@@ -176,9 +175,8 @@ Exported export_weights(const std::string& from, const std::string& to,
                     cat(to, ": exists already; remove it or give another folder"));
   }
   const Contents contents = contents_of(folder, spec, source, tensors, options);
-  const std::string parent = std::filesystem::path(to).parent_path().string();
-  if (!parent.empty()) make_directories(parent);
-  const std::string partial = cat(to, ".partial-", to_hex(std::random_device()()));
+  make_directories(folder_of(to));
+  const std::string partial = cat(to, ".partial-", to_hex(random_tag()));
   make_folder(partial);
   try {
     reserve_files(partial, contents.files);

@@ -16,7 +16,8 @@ std::string bytes_text(int64_t bytes) {
   return human_bytes(static_cast<double>(bytes));
 }
 
-std::string weights_text(const Config& config) {
+std::string weights_text(const Config& config, const std::string& resumed_from) {
+  if (!resumed_from.empty()) return "from " + resumed_from;
   const std::string& path = config.checkpoint.initial_load_path;
   return path.empty() ? cat("random, seed ", config.debug.seed) : "from " + resolve_weights(path);
 }
@@ -102,17 +103,18 @@ std::string describe_model(const ModelSpec& spec, int64_t parameters) {
              " heads, ", spec.vocab_size, " token ids");
 }
 
-std::vector<std::string> headline(const Config& config, const Compiled& compiled) {
+std::vector<std::string> headline(const Config& config, const Compiled& compiled,
+                                  const std::string& resumed_from) {
   const Mesh& mesh = compiled.plan.mesh;
   std::vector<std::string> lines = {
       cat("model    ", describe_model(compiled.spec, num_params(compiled.params))),
-      cat("weights  ", weights_text(config)),
+      cat("weights  ", weights_text(config, resumed_from)),
       cat("batch    ", batch_text(config, mesh.ranks())),
       cat("ranks    ", ranks_text(mesh)),
       cat("memory   ", memory_text(compiled)),
       cat("time     ", time_text(config, compiled)),
   };
-  if (leaves_weights(config)) {
+  if (resumed_from.empty() && leaves_weights(config)) {
     lines.push_back(cat("WARNING  ", describe_key(config, "model.flavor"),
                         " gives sizes only, so the weights are random; to start from those in the "
                         "folder, add --checkpoint.initial_load_path=",

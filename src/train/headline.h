@@ -13,6 +13,7 @@ namespace weft {
 std::string describe_model(const ModelSpec& spec, int64_t parameters);
 
 // The lines, each starting with a label.
-std::vector<std::string> headline(const Config& config, const Compiled& compiled);
+std::vector<std::string> headline(const Config& config, const Compiled& compiled,
+                                  const std::string& resumed_from = {});
 
 }  // namespace weft

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 #include <tuple>
 
 #include "base/error.h"
@@ -42,6 +43,12 @@ std::string lines_until(const std::string& text, int64_t done) {
     at = end + 1;
   }
   return kept;
+}
+
+// A path as a JSON string; bytes that are not UTF-8 are replaced.
+std::string json_text(const std::string& text) {
+  using nlohmann::json;
+  return json(text).dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 std::string json_number(double value) {
@@ -120,7 +127,7 @@ void MetricsLog::checkpoint(const SaveOutcome& save, bool gives_up) {
     return;
   }
   write(save.step,
-        cat("{\"step\":", save.step, ",\"checkpoint\":\"", save.path, "\",\"manifest\":\"",
+        cat("{\"step\":", save.step, ",\"checkpoint\":", json_text(save.path), ",\"manifest\":\"",
             save.digest, "\",\"seconds\":", json_number(save.seconds),
             ",\"blocked_seconds\":", json_number(save.blocked_seconds), "}"));
   note(cat("step ", save.step, "  committed ", save.path, "  ",
@@ -129,10 +136,11 @@ void MetricsLog::checkpoint(const SaveOutcome& save, bool gives_up) {
   for (const int64_t step : save.removed) note(cat("step ", step, "  checkpoint removed"));
 }
 
-void MetricsLog::resumed(int64_t step, const std::string& checkpoint) {
-  write(step, cat("{\"step\":", step, ",\"resumed_from\":\"", checkpoint, "\",\"manifest\":\"",
-                  checkpoint_digest(checkpoint), "\"}"));
-  note(cat("resumed  from ", checkpoint, " after step ", step));
+void MetricsLog::resumed(int64_t step, const std::string& checkpoint, double seconds) {
+  write(step, cat("{\"step\":", step, ",\"resumed_from\":", json_text(checkpoint),
+                  ",\"manifest\":\"", checkpoint_digest(checkpoint), "\"}"));
+  note(cat("resumed  from ", checkpoint, " after step ", step, ", loaded in ", fixed(seconds, 2),
+           " s"));
 }
 
 // A failure is not reported: the next write will fail too.

@@ -45,7 +45,7 @@ class MetricsLog {
   void validation(int64_t step, double loss);
   // How a save ended. After a failure training continues, unless the run gives up.
   void checkpoint(const SaveOutcome& save, bool gives_up);
-  void resumed(int64_t step, const std::string& checkpoint);
+  void resumed(int64_t step, const std::string& checkpoint, double seconds);
   // Forces the file to disk, so that a checkpoint never has steps whose metrics are lost.
   void sync();
   // What the file lacks, as a sentence; empty when it is complete or not requested.

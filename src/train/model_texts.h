@@ -1,4 +1,4 @@
-// The text files of a model that Hugging Face reads beside its weights.
+// The text files of a model that Hugging Face reads with its weights.
 #pragma once
 
 #include <optional>

@@ -72,8 +72,8 @@ void load_step_state(const SafetensorsModel& files, StateRole role, Session& ses
 OpenCheckpoint open_checkpoint(const std::string& path) {
   std::optional<Manifest> manifest = read_manifest(path);
   INPUT_CHECK(manifest, path, ": no ", kManifestName,
-              ", so this is not a checkpoint to resume from; to start from its weights, set "
-              "checkpoint.initial_load_path");
+              ", so this is no checkpoint; give the folder of a checkpoint or of a run, or set "
+              "checkpoint.initial_load_path to start from weights");
   check_files(path, *manifest);
   const auto text = [&](std::string_view name) { return read_listed(path, *manifest, name); };
   const auto where = [&](std::string_view name) { return cat(path, "/", name); };
@@ -84,10 +84,11 @@ OpenCheckpoint open_checkpoint(const std::string& path) {
       .config = parse_config(text(kConfigName), where(kConfigName), {}),
       .model = parse_hf_config(text("config.json"), where("config.json"))};
   open.manifest = std::move(*manifest);
-  INPUT_CHECK(!open.config.checkpoint.weights_only, path,
-              ": holds weights only (checkpoint.weights_only = true); to start from them, set "
-              "checkpoint.initial_load_path");
   return open;
+}
+
+bool has_optimizer_state(const OpenCheckpoint& checkpoint) {
+  return !checkpoint.config.checkpoint.weights_only;
 }
 
 void load_checkpoint(const OpenCheckpoint& checkpoint, Session& session) {
@@ -126,9 +127,9 @@ std::vector<std::string> changed_keys(const Config& before, const Config& now) {
   return changes;
 }
 
-Resume::Resume(const Config& config, const std::string& which, const Compiled& compiled,
+Resume::Resume(const Config& config, const std::string& which, ModelSpec model,
                const std::string& tokenizer, Communicator& comm)
-    : config_(config), compiled_(compiled), tokenizer_(tokenizer), comm_(comm) {
+    : config_(config), model_(std::move(model)), tokenizer_(tokenizer), comm_(comm) {
   list(which);
   open_next();
 }
@@ -138,7 +139,7 @@ void Resume::list(const std::string& which) {
   std::string paths;
   const CheckpointFolder folder(checkpoint_path(config_));
   const std::optional<int64_t> step = parse_int(which);
-  own_ = which == kNewest || step.has_value();
+  named_ = which != kNewest;
   if (comm_.rank() == 0) {
     const std::vector<CommittedCheckpoint> saved = folder.committed();
     if (step) {
@@ -146,7 +147,7 @@ void Resume::list(const std::string& which) {
                  folder.path(), " has no checkpoint of that step",
                  saved.empty() ? "" : cat("; the newest is step ", saved.back().step));
       paths = folder.path_of(*step);
-    } else if (!own_) {
+    } else if (named_) {
       USER_CHECK(path_exists(which), "command line: --resume=", which,
                  ": no such folder; give a step, or the folder of a checkpoint or of a run");
       paths = resolve_weights(which);
@@ -174,7 +175,7 @@ void Resume::open_next() {
   if (damaged_.empty()) return;
   throw UserError(ExitCode::Integrity, cat(checkpoint_path(config_),
                                            ": every checkpoint is damaged; they were set aside "
-                                           "as step-N.bad, start again without --resume"));
+                                           "as step-N.bad, start again with --overwrite"));
 }
 
 bool Resume::try_on_all(const std::string& path, const std::function<void()>& work) {
@@ -187,7 +188,7 @@ bool Resume::try_on_all(const std::string& path, const std::function<void()>& wo
   }
   for (const std::string& found : exchange_texts(comm_, damage)) {
     if (found.empty()) continue;
-    if (!own_) throw UserError(ExitCode::Integrity, found);
+    if (named_) throw UserError(ExitCode::Integrity, found);
     const std::string name = std::filesystem::path(path).filename().string();
     damaged_.push_back(parse_int(name.substr(name.find('-') + 1)).value_or(-1));
     if (comm_.rank() == 0) {
@@ -200,12 +201,19 @@ bool Resume::try_on_all(const std::string& path, const std::function<void()>& wo
   return true;
 }
 
+bool Resume::asks_for_own(const std::string& which) {
+  return which == kNewest || parse_int(which).has_value();
+}
+
 void Resume::compare(const OpenCheckpoint& checkpoint) const {
   const std::string& path = checkpoint.path;
-  USER_CHECK(checkpoint.model.model == compiled_.spec.model, path, ": holds a ",
-             checkpoint.model.model, " model, the config says model.name = \"",
-             compiled_.spec.model, "\"; resume with the config it was made with");
-  for (const ModelSize& size : model_sizes(checkpoint.model, compiled_.spec)) {
+  INPUT_CHECK(has_optimizer_state(checkpoint), path,
+              ": holds weights only (checkpoint.weights_only = true); to start from them, set "
+              "checkpoint.initial_load_path");
+  USER_CHECK(checkpoint.model.model == model_.model, path, ": holds a ", checkpoint.model.model,
+             " model, the config says model.name = \"", model_.model,
+             "\"; resume with the config it was made with");
+  for (const ModelSize& size : model_sizes(checkpoint.model, model_)) {
     USER_CHECK(size.saved == size.now, path, ": made with ", size.key, " = ",
                format_double(size.saved), ", now ", format_double(size.now),
                "; resume with the same model");

@@ -23,8 +23,11 @@ struct OpenCheckpoint {
   Config config;    // that it was made with
   ModelSpec model;  // that it holds
 };
-// Throws UserError(Integrity) if it is damaged, UserError(InputFile) if it cannot be resumed from.
+// Throws UserError(Integrity) if it is damaged, UserError(InputFile) if it is no checkpoint of a
+// run.
 OpenCheckpoint open_checkpoint(const std::string& path);
+// Whether it holds the optimizer state; otherwise weights alone.
+bool has_optimizer_state(const OpenCheckpoint& checkpoint);
 
 // Loads weights and optimizer state into the session, verifying every block that is read.
 void load_checkpoint(const OpenCheckpoint& checkpoint, Session& session);
@@ -41,14 +44,14 @@ class Resume {
   // a step of this run, or the folder of a checkpoint or of another run. `tokenizer` is the
   // identity of that of the data. All ranks call it. Throws UserError for contradictions, before
   // anything is allocated.
-  Resume(const Config& config, const std::string& which, const Compiled& compiled,
+  Resume(const Config& config, const std::string& which, ModelSpec model,
          const std::string& tokenizer, Communicator& comm);
 
   // False if this run has no checkpoint yet: it starts at step 0.
   bool found() const { return current_.has_value(); }
   const OpenCheckpoint& checkpoint() const { return *current_; }
-  // Whether the checkpoint is one of this run's own.
-  bool is_own() const { return own_; }
+  // Whether `which` asks for a checkpoint of this run's own.
+  static bool asks_for_own(const std::string& which);
 
   // Loads the checkpoint. If that shows damage, continues with the one before it.
   void load(Session& session);
@@ -58,17 +61,17 @@ class Resume {
   // Opens the next candidate that is not damaged.
   void open_next();
   // Calls `work` on every rank. If a rank finds damage, sets the checkpoint aside and returns
-  // false.
+  // false; if the user named that checkpoint, it is an error instead.
   bool try_on_all(const std::string& path, const std::function<void()>& work);
   void compare(const OpenCheckpoint& checkpoint) const;
 
   const Config& config_;
-  const Compiled& compiled_;
+  ModelSpec model_;
   std::string tokenizer_;
   Communicator& comm_;
   std::vector<std::string> candidates_;  // newest first
   size_t next_ = 0;
-  bool own_ = true;
+  bool named_ = false;            // the user named one checkpoint
   std::vector<int64_t> damaged_;  // steps that were set aside
   std::optional<OpenCheckpoint> current_;
 };

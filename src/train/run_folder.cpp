@@ -48,11 +48,15 @@ void check_newest(const Config& config, int64_t step) {
                       step, ", or set another job.dump_folder and give --resume the folder"));
 }
 
-void remove_checkpoints(const Config& config, int64_t after) {
+void remove_results(const Config& config, int64_t after) {
   const CheckpointFolder folder(checkpoint_path(config));
   for (const CommittedCheckpoint& saved : folder.committed()) {
-    if (saved.step > after || after == 0) folder.remove(saved.step);
+    if (saved.step > after) folder.remove(saved.step);
   }
+  if (after >= 0 || config.metrics.file.empty()) return;
+  const fs::path metrics = output_path(config, config.metrics.file);
+  std::error_code error;
+  if (fs::is_regular_file(metrics, error)) fs::remove(metrics, error);
 }
 
 std::string resolve_weights(const std::string& path) {

@@ -21,8 +21,8 @@ void check_unused(const Config& config);
 // Throws UserError(CannotWrite) if the run has checkpoints after this step.
 void check_newest(const Config& config, int64_t step);
 
-// Removes the run's checkpoints after this step.
-void remove_checkpoints(const Config& config, int64_t after);
+// Removes the run's checkpoints after this step, and its metrics if that is -1.
+void remove_results(const Config& config, int64_t after);
 
 // The folder of weights that a path refers to: itself, if it is a file or holds weights; the newest
 // committed checkpoint, if it is the folder of a run or of its checkpoints. Otherwise the path,

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
-#include <random>
 
 #include "base/disk.h"
 #include "base/error.h"
@@ -20,12 +19,6 @@ namespace {
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-// Differs between attempts, so that what a killed run left behind is never written to again.
-uint64_t random_tag() {
-  std::random_device device;
-  return (uint64_t{device()} << 32) | device();
 }
 
 // What rank 0 or a failed rank tells the others: one character, then a text. The character is kDone
@@ -126,10 +119,10 @@ void Saver::begin(const TrainingState& state) {
   error_.clear();
   blocks_.clear();
   planned_.assign(files_.files().begin(), files_.files().end());
-  const uint64_t tag = random_tag();
   std::string outcome;
   if (comm_.rank() == 0) {
-    partial_ = folder_.partial_path(state.step, tag);
+    // A new name, so that what a killed run left behind is never written to again.
+    partial_ = folder_.partial_path(state.step, random_tag());
     current_texts_ = texts_;
     current_texts_.push_back({std::string(kTrainingStateName), to_json(state)});
     for (const TextFile& index : files_.indexes()) current_texts_.push_back(index);
@@ -209,10 +202,15 @@ void Saver::fill(const SavedRange& range, std::span<const std::byte> copy, int64
   std::vector<std::byte> read;
   std::span<const std::byte> stored;
   if (copy.empty()) {
-    read.resize(length);
-    session_.executor().read_part(range.from->name, (range.at + from) * size, read.data(),
+    // Into its place at once, unless it has to be converted.
+    std::span<std::byte> target = bytes;
+    if (length != bytes.size()) {
+      read.resize(length);
+      target = read;
+    }
+    session_.executor().read_part(range.from->name, (range.at + from) * size, target.data(),
                                   static_cast<int64_t>(length));
-    stored = read;
+    stored = target;
   } else {
     stored = copy.subspan(static_cast<size_t>(from * size), length);
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <optional>
 
 #include "base/disk.h"
@@ -260,6 +261,8 @@ void check_output(const Config& config, const Saver* saver) {
   const std::string probe = folder.partial_path(0, 0);
   folder.begin(probe);
   remove_folder(probe);
+  std::error_code in_use;
+  std::filesystem::remove(folder.path(), in_use);  // only if it is empty
 }
 
 // Writes what is known before the first step. Only a run that can start replaces the output of an
@@ -340,6 +343,21 @@ void finish_output(Run& run, TrainResult& result) {
                   cat(run.nonfinite, saved, "; lower optimizer.lr or check the data of this step"));
 }
 
+// Ends a run that did not end well with its error.
+void report_failure(Run& run, TrainResult& result) {
+  if (run.ended_by == kDataFailure) {
+    run.comm.barrier();  // a failing rank would end the one that writes
+    if (run.failure) fail_data(run, result);
+  } else {
+    result.signal = run.ended_by;
+  }
+  if (!run.save_failure.empty()) {
+    throw UserError(ExitCode::CannotWrite,
+                    cat("3 checkpoints in a row could not be saved: ", run.save_failure));
+  }
+  if (!run.nonfinite.empty()) fail_nonfinite(run, result);
+}
+
 // The files of every checkpoint besides tensors: the model and its tokenizer as Hugging Face reads
 // them, and the config of the run.
 std::vector<TextFile> checkpoint_texts(const Config& config, const ModelSpec& spec,
@@ -364,9 +382,20 @@ TrainingState first_state(const Config& config, const Plan& plan, const std::str
 std::vector<std::string> resume_notes(const Config& config, const OpenCheckpoint& from,
                                       const TrainingState& now) {
   std::vector<std::string> notes;
+  const TrainingState& saved = from.state;
   const std::vector<std::string> changes = changed_keys(from.config, config);
   if (!changes.empty()) notes.push_back("changed  " + join(changes, ", "));
-  const TrainingState& saved = from.state;
+  if (saved.step >= config.training.steps) {
+    notes.push_back(cat("NOTE     nothing is left to do: training.steps = ", config.training.steps,
+                        ", the checkpoint has ", saved.step));
+  }
+  const int64_t before = global_batch_size(from.config, saved.ranks);
+  const int64_t batch = global_batch_size(config, now.ranks);
+  if (before != batch) {
+    notes.push_back(cat("NOTE     a step trains on ", batch, " sequences now, before on ", before,
+                        "; training.global_batch_size fixes the number for any ranks"));
+    return notes;
+  }
   const bool same_machine = saved.ranks == now.ranks && saved.backend == now.backend;
   if (same_machine || (is_elastic(config) && saved.backend == now.backend)) return notes;
   notes.push_back(cat("NOTE     saved on ", saved.ranks, saved.ranks == 1 ? " rank" : " ranks",
@@ -376,6 +405,36 @@ std::vector<std::string> resume_notes(const Config& config, const OpenCheckpoint
                           ? "; with debug.deterministic = \"elastic\" they would not"
                           : ""));
   return notes;
+}
+
+// Where a run begins.
+struct Start {
+  TrainingState state;
+  std::string from;  // the checkpoint; empty: step 0
+  double load_seconds = 0;
+  std::vector<std::string> notes;
+};
+
+// Sets weights and optimizer state: from a checkpoint, or as the config says.
+Start set_state(const Config& config, Resume* resume, Session& session,
+                const std::string& tokenizer) {
+  Start start{first_state(config, session.compiled().plan, tokenizer), {}, 0, {}};
+  if (resume == nullptr) {
+    set_weights(config, session);
+    return start;
+  }
+  const auto before = Clock::now();
+  resume->load(session);
+  start.load_seconds = seconds_since(before);
+  start.from = resume->checkpoint().path;
+  start.notes = resume_notes(config, resume->checkpoint(), start.state);
+  // How far the run is comes from the checkpoint, where it runs does not.
+  TrainingState state = resume->checkpoint().state;
+  state.ranks = start.state.ranks;
+  state.mesh = start.state.mesh;
+  state.backend = start.state.backend;
+  start.state = std::move(state);
+  return start;
 }
 
 // Weights to start from must fit the model; checked before memory is allocated.
@@ -406,14 +465,15 @@ TrainResult train(const Config& config, const StopRequest& stop, Communicator& c
 
   if (!options.resume) check_initial_weights(config, compiled);
   std::optional<FolderLock> lock;
+  const bool continues = options.resume && Resume::asks_for_own(*options.resume);
   if (first) {
-    if (!options.resume && !options.overwrite) check_unused(config);
     lock.emplace(config.job.dump_folder);
+    if (!continues && !options.overwrite) check_unused(config);
   }
   std::optional<Resume> resume;
-  if (options.resume) resume.emplace(config, *options.resume, compiled, tokenizer, comm);
+  if (options.resume) resume.emplace(config, *options.resume, compiled.spec, tokenizer, comm);
   const bool resumes = resume && resume->found();
-  if (first && resumes && resume->is_own() && !options.overwrite) {
+  if (first && resumes && continues && !options.overwrite) {
     check_newest(config, resume->checkpoint().state.step);
   }
   if (options.resume && !resumes) check_initial_weights(config, compiled);
@@ -425,27 +485,23 @@ TrainResult train(const Config& config, const StopRequest& stop, Communicator& c
                   checkpoint_texts(config, session.compiled().spec, data.tokenizer()), comm);
   }
   if (first) check_output(config, saver ? &*saver : nullptr);
-  TrainingState state = first_state(config, session.compiled().plan, tokenizer);
-  std::vector<std::string> notes;
-  if (resumes) {
-    resume->load(session);
-    const TrainingState now = state;
-    state = resume->checkpoint().state;
-    notes = resume_notes(config, resume->checkpoint(), now);
-    std::tie(state.ranks, state.mesh, state.backend) = std::tie(now.ranks, now.mesh, now.backend);
-    if (saver && resume->is_own()) saver->set_committed(state.step);
-  } else {
-    set_weights(config, session);
-  }
+  const Start begun = set_state(config, resumes ? &*resume : nullptr, session, tokenizer);
+  const TrainingState& state = begun.state;
+  if (saver && resumes && continues) saver->set_committed(state.step);
   std::optional<MetricsLog> log;
   if (first) {
-    if (options.overwrite) remove_checkpoints(config, state.step);
+    if (options.overwrite) remove_results(config, resumes && continues ? state.step : -1);
     start_output(config, session.compiled());
     const std::string& name = config.metrics.file;
     log.emplace(name.empty() ? "" : output_path(config, name), config.metrics.log_freq, state.step);
-    for (const std::string& line : headline(config, session.compiled())) log_line(line);
-    if (resumes) log->resumed(state.step, resume->checkpoint().path);
-    for (const std::string& note : notes) log_line(note);
+    for (const std::string& line : headline(config, session.compiled(), begun.from)) {
+      log_line(line);
+    }
+    if (options.resume && !resumes) {
+      log_line(cat("NOTE     no checkpoint in ", checkpoint_path(config), ": starts at step 0"));
+    }
+    if (resumes) log->resumed(state.step, begun.from, begun.load_seconds);
+    for (const std::string& note : begun.notes) log_line(note);
   }
   start.reset();
 
@@ -456,17 +512,7 @@ TrainResult train(const Config& config, const StopRequest& stop, Communicator& c
           state,  peak,    stop};
   TrainResult result = run_loop(run);
   finish_output(run, result);
-  if (run.ended_by == kDataFailure) {
-    comm.barrier();  // a failing rank would end the one that writes
-    if (run.failure) fail_data(run, result);
-  } else {
-    result.signal = run.ended_by;
-  }
-  if (!run.save_failure.empty()) {
-    throw UserError(ExitCode::CannotWrite,
-                    cat("3 checkpoints in a row could not be saved: ", run.save_failure));
-  }
-  if (!run.nonfinite.empty()) fail_nonfinite(run, result);
+  report_failure(run, result);
   return result;
 }
 

@@ -6,14 +6,17 @@
 //   FAULT_STATE=FILE   a file of eight zero bytes, the shared count
 //   FAULT=kill:N       before the N-th call, kill the process that makes it
 //   FAULT=killall:N    the same for its process group
-//   FAULT=CALL:ERRNO:N make the N-th call of that name fail with this error number
+//   FAULT=CALL:ERRNO:N make the N-th call of that name fail with this error number; 0: every one
 //   FAULT=short:N      make the N-th pwrite write half of its bytes
+//   FAULT=slow:N       make every pwrite take N milliseconds longer
+//   FAULT=full:0       report 4 KiB of free space
 //   FAULT_LOG=FILE     append the name and path of every counted call
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -67,12 +70,17 @@ Verdict judge(const char* call, const std::string& path) {
   const std::string plan = fault;
   const std::string kind = plan.substr(0, plan.find(':'));
   const long number = std::atol(plan.substr(plan.rfind(':') + 1).c_str());
+  if (kind == "slow" && std::strcmp(call, "pwrite") == 0) {
+    ::usleep(static_cast<useconds_t>(number * 1000));
+  }
   const bool kills = kind == "kill" || kind == "killall";
   const bool counts =
       kills || kind == call || (kind == "short" && std::strcmp(call, "pwrite") == 0);
   if (!counts) return {};
   append_log(call, path);
-  if (shared_count()->fetch_add(1) + 1 != number) return {};
+  const long count = shared_count()->fetch_add(1) + 1;
+  const bool every = number == 0 && kind == call;
+  if (count != number && !every) return {};
   if (kind == "kill") ::kill(::getpid(), SIGKILL);
   if (kind == "killall") ::kill(0, SIGKILL);
   if (kind == "short") return {0, true};
@@ -158,6 +166,15 @@ ssize_t pwrite(int file, const void* data, size_t bytes, off_t offset) {
   if (verdict.error == 0) return next(file, data, bytes, offset);
   errno = verdict.error;
   return -1;
+}
+
+int statvfs(const char* path, struct statvfs* status) {
+  const int result = real<int (*)(const char*, struct statvfs*)>("statvfs")(path, status);
+  const char* fault = std::getenv("FAULT");
+  if (fault != nullptr && std::strcmp(fault, "full:0") == 0) {
+    status->f_bavail = 4096 / status->f_frsize;
+  }
+  return result;
 }
 
 int fsync(int file) {

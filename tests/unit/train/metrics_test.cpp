@@ -156,5 +156,127 @@ TEST(MetricsLog, PrintsEveryLogFreqthStepAndSkippedOnes) {
   EXPECT_EQ(shown, (std::vector<int64_t>{1, 10, 13, 20, 25}));
 }
 
+// The keys of a JSON object in the order of the file.
+std::vector<std::string> keys_of(const nlohmann::ordered_json& object) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : object.items()) keys.push_back(key);
+  return keys;
+}
+
+// A run that was killed after step 12 continues from the checkpoint of step 10.
+TEST(MetricsLog, ContinuesAfterTheStepsThatAreDone) {
+  const TempFolder folder;
+  const std::string kept =
+      "{\"step\":9,\"loss\":2.5,\"skipped\":false}\n"
+      "{\"step\":10,\"loss\":null,\"skipped\":true}\n"
+      "{\"step\":10,\"validation_loss\":2.25}\n"
+      "{\"step\":10,\"checkpoint\":\"a, b\",\"manifest\":\"0\"}\n";
+  const std::string path =
+      folder.write("m.jsonl", kept +
+                                  "{\"step\":11,\"loss\":2.5}\n"
+                                  "not a step\n"
+                                  "{\"step\":1x,\"loss\":2.5}\n"
+                                  "\n"
+                                  "{\"step\":100,\"validation_loss\":2.25}\n"
+                                  "{\"step\":12,\"checkpoint\":\"c\",\"manifest\":\"0\"}\n"
+                                  "{\"step\":9,\"lo");  // what a kill left of a line
+  {
+    MetricsLog log(path, 1000, 10);
+    EXPECT_EQ(folder.read("m.jsonl"), kept);
+    log.validation(11, 2.0);
+    EXPECT_EQ(log.missing(), "");
+  }
+  EXPECT_EQ(folder.read("m.jsonl"), kept + "{\"step\":11,\"validation_loss\":2}\n");
+  EXPECT_EQ(folder.names(), std::vector<std::string>{"m.jsonl"});
+}
+
+TEST(MetricsLog, ContinuesWithoutAnEarlierFile) {
+  const TempFolder folder;
+  MetricsLog log(folder / "m.jsonl", 1000, 10);
+  log.validation(11, 2.0);
+  EXPECT_EQ(folder.read("m.jsonl"), "{\"step\":11,\"validation_loss\":2}\n");
+}
+
+// Torn at every byte: complete lines remain, whatever the last one was.
+TEST(MetricsLog, ATornLineNeverRemains) {
+  const TempFolder folder;
+  const std::string first = "{\"step\":1,\"loss\":2.5}\n";
+  const std::string second = "{\"step\":2,\"loss\":2.5}\n";
+  for (size_t size = 0; size <= second.size(); ++size) {
+    const std::string path = folder.write("m.jsonl", first + second.substr(0, size));
+    const MetricsLog log(path, 1000, 2);
+    EXPECT_EQ(folder.read("m.jsonl"), size == second.size() ? first + second : first);
+  }
+}
+
+TEST(MetricsLog, TheFirstStepAfterAResumeIsShown) {
+  MetricsLog log("", 1000, 9);
+  testing::internal::CaptureStdout();
+  log.step(sample());
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), to_line(sample()) + "\n");
+}
+
+TEST(MetricsLog, ACommittedCheckpoint) {
+  const TempFolder folder;
+  MetricsLog log(folder / "m.jsonl", 1000);
+  testing::internal::CaptureStdout();
+  log.checkpoint({.step = 10,
+                  .path = "run/checkpoints/step-10",
+                  .digest = "0123",
+                  .error = "",
+                  .bytes = int64_t{3} << 29,
+                  .seconds = 1.5,
+                  .blocked_seconds = 0.25,
+                  .removed = {5, 6}},
+                 false);
+  EXPECT_EQ(testing::internal::GetCapturedStdout(),
+            "step 10  committed run/checkpoints/step-10  1.5 GiB in 1.50 s  0123\n"
+            "step 5  checkpoint removed\n"
+            "step 6  checkpoint removed\n");
+  const auto json = nlohmann::ordered_json::parse(folder.read("m.jsonl"));
+  EXPECT_EQ(keys_of(json), (std::vector<std::string>{"step", "checkpoint", "manifest", "seconds",
+                                                     "blocked_seconds"}));
+  EXPECT_EQ(json.at("step"), 10);
+  EXPECT_EQ(json.at("checkpoint"), "run/checkpoints/step-10");
+  EXPECT_EQ(json.at("manifest"), "0123");
+  EXPECT_EQ(json.at("seconds"), 1.5);
+  EXPECT_EQ(json.at("blocked_seconds"), 0.25);
+}
+
+TEST(MetricsLog, AFailedSaveIsToldAndNotLogged) {
+  const TempFolder folder;
+  MetricsLog log(folder / "m.jsonl", 1000);
+  testing::internal::CaptureStderr();
+  const SaveOutcome save{.step = 10, .path = "", .digest = "", .error = "a: full", .removed = {}};
+  log.checkpoint(save, false);
+  log.checkpoint(save, true);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "weft: step 10: checkpoint not saved: a: full; training continues\n"
+            "weft: step 10: checkpoint not saved: a: full\n");
+  EXPECT_EQ(folder.read("m.jsonl"), "");
+}
+
+// The path is the user's: it may hold what JSON must escape.
+TEST(MetricsLog, AResumeNamesTheCheckpoint) {
+  const TempFolder folder;
+  for (const char* name : {"plain", "with \" and \\"}) {
+    const CheckpointFolder saved(folder / name);
+    const std::string partial = saved.partial_path(10, 1);
+    saved.begin(partial);
+    const std::string digest = saved.commit(partial, {.step = 10, .files = {}});
+    MetricsLog log(folder / "m.jsonl", 1000);
+    testing::internal::CaptureStdout();
+    log.resumed(10, saved.path_of(10), 0.25);
+    EXPECT_EQ(testing::internal::GetCapturedStdout(),
+              cat("resumed  from ", saved.path_of(10), " after step 10, loaded in 0.25 s\n"));
+    const auto json = nlohmann::ordered_json::parse(folder.read("m.jsonl"), nullptr, false);
+    ASSERT_FALSE(json.is_discarded()) << folder.read("m.jsonl");
+    EXPECT_EQ(keys_of(json), (std::vector<std::string>{"step", "resumed_from", "manifest"}));
+    EXPECT_EQ(json.at("step"), 10);
+    EXPECT_EQ(json.at("resumed_from"), saved.path_of(10));
+    EXPECT_EQ(json.at("manifest"), digest);
+  }
+}
+
 }  // namespace
 }  // namespace weft

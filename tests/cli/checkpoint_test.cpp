@@ -1,0 +1,123 @@
+// The commands that look after checkpoints, and those that read them.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/disk.h"
+#include "checkpoint/safetensors_model.h"
+#include "cli/workspace.h"
+
+namespace weft {
+namespace {
+
+class Checkpoints : public testing::Test {
+ protected:
+  Checkpoints() {
+    work_.prepare_data();
+    EXPECT_EQ(work_
+                  .train({"--checkpoint.interval=1", "--checkpoint.keep_latest_k=2",
+                          "--checkpoint.keep_every=3"})
+                  .exit_code,
+              0);
+  }
+  std::vector<std::string> names() const {
+    return folder_names(work_.folder() / "out/checkpoints");
+  }
+
+  Workspace work_;
+};
+
+TEST_F(Checkpoints, KeepTheLatestAndEveryNth) {
+  EXPECT_EQ(names(), (std::vector<std::string>{"step-3", "step-5", "step-6"}));
+}
+
+TEST_F(Checkpoints, AreListedVerifiedAndShown) {
+  const std::string listed = work_.run_ok({"checkpoint", "ls", "out"}).output;
+  EXPECT_NE(listed.find("step 3  out/checkpoints/step-3  "), std::string::npos) << listed;
+  EXPECT_NE(listed.find("  1 rank  "), std::string::npos) << listed;
+  const std::string verified = work_.run_ok({"checkpoint", "verify", "out"}).output;
+  EXPECT_NE(verified.find("ok       out/checkpoints/step-6"), std::string::npos) << verified;
+  const std::string shown = work_.run_ok({"checkpoint", "show", "out/checkpoints/step-5"}).output;
+  for (const char* part :
+       {"step        5  samples 20  seed 1337  skipped 0", "file        model.safetensors  ",
+        "tensor      transformer.wte.weight  F32[34,32]",
+        "tensor      m.transformer.wte.weight  F32[34,32]", "tensor      adam.count  I32[]"}) {
+    EXPECT_NE(shown.find(part), std::string::npos) << part << " in\n" << shown;
+  }
+}
+
+TEST_F(Checkpoints, AreCompared) {
+  const ProcessResult same = work_.run_ok({"checkpoint", "diff", "out", "out/checkpoints/step-6"});
+  EXPECT_EQ(same.output, "all tensors are identical\n");
+  const ProcessResult other =
+      work_.run({"checkpoint", "diff", "out/checkpoints/step-5", "out/checkpoints/step-6"});
+  EXPECT_EQ(other.exit_code, 1);
+  EXPECT_NE(other.output.find("step    5 and 6\n"), std::string::npos) << other.output;
+  EXPECT_NE(other.output.find("tensor  transformer.wte.weight  "), std::string::npos);
+  EXPECT_NE(other.output.find(" elements differ, by at most "), std::string::npos) << other.output;
+}
+
+TEST_F(Checkpoints, WeightsAloneAreCheckpointsToo) {
+  ASSERT_EQ(work_.train({"--job.dump_folder=alone", "--checkpoint.weights_only=true"}).exit_code,
+            0);
+  EXPECT_NE(work_.run_ok({"checkpoint", "ls", "alone"}).output.find("  weights only\n"),
+            std::string::npos);
+  work_.run_ok({"checkpoint", "show", "alone"});
+  EXPECT_NE(work_.run_ok({"checkpoint", "diff", "alone", "out"}).output.find("all tensors"),
+            std::string::npos);
+}
+
+TEST_F(Checkpoints, ArePrunedUnlessTheRunIsActive) {
+  {
+    const FolderLock lock(work_.folder() / "out");
+    EXPECT_EQ(work_.run({"checkpoint", "prune", "out/checkpoints/", "--keep-latest=1"}).exit_code,
+              73);
+  }
+  work_.run_ok({"checkpoint", "prune", "out", "--keep-latest=1"});
+  EXPECT_EQ(names(), std::vector<std::string>{"step-6"});
+}
+
+// A window of n tokens has the loss that validation during the run has.
+TEST_F(Checkpoints, AreEvaluatedAndExported) {
+  const double expected = work_.figures("out/metrics.jsonl", "validation_loss").back();
+  const std::string evaluated =
+      work_.run_ok({"eval", "out", "data/val.bin", "--seq-len", "32", "--batch", "4"}).output;
+  const double loss = std::stod(evaluated.substr(evaluated.find(' ')));
+  // The run validates on the first eight windows, this command on all.
+  EXPECT_NEAR(loss, expected, 0.2) << evaluated;
+  work_.run_ok({"export", "out", "model", "--dtype", "bf16", "--max-file-bytes", "20000"});
+  EXPECT_TRUE(path_exists(work_.folder() / "model/model.safetensors.index.json"));
+  EXPECT_TRUE(path_exists(work_.folder() / "model/tokenizer.json"));
+  EXPECT_FALSE(path_exists(work_.folder() / "model/manifest.json"));
+  const std::string rounded =
+      work_.run_ok({"eval", "model", "data/val.bin", "--seq-len", "32"}).output;
+  EXPECT_NEAR(std::stod(rounded.substr(rounded.find(' '))), loss, 0.01) << rounded;
+  work_.run_ok({"generate", "model", "--prompt", "The ", "--tokens", "5"});
+  // From a checkpoint whose weights are rounded, the full ones are exported.
+  ASSERT_EQ(work_.train({"--job.dump_folder=half", "--checkpoint.export_dtype=bfloat16"}).exit_code,
+            0);
+  work_.run_ok({"export", "half", "full"});
+  work_.run_ok({"export", "out", "same"});
+  EXPECT_TRUE(work_.folder().read("full/model.safetensors") ==
+              work_.folder().read("same/model.safetensors"));
+}
+
+TEST_F(Checkpoints, MissingOnesAreReported) {
+  const auto refused = [&](const std::vector<std::string>& words, int code,
+                           const std::string& message) {
+    const ProcessResult result = work_.run(words);
+    EXPECT_EQ(result.exit_code, code);
+    EXPECT_EQ(result.errors, "weft: " + message + "\n");
+  };
+  refused({"checkpoint", "ls", "nowhere"}, 65,
+          "nowhere: no such folder; give the folder of a run or of its checkpoints");
+  refused({"checkpoint", "verify", "data"}, 65, "data: holds no checkpoint");
+  refused({"checkpoint", "ls", "data/"}, 65, "data: holds no checkpoint");
+  refused({"checkpoint", "prune", "out"}, 64, "command line: --keep-latest is required");
+  refused({"export", "out", "data"}, 73, "data: exists already; remove it or give another folder");
+  refused({"export", "nowhere", "new"}, 65,
+          "nowhere: no such folder; give the folder of a run, of a checkpoint or of a model");
+}
+
+}  // namespace
+}  // namespace weft

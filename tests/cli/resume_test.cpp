@@ -1,0 +1,387 @@
+// Runs that are continued: same bits on the same ranks, on other ranks and on other meshes.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/disk.h"
+#include "base/text.h"
+#include "cli/children.h"
+#include "cli/workspace.h"
+
+namespace weft {
+namespace {
+
+// What must be the same in two runs, from a step on: metrics by line, but for times.
+std::vector<std::string> results_from(const Workspace& work, const std::string& run, int64_t step) {
+  std::vector<std::string> lines;
+  for (nlohmann::json line : work.metrics(run + "/metrics.jsonl")) {
+    if (line.at("step") < step || line.contains("checkpoint") || line.contains("resumed_from")) {
+      continue;
+    }
+    for (const char* key : {"seconds", "tokens_per_second", "mfu", "memory_bytes"}) line.erase(key);
+    lines.push_back(line.dump());
+  }
+  return lines;
+}
+
+void expect_same_tensors(const Workspace& work, const std::string& a, const std::string& b) {
+  for (const char* name : {"model.safetensors", "optimizer.safetensors"}) {
+    EXPECT_TRUE(work.folder().read(a + "/" + name) == work.folder().read(b + "/" + name))
+        << a << " " << b << " " << name;
+  }
+}
+
+const std::vector<std::string> kElastic = {"--debug.deterministic=elastic",
+                                           "--debug.elastic_shards=4", "--training.steps=8",
+                                           "--checkpoint.interval=3", "--model.dropout=0.1"};
+
+struct MeshCase {
+  std::string name;
+  std::vector<std::string> flags;
+};
+
+const MeshCase kMeshes[] = {
+    {"1", {}},
+    {"ddp_2", {"--ranks=2", "--parallelism.data_parallel_replicate_degree=2"}},
+    {"zero1_2", {"--ranks=2", "--parallelism.zero_stage=1"}},
+    {"fsdp_4", {"--ranks=4"}},
+    {"hsdp_2x2",
+     {"--ranks=4", "--parallelism.data_parallel_replicate_degree=2", "--compile.bucketing=none"}},
+};
+
+std::vector<std::string> command(const MeshCase& mesh, const std::string& folder) {
+  std::vector<std::string> words = {"train", "run.toml", "--job.dump_folder=" + folder,
+                                    "--transport=threads"};
+  words.insert(words.end(), kElastic.begin(), kElastic.end());
+  words.insert(words.end(), mesh.flags.begin(), mesh.flags.end());
+  return words;
+}
+
+// Saved on every mesh, loaded on every mesh: the next five steps and the last checkpoint are those
+// of the uninterrupted run.
+TEST(Resume, AnyMeshContinuesAnyOther) {
+  const Workspace work;
+  work.prepare_data();
+  for (const MeshCase& from : kMeshes) {
+    work.run_ok(command(from, from.name));
+    expect_same_tensors(work, from.name + "/checkpoints/step-8", "1/checkpoints/step-8");
+    for (const MeshCase& to : kMeshes) {
+      const std::string folder = from.name + "_to_" + to.name;
+      std::vector<std::string> resumed = command(to, folder);
+      resumed.push_back("--resume=" + from.name + "/checkpoints/step-3");
+      const ProcessResult result = work.run_ok(resumed);
+      EXPECT_EQ(result.output.find("NOTE"), std::string::npos) << result.output;
+      EXPECT_EQ(results_from(work, folder, 4), results_from(work, "1", 4)) << folder;
+      expect_same_tensors(work, folder + "/checkpoints/step-8", "1/checkpoints/step-8");
+    }
+  }
+}
+
+// Every step of a run, in every precision, with all that has state: the loss scale, skipped steps,
+// dropout, validation.
+TEST(Resume, AtEveryStepOnTheSameRanks) {
+  const Workspace work;
+  work.prepare_data();
+  const std::vector<std::vector<std::string>> runs = {
+      {"--training.mixed_precision_param=float16", "--grad_scaler.init_scale=1073741824",
+       "--grad_scaler.growth_interval=2"},
+      {"--training.mixed_precision_param=bfloat16", "--training.keep_low_precision=true",
+       "--checkpoint.export_dtype=bfloat16", "--ranks=2", "--transport=threads"},
+      {"--training.global_batch_size=8", "--checkpoint.max_file_bytes=20000"}};
+  for (size_t i = 0; i < runs.size(); ++i) {
+    std::vector<std::string> flags = {"--model.dropout=0.1", "--checkpoint.interval=1",
+                                      "--metrics.log_freq=1"};
+    flags.insert(flags.end(), runs[i].begin(), runs[i].end());
+    const std::string name = cat("run", i);
+    std::vector<std::string> whole = {"train", "run.toml", "--job.dump_folder=" + name};
+    whole.insert(whole.end(), flags.begin(), flags.end());
+    work.run_ok(whole);
+    for (int64_t step = 1; step <= 5; ++step) {
+      const std::string folder = cat(name, "_", step);
+      std::vector<std::string> resumed = {"train", "run.toml", "--job.dump_folder=" + folder,
+                                          cat("--resume=", name, "/checkpoints/step-", step)};
+      resumed.insert(resumed.end(), flags.begin(), flags.end());
+      work.run_ok(resumed);
+      EXPECT_EQ(results_from(work, folder, step + 1), results_from(work, name, step + 1)) << folder;
+      expect_same_tensors(work, folder + "/checkpoints/step-6", name + "/checkpoints/step-6");
+    }
+  }
+  // The first run did skip steps.
+  EXPECT_NE(work.folder().read("run0/metrics.jsonl").find("\"skipped\":true"), std::string::npos);
+}
+
+// An interrupted run continues in its own folder: metrics without gaps or repetitions.
+TEST(Resume, AnInterruptedRunContinuesItsMetrics) {
+  const Workspace work;
+  work.prepare_data();
+  const std::vector<std::string> flags = {"--training.steps=40", "--metrics.log_freq=1",
+                                          "--checkpoint.interval=5", "--validation.freq=4"};
+  std::vector<std::string> whole = flags;
+  whole.emplace_back("--job.dump_folder=whole");
+  ASSERT_EQ(work.train(whole).exit_code, 0);
+  for (const int signal : {SIGTERM, SIGKILL, SIGINT}) {
+    bool sent = false;
+    const ProcessOptions options{
+        .folder = work.folder().path(),
+        .watch = [&](pid_t child, const std::string& output, const std::string&) {
+          if (sent || output.find(" tok/s") == std::string::npos) return;
+          sent = true;
+          ::kill(child, signal);
+        }};
+    std::vector<std::string> words = {WEFT_BINARY, "train", "run.toml", "--resume"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    run_process(words, options);
+  }
+  std::vector<std::string> last = {"train", "run.toml", "--resume"};
+  last.insert(last.end(), flags.begin(), flags.end());
+  work.run_ok(last);
+  EXPECT_EQ(results_from(work, "out", 0), results_from(work, "whole", 0));
+  expect_same_tensors(work, "out/checkpoints/step-40", "whole/checkpoints/step-40");
+}
+
+TEST(Resume, SaysWhatChangedAndRefusesContradictions) {
+  const Workspace work;
+  work.prepare_data();
+  ASSERT_EQ(work.train({"--checkpoint.interval=2"}).exit_code, 0);
+  const auto refused = [&](const std::string& flag, int code, const std::string& message) {
+    const ProcessResult result =
+        work.run({"train", "run.toml", "--checkpoint.interval=2", "--resume", flag});
+    EXPECT_EQ(result.exit_code, code);
+    EXPECT_EQ(result.errors, "weft: " + message + "\n");
+  };
+  const std::string newest = "out/checkpoints/step-6: ";
+  refused("--debug.seed=7", 64,
+          newest +
+              "made with debug.seed = 1337, now 7; resume with the same seed, which orders the "
+              "data");
+  refused("--model.dim=64", 64,
+          newest + "made with model.dim = 32, now 64; resume with the same model");
+  refused("--model.n_layers=3", 64,
+          newest + "made with model.n_layers = 2, now 3; resume with the same model");
+  refused("--resume=5", 64,
+          "command line: --resume=5: out/checkpoints has no checkpoint of that step; the newest is "
+          "step 6");
+  const ProcessResult nowhere =
+      work.run({"train", "run.toml", "--job.dump_folder=new", "--resume=nowhere"});
+  EXPECT_EQ(nowhere.exit_code, 64);
+  EXPECT_EQ(nowhere.errors,
+            "weft: command line: --resume=nowhere: no such folder; give a step, or the folder of a "
+            "checkpoint or of a run\n");
+  refused("--resume=2", 73,
+          "command line: --resume=2: out/checkpoints/step-6 is newer and would be replaced; add "
+          "--overwrite to remove what comes after step 2, or set another job.dump_folder and give "
+          "--resume the folder");
+  const ProcessResult longer =
+      work.run_ok({"train", "run.toml", "--checkpoint.interval=2", "--resume", "--training.steps=8",
+                   "--ranks=2", "--training.local_batch_size=2"});
+  EXPECT_NE(longer.output.find("changed  training.local_batch_size = 2 (was 4), training.steps = 8 "
+                               "(was 6)"),
+            std::string::npos)
+      << longer.output;
+  // The batch is that of the run, whatever the ranks.
+  EXPECT_NE(longer.output.find("NOTE     saved on 1 rank with cpu, resumed on 2 with cpu: losses "
+                               "differ from those of the uninterrupted run by rounding; with "
+                               "debug.deterministic = \"elastic\" they would not"),
+            std::string::npos)
+      << longer.output;
+  const ProcessResult smaller = work.run_ok({"train", "run.toml", "--checkpoint.interval=2",
+                                             "--resume", "--training.local_batch_size=2"});
+  for (const char* note :
+       {"weights  from out/checkpoints/step-8\n",
+        "NOTE     nothing is left to do: training.steps = 6, the checkpoint has 8\n",
+        "NOTE     a step trains on 2 sequences now, before on 4; training.global_batch_size fixes "
+        "the number for any ranks\n"}) {
+    EXPECT_NE(smaller.output.find(note), std::string::npos) << note << smaller.output;
+  }
+  work.run_ok({"data", "prepare", kFixtureText, "--output", "data", "--tokenizer", "byte"});
+  const ProcessResult other = work.run({"train", "run.toml", "--resume", "--model.vocab_size=34"});
+  EXPECT_EQ(other.exit_code, 65) << other.errors;
+}
+
+TEST(Resume, AnEarlierStepOnlyIfTheLaterOnesMayGo) {
+  const Workspace work;
+  work.prepare_data();
+  ASSERT_EQ(work.train({"--checkpoint.interval=2"}).exit_code, 0);
+  work.run_ok({"train", "run.toml", "--checkpoint.interval=2", "--resume=2", "--overwrite",
+               "--training.steps=5", "--lr_scheduler.total_steps=6"});
+  EXPECT_EQ(folder_names(work.folder() / "out/checkpoints"),
+            (std::vector<std::string>{"step-2", "step-4", "step-5"}));
+}
+
+// What a folder holds is not mixed with a checkpoint from elsewhere.
+TEST(Resume, FromElsewhereIntoAUsedFolderOnlyIfAsked) {
+  const Workspace work;
+  work.prepare_data();
+  ASSERT_EQ(work.train({"--checkpoint.interval=2"}).exit_code, 0);
+  ASSERT_EQ(work.train({"--job.dump_folder=other", "--checkpoint.interval=3"}).exit_code, 0);
+  const std::vector<std::string> words = {"train", "run.toml", "--job.dump_folder=other",
+                                          "--resume=out/checkpoints/step-2"};
+  const auto before = work.tree();
+  EXPECT_EQ(work.run(words).exit_code, 73);
+  EXPECT_TRUE(work.tree() == before);
+  std::vector<std::string> asked = words;
+  asked.emplace_back("--overwrite");
+  work.run_ok(asked);
+  EXPECT_EQ(folder_names(work.folder() / "other/checkpoints"), std::vector<std::string>{"step-6"});
+  EXPECT_EQ(results_from(work, "other", 0), results_from(work, "out", 3));
+}
+
+TEST(Resume, WithoutACheckpointTheRunStartsAtStepZero) {
+  const Workspace work;
+  work.prepare_data();
+  const ProcessResult fresh = work.run_ok({"train", "run.toml", "--resume"});
+  EXPECT_NE(fresh.output.find("NOTE     no checkpoint in out/checkpoints: starts at step 0\n"),
+            std::string::npos)
+      << fresh.output;
+  EXPECT_EQ(results_from(work, "out", 0).size(), 8U);
+  const ProcessResult again = work.run_ok({"train", "run.toml", "--resume"});
+  EXPECT_NE(again.output.find("resumed  from out/checkpoints/step-6 after step 6"),
+            std::string::npos)
+      << again.output;
+  EXPECT_EQ(results_from(work, "out", 0).size(), 8U);
+}
+
+TEST(Resume, WeightsAloneAreNotEnough) {
+  const Workspace work;
+  work.prepare_data();
+  ASSERT_EQ(work.train({"--checkpoint.weights_only=true"}).exit_code, 0);
+  EXPECT_FALSE(
+      std::filesystem::exists(work.folder() / work.saved("out") + "/optimizer.safetensors"));
+  const ProcessResult result =
+      work.run({"train", "run.toml", "--checkpoint.weights_only=true", "--resume"});
+  EXPECT_EQ(result.exit_code, 65);
+  EXPECT_EQ(result.errors,
+            "weft: out/checkpoints/step-6: holds weights only (checkpoint.weights_only = true); to "
+            "start from them, set checkpoint.initial_load_path\n");
+}
+
+// Written in the background, with the same contents.
+TEST(Resume, BackgroundSavesHoldTheSame) {
+  const Workspace work;
+  work.prepare_data();
+  for (const std::string ranks : {"1", "2"}) {
+    ASSERT_EQ(work.train({"--checkpoint.interval=1", "--job.dump_folder=sync", "--ranks", ranks})
+                  .exit_code,
+              0);
+    ASSERT_EQ(work.train({"--checkpoint.interval=1", "--job.dump_folder=async", "--ranks", ranks,
+                          "--checkpoint.async_mode=async"})
+                  .exit_code,
+              0);
+    for (int step = 1; step <= 6; ++step) {
+      expect_same_tensors(work, cat("sync/checkpoints/step-", step),
+                          cat("async/checkpoints/step-", step));
+    }
+  }
+}
+
+// Loading and saving hold a few megabytes at a time, whatever the size of the model: 68 MB here, of
+// which one tensor has 17.
+TEST(Resume, HoldsNoCopyOfTheModel) {
+  const Workspace work;
+  const std::vector<std::string> large = {"--model.dim=512",
+                                          "--model.n_layers=4",
+                                          "--model.vocab_size=8192",
+                                          "--training.seq_len=8",
+                                          "--training.local_batch_size=1",
+                                          "--training.steps=1",
+                                          "--ranks=2"};
+  work.folder().write("large.toml", "");
+  const auto peak = [&](std::vector<std::string> more) {
+    std::vector<std::string> words = {"train", "large.toml"};
+    words.insert(words.end(), large.begin(), large.end());
+    words.insert(words.end(), more.begin(), more.end());
+    return work.run_ok(words).peak_bytes;
+  };
+  const int64_t alone = peak({"--checkpoint.enable=false", "--job.dump_folder=alone"});
+  const int64_t saved = peak({"--job.dump_folder=saved"});
+  const int64_t loaded = peak({"--checkpoint.enable=false", "--job.dump_folder=loaded",
+                               "--checkpoint.initial_load_path=saved"});
+  const int64_t resumed = peak({"--job.dump_folder=resumed", "--resume=saved"});
+  constexpr int64_t kMegabyte = 1 << 20;
+  EXPECT_LT(saved - alone, 16 * kMegabyte);
+  EXPECT_LT(loaded - alone, 24 * kMegabyte);
+  EXPECT_LT(resumed - alone, 24 * kMegabyte);
+}
+
+TEST(Resume, ASecondRunInTheFolderIsRefused) {
+  const Workspace work;
+  work.prepare_data();
+  std::string message;
+  ProcessOptions options;
+  options.watch = [&](pid_t child, const std::string& output, const std::string&) {
+    if (!message.empty() || output.find("step 1/") == std::string::npos) return;
+    const ProcessResult second = work.run({"train", "run.toml", "--resume"});
+    EXPECT_EQ(second.exit_code, 73);
+    message = second.errors;
+    EXPECT_NE(message.find(cat("weft: out: in use by another run (process ", child, " on ")),
+              std::string::npos)
+        << message;
+    EXPECT_NE(message.find("); wait for it to end, or set another job.dump_folder\n"),
+              std::string::npos)
+        << message;
+    ::kill(child, SIGTERM);
+  };
+  const ProcessResult first = work.train({"--training.steps=1000000"}, options);
+  EXPECT_EQ(first.exit_code, 75) << first.errors;
+  EXPECT_FALSE(message.empty());
+}
+
+// A rank that is killed is started again, from the newest checkpoint.
+TEST(Restart, AKilledRankIsStartedAgain) {
+  const Workspace work;
+  work.prepare_data();
+  for (const std::string ranks : {"1", "2"}) {
+    const std::vector<std::string> flags = {"--ranks",
+                                            ranks,
+                                            "--training.steps=60",
+                                            "--checkpoint.interval=5",
+                                            "--metrics.log_freq=1",
+                                            "--validation.freq=20"};
+    std::vector<std::string> whole = flags;
+    whole.emplace_back("--job.dump_folder=whole");
+    ASSERT_EQ(work.train(whole).exit_code, 0);
+    int kills = 0;
+    ProcessOptions options;
+    options.watch = [&](pid_t child, const std::string& output, const std::string&) {
+      const std::string seen = kills == 0 ? "step 12/60" : "step 33/60";
+      if (kills == 2 || output.find(seen) == std::string::npos) return;
+      const std::vector<pid_t> children = children_of(child);
+      if (children.empty()) return;
+      ::kill(children.back(), SIGKILL);
+      ++kills;
+    };
+    std::vector<std::string> restarted = flags;
+    restarted.emplace_back("--max-restarts=1");
+    const ProcessResult result = work.train(restarted, options);
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    EXPECT_EQ(kills, 2);
+    EXPECT_NE(result.output.find("restart 1 of 1: from step "), std::string::npos) << result.output;
+    EXPECT_EQ(results_from(work, "out", 0), results_from(work, "whole", 0));
+    expect_same_tensors(work, "out/checkpoints/step-60", "whole/checkpoints/step-60");
+  }
+}
+
+TEST(Restart, WithoutProgressTheRunGivesUp) {
+  const Workspace work;
+  work.prepare_data();
+  size_t seen = 0;
+  ProcessOptions options;
+  options.watch = [&](pid_t child, const std::string& output, const std::string&) {
+    const size_t at = output.find("step 1/", seen);
+    if (at == std::string::npos) return;
+    const std::vector<pid_t> children = children_of(child);
+    if (children.empty()) return;
+    seen = at + 1;
+    ::kill(children.back(), SIGKILL);
+  };
+  const ProcessResult result =
+      work.train({"--ranks=2", "--training.steps=1000000", "--max-restarts=2"}, options);
+  EXPECT_EQ(result.exit_code, 80) << result.errors;
+  EXPECT_NE(result.errors.find("weft: 3 attempts failed without a new checkpoint; the newest is "
+                               "missing\n"),
+            std::string::npos)
+      << result.errors;
+}
+
+}  // namespace
+}  // namespace weft

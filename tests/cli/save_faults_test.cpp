@@ -1,0 +1,145 @@
+// A save of which a system call fails loses nothing, and training continues.
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "cli/faults.h"
+
+namespace weft {
+namespace {
+
+struct Failure {
+  const char* call;
+  int error;
+};
+
+class FailedCalls : public testing::TestWithParam<Failure> {};
+
+// The first call fails, the second, the third, ... until none does. Training continues; only a
+// failure before the first step or in the last save ends it.
+TEST_P(FailedCalls, AreReportedAndTrainingContinues) {
+  const auto& [call, error] = GetParam();
+  const FaultRun run({});
+  bool continued = false;
+  for (int64_t number = 1;; ++number) {
+    SCOPED_TRACE(cat(call, " ", number));
+    const ProcessResult result = run.run(cat(call, ":", error, ":", number));
+    ASSERT_FALSE(result.timed_out);
+    if (result.exit_code == 0 && result.errors.empty()) {
+      EXPECT_GT(number, 1);
+      break;
+    }
+    EXPECT_NE(result.errors.find(std::strerror(error)), std::string::npos) << result.errors;
+    run.expect_nothing_lost(result);
+    if (result.exit_code == 0) {
+      EXPECT_NE(result.errors.find("; training continues\n"), std::string::npos) << result.errors;
+      continued = true;
+      run.expect_same_result();
+    } else {
+      EXPECT_EQ(result.exit_code, 73) << result.errors;
+    }
+  }
+  EXPECT_TRUE(continued);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cli, FailedCalls,
+    testing::Values(Failure{"mkdir", ENOSPC}, Failure{"open", EDQUOT}, Failure{"fallocate", ENOSPC},
+                    Failure{"fallocate", EDQUOT}, Failure{"pwrite", ENOSPC}, Failure{"pwrite", EIO},
+                    Failure{"pwrite", EDQUOT}, Failure{"fsync", EIO}, Failure{"fsync", ENOSPC},
+                    Failure{"close", EIO}, Failure{"rename", EIO}),
+    [](const auto& test) { return cat(test.param.call, "_", test.param.error); });
+
+TEST(ShortWrites, AreCompleted) {
+  const FaultRun run({});
+  for (int64_t number = 1; number <= 6; ++number) {
+    const ProcessResult result = run.run(cat("short:", number));
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    EXPECT_EQ(result.errors, "");
+    run.expect_same_result();
+  }
+}
+
+TEST(FailedSaves, ThreeInARowEndTheRun) {
+  const FaultRun run({"--training.steps=10"});
+  const ProcessResult result = run.run(cat("pwrite:", ENOSPC, ":0"));
+  EXPECT_EQ(result.exit_code, 73);
+  EXPECT_NE(result.output.find("step 1/10"), std::string::npos) << result.output;
+  const std::vector<std::string> lines = split(result.errors, '\n');
+  ASSERT_EQ(lines.size(), 5U) << result.errors;
+  EXPECT_TRUE(lines[0].starts_with("weft: step 1: checkpoint not saved: ")) << lines[0];
+  EXPECT_TRUE(lines[1].ends_with("No space left on device; training continues")) << lines[1];
+  EXPECT_TRUE(lines[2].starts_with("weft: step 3: checkpoint not saved: ")) << lines[2];
+  EXPECT_TRUE(lines[3].starts_with("weft: 3 checkpoints in a row could not be saved: "))
+      << lines[3];
+  EXPECT_TRUE(run.committed().empty());
+}
+
+// A slow disk: training continues meanwhile, and a checkpoint that is due is skipped or waited for.
+TEST(SlowSaves, AreSkippedOrWaitedFor) {
+  const std::vector<std::string> flags = {"--training.steps=20", "--checkpoint.async_mode=async",
+                                          "--checkpoint.keep_latest_k=0", "--ranks=2"};
+  for (const bool skip : {true, false}) {
+    std::vector<std::string> own = flags;
+    own.emplace_back(skip ? "--checkpoint.if_busy=skip" : "--checkpoint.if_busy=wait");
+    const FaultRun run(own);
+    const ProcessResult result = run.run("slow:10");
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    const bool skipped =
+        result.output.find("checkpoint skipped: the one before it is still being written") !=
+        std::string::npos;
+    EXPECT_EQ(skipped, skip) << result.output;
+    if (skip) {
+      EXPECT_LT(run.committed().size(), 20U);
+    } else {
+      EXPECT_EQ(run.committed().size(), 20U);
+    }
+    run.expect_same_result();
+  }
+}
+
+TEST(FullDisk, IsFoundBeforeTheFirstStep) {
+  const FaultRun run({});
+  const ProcessResult result = run.run("full:0");
+  EXPECT_EQ(result.exit_code, 73);
+  EXPECT_EQ(result.errors,
+            "weft: out/checkpoints: a checkpoint needs 55.1 KiB, 4 KiB are free; free some space, "
+            "set another job.dump_folder, or checkpoint.enable = false\n");
+  EXPECT_EQ(result.output, "");
+}
+
+// The order that makes a commit durable: every file is on disk before the manifest exists, the
+// manifest before the folder gets its name, and the name before the commit is reported.
+TEST(SaveOrder, EverythingIsOnDiskBeforeTheManifestAndTheName) {
+  const FaultRun run({"--training.steps=1", "--checkpoint.interval=0"});
+  ASSERT_EQ(run.run("kill:0").exit_code, 0);
+  std::vector<std::string> calls;
+  for (std::string line : split(run.folder().read("calls"), '\n')) {
+    const size_t at = line.find(".partial-");
+    if (at == std::string::npos && line.find("step-") == std::string::npos &&
+        !line.starts_with("fsync")) {
+      continue;
+    }
+    if (at != std::string::npos) line.erase(at, 25);
+    calls.push_back(line.substr(0, line.find(' ')) + " " + line.substr(line.rfind('/') + 1));
+  }
+  const auto position = [&](const std::string& call) {
+    return std::find(calls.begin(), calls.end(), call) - calls.begin();
+  };
+  const auto last = static_cast<std::ptrdiff_t>(calls.size());
+  const std::ptrdiff_t manifest = position("open manifest.json");
+  for (const std::string name : {"model.safetensors", "optimizer.safetensors", "config.json",
+                                 "config.toml", "training_state.json"}) {
+    EXPECT_LT(position("pwrite " + name), position("fsync " + name)) << name;
+    EXPECT_LT(position("fsync " + name), manifest) << name;
+  }
+  EXPECT_LT(manifest, position("fsync manifest.json"));
+  EXPECT_LT(position("fsync manifest.json"), position("fsync step-1"));
+  EXPECT_LT(position("fsync step-1"), position("rename step-1"));
+  EXPECT_LT(position("rename step-1"), position("fsync checkpoints"));
+  EXPECT_LT(position("fsync checkpoints"), last);
+}
+
+}  // namespace
+}  // namespace weft
