@@ -75,10 +75,10 @@ for save in saves[:-1]:
         if left < steps.get(step, 9e9): break
         during.append(steps[step]); left -= steps[step]
     print(f"   step {begin}: {seconds:.1f} s, blocked {save['blocked_seconds']:.2f} s, {len(during)} steps meanwhile, "
-          f"median {median(during) if during else 0:.4f} s beside {quiet:.4f} s: {(median(during) / quiet - 1) * 100 if during else 0:.1f} %")
+          f"median {median(during) if during else 0:.4f} s against {quiet:.4f} s: {(median(during) / quiet - 1) * 100 if during else 0:.1f} %")
 print(f"   last save, synchronous: {saves[-1]['seconds']:.1f} s")
 PY
-bytes=$(du -sb "$folder/large/checkpoints" | cut -f1)
+bytes=$(du -sb "$folder/large/checkpoints" | awk "{ print \$1 }")
 echo "   bytes $bytes"
 dd if=/dev/zero of="$folder/dd" bs=4M count=$((bytes / 4194304)) conv=fsync 2>&1 | tail -n 1
 rm -f "$folder/dd"

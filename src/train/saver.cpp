@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <map>
+#include <tuple>
 
 #include "base/disk.h"
 #include "base/error.h"
@@ -65,10 +67,14 @@ Saver::Saver(const Config& config, Session& session, std::vector<TextFile> texts
       files_(session.compiled(), session.params(), config.checkpoint, comm.rank()),
       copy_(nullptr, [](std::byte*) {}) {
   if (config.checkpoint.async_mode != AsyncMode::Async) return;
+  // Weights that are exported in another type are in two files, but copied once.
   int64_t bytes = 0;
+  std::map<std::tuple<std::string_view, int64_t, int64_t>, int64_t> known;
   for (const SavedRange& range : files_.ranges()) {
-    copy_places_.push_back(bytes);
-    bytes += range.stored_bytes();
+    const auto name = std::string_view(range.from == nullptr ? "" : range.from->name.c_str());
+    const auto [at, fresh] = known.try_emplace({name, range.at, range.stored_bytes()}, bytes);
+    copies_.push_back({at->second, fresh && range.from != nullptr});
+    if (copies_.back().is_first) bytes += range.stored_bytes();
   }
   copy_ = session.allocate_host(bytes);
 }
@@ -151,10 +157,10 @@ void Saver::copy_shard() {
   const std::span<const SavedRange> ranges = files_.ranges();
   for (size_t i = 0; i < ranges.size(); ++i) {
     const SavedRange& range = ranges[i];
-    if (range.from == nullptr) continue;
+    if (!copies_[i].is_first) continue;
     session_.executor().read_part(range.from->name,
                                   range.at * dtype_bytes(range.from->tensor.dtype),
-                                  copy_.get() + copy_places_[i], range.stored_bytes());
+                                  copy_.get() + copies_[i].at, range.stored_bytes());
   }
 }
 
@@ -173,7 +179,7 @@ void Saver::write_own(bool from_copy) {
       return;
     }
     const SavedRange& range = files_.ranges()[index];
-    const std::byte* copy = from_copy ? copy_.get() + copy_places_[index] : nullptr;
+    const std::byte* copy = from_copy ? copy_.get() + copies_[index].at : nullptr;
     fill(range, {copy, static_cast<size_t>(copy == nullptr ? 0 : range.stored_bytes())}, first,
          bytes);
   };
@@ -259,6 +265,7 @@ void Saver::collect() {
 void Saver::commit() {
   try {
     current_.digest = folder_.commit(partial_, make_manifest(current_.step, planned_, blocks_));
+    current_.seconds = now() - started_;
     const CheckpointConfig& keep = config_.checkpoint;
     phase_ = SavePhase::Committed;
     current_.removed = folder_.prune({.latest = keep.keep_latest_k, .every = keep.keep_every});
@@ -280,7 +287,6 @@ void Saver::conclude() {
   }
   current_.digest = first.substr(1);
   current_.path = folder_.path_of(current_.step);
-  current_.seconds = now() - started_;
   if (current_.blocked_seconds == 0) current_.blocked_seconds = current_.seconds;
   committed_step_ = current_.step;
   failures_ = 0;

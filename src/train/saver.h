@@ -29,7 +29,7 @@ struct SaveOutcome {
   std::string error;   // why it failed
   ExitCode code = ExitCode::Done;
   int64_t bytes = 0;
-  double seconds = 0;            // from its start to its end
+  double seconds = 0;            // from its start to its commit; rank 0 only
   double blocked_seconds = 0;    // of these, training was stopped
   std::vector<int64_t> removed;  // older checkpoints that were removed; rank 0 only
 };
@@ -72,6 +72,12 @@ class Saver {
   int64_t failures_in_a_row() const { return failures_; }
 
  private:
+  // Where a range lies in the copy of this rank's shard.
+  struct Copied {
+    int64_t at = 0;
+    bool is_first = false;  // others refer to the same elements
+  };
+
   void begin(const TrainingState& state);
   void write_own(bool from_copy);
   void copy_shard();
@@ -91,8 +97,8 @@ class Saver {
   std::vector<TextFile> texts_;
   CheckpointFolder folder_;
   CheckpointFiles files_;
-  HostMemory copy_;                   // of this rank's shard, for saves in the background
-  std::vector<int64_t> copy_places_;  // of each range in the copy
+  HostMemory copy_;             // of this rank's shard, for saves in the background
+  std::vector<Copied> copies_;  // by range
 
   // Of the current save.
   SaveOutcome current_;

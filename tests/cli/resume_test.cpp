@@ -272,6 +272,15 @@ TEST(Resume, BackgroundSavesHoldTheSame) {
                           cat("async/checkpoints/step-", step));
     }
   }
+  // Weights that are exported in another type are in two files.
+  for (const char* mode : {"disabled", "async"}) {
+    ASSERT_EQ(
+        work.train({"--checkpoint.export_dtype=bfloat16", "--checkpoint.interval=1", "--ranks=2",
+                    cat("--checkpoint.async_mode=", mode), cat("--job.dump_folder=half_", mode)})
+            .exit_code,
+        0);
+  }
+  expect_same_tensors(work, "half_disabled/checkpoints/step-5", "half_async/checkpoints/step-5");
 }
 
 // Loading and saving hold a few megabytes at a time, whatever the size of the model: 68 MB here, of
