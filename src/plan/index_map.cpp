@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "graph/flat.h"
 
 namespace weft {
@@ -14,6 +15,27 @@ std::vector<Shape> shapes_of(const Binding& binding) {
   std::vector<Shape> shapes;
   for (const FlatMember& member : binding.members) shapes.push_back(member.shape);
   return shapes;
+}
+
+bool is_folded(const std::vector<std::string>& axes, const std::string& axis) {
+  return std::find(axes.begin(), axes.end(), axis) != axes.end();
+}
+
+// The ranks along some axes of the mesh, numbered row-major, and a rank's number among them.
+struct Fold {
+  int64_t size = 1;
+  int64_t index = 0;
+};
+
+template <class Included>
+Fold fold(const Mesh& mesh, int64_t rank, Included included) {
+  Fold fold;
+  for (const MeshAxis& axis : mesh.axes) {
+    if (!included(axis.name)) continue;
+    fold.size *= axis.size;
+    fold.index = fold.index * axis.size + mesh.coordinate(rank, axis.name);
+  }
+  return fold;
 }
 
 // Shard `index` of `shards` of [begin, begin + size) along a dim.
@@ -128,7 +150,10 @@ void IndexMap::place(const Plan& plan, const Binding& binding, int64_t rank,
                      const std::map<std::string, size_t>& index) {
   const bool flat = !binding.axis.empty();
   const int64_t shard = count(binding.tensor.shape);
-  const int64_t begin = flat ? plan.mesh.coordinate(rank, binding.axis) * shard : 0;
+  const std::vector<std::string> axes = split(binding.axis, '+');
+  const Fold own =
+      fold(plan.mesh, rank, [&](const std::string& axis) { return flat && is_folded(axes, axis); });
+  const int64_t begin = own.index * shard;
   const std::vector<int64_t> offsets =
       flat ? flat_offsets(shapes_of(binding)) : std::vector<int64_t>{0};
   for (size_t member = 0; member < offsets.size(); ++member) {
@@ -157,12 +182,9 @@ void IndexMap::share_writing(const Plan& plan, int64_t rank) {
     length += flat_padded(count(binding.tensor.shape));
   }
   for (Place& place : places_) {
-    int64_t replicas = 1, replica = 0;
-    for (const MeshAxis& axis : plan.mesh.axes) {
-      if (axis.name == place.binding->axis) continue;
-      replicas *= axis.size;
-      replica = replica * axis.size + plan.mesh.coordinate(rank, axis.name);
-    }
+    const std::vector<std::string> axes = split(place.binding->axis, '+');
+    const auto [replicas, replica] =
+        fold(plan.mesh, rank, [&](const std::string& axis) { return !is_folded(axes, axis); });
     const int64_t blocks = lengths.at(place.binding->axis) / kFlatBlock;
     const int64_t start = starts.at(place.binding);
     const int64_t begin = blocks * replica / replicas * kFlatBlock - start;

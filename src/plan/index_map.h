@@ -1,7 +1,8 @@
 // Which elements of every parameter a rank stores, and where; and which of them it writes to a
 // checkpoint. Initial values, loading, saving and comparing use this one map. A placement works in
 // two stages: S shards a dim of every named slice of a parameter and leaves one box per slice on a
-// rank; F shards the flat of these boxes evenly, together with the other members of its bucket.
+// rank; F shards the flat of these boxes evenly, together with the other members of its bucket,
+// over one axis or over several that are folded into one ("dp_shard+tp").
 #pragma once
 
 #include <cstdint>

@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "base/text.h"
 #include "graph/flat.h"
 
 namespace weft {
@@ -11,6 +12,23 @@ namespace {
 
 const std::vector<ParamShape> kParams = {
     {"a", {40, 64}, {40}}, {"b", {700}, {700}}, {"c", {24, 50, 3}, {8, 12, 4}}, {"d", {1}, {1}}};
+
+// The ranks over which a flat tensor is sharded: along one axis, or several folded into one.
+int64_t axis_ranks(const Mesh& mesh, const std::string& axes) {
+  int64_t ranks = 1;
+  if (axes.empty()) return ranks;
+  for (const std::string& axis : split(axes, '+')) ranks *= mesh.axis_size(axis);
+  return ranks;
+}
+
+// A rank's number among them: the axes are given outermost first.
+int64_t axis_index(const Mesh& mesh, const std::string& axes, int64_t rank) {
+  int64_t index = 0;
+  for (const std::string& axis : split(axes, '+')) {
+    index = index * mesh.axis_size(axis) + mesh.coordinate(rank, axis);
+  }
+  return index;
+}
 
 // A plan that stores the parameters in flat buckets of two over an axis, or replicated.
 Plan plan_of(const Mesh& mesh, const std::string& axis) {
@@ -24,7 +42,7 @@ Plan plan_of(const Mesh& mesh, const std::string& axis) {
   }
   for (size_t i = 0; i < kParams.size(); i += 2) {
     const std::vector<Shape> shapes = {kParams[i].shape, kParams[i + 1].shape};
-    const int64_t shards = mesh.axis_size(axis);
+    const int64_t shards = axis_ranks(mesh, axis);
     const int64_t shard = flat_padded((flat_size(shapes) + shards - 1) / shards);
     plan.params.push_back({kParams[i].name + "+1",
                            {0, DType::F32, {shard}},
@@ -50,6 +68,8 @@ const Case kCases[] = {
     {"fsdp8", {{{"dp_shard", 8}}}, "dp_shard"},
     {"hsdp2x2", {{{"dp_replicate", 2}, {"dp_shard", 2}}}, "dp_shard"},
     {"hsdp3x4", {{{"dp_replicate", 3}, {"dp_shard", 4}}}, "dp_shard"},
+    {"folded2x2", {{{"dp_shard", 2}, {"tp", 2}}}, "dp_shard+tp"},
+    {"folded_hsdp", {{{"dp_replicate", 2}, {"dp_shard", 3}, {"cp", 2}, {"tp", 2}}}, "dp_shard+tp"},
 };
 
 class IndexMapTest : public testing::TestWithParam<Case> {};
@@ -57,7 +77,7 @@ class IndexMapTest : public testing::TestWithParam<Case> {};
 TEST_P(IndexMapTest, EveryElementHasOneWriterAndAllItsReplicas) {
   const auto& [name, mesh, axis] = GetParam();
   const Plan plan = plan_of(mesh, axis);
-  const int64_t replicas = mesh.ranks() / (axis.empty() ? 1 : mesh.axis_size(axis));
+  const int64_t replicas = mesh.ranks() / axis_ranks(mesh, axis);
   for (size_t param = 0; param < kParams.size(); ++param) {
     std::vector<int64_t> held(static_cast<size_t>(count(kParams[param].shape)));
     std::vector<int64_t> written = held;
@@ -93,7 +113,7 @@ TEST_P(IndexMapTest, APlaceInTheFlatIsThatOfItsMembers) {
     // The second member starts after the first, at the next block.
     const int64_t start = flat_padded(count(kParams[0].shape));
     for (const ElementRun& run : map.held(1)) {
-      EXPECT_EQ(mesh.coordinate(rank, axis) * shard + run.at, start + run.first);
+      EXPECT_EQ(axis_index(mesh, axis, rank) * shard + run.at, start + run.first);
     }
   }
 }
@@ -101,7 +121,7 @@ TEST_P(IndexMapTest, APlaceInTheFlatIsThatOfItsMembers) {
 TEST_P(IndexMapTest, ReplicasShareTheWritingEvenly) {
   const auto& [name, mesh, axis] = GetParam();
   const Plan plan = plan_of(mesh, axis);
-  const int64_t replicas = mesh.ranks() / (axis.empty() ? 1 : mesh.axis_size(axis));
+  const int64_t replicas = mesh.ranks() / axis_ranks(mesh, axis);
   for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
     const IndexMap map(plan, kParams, rank);
     int64_t held = 0, written = 0;
