@@ -7,6 +7,7 @@
 #include "base/disk.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/half.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint_folder.h"
@@ -31,10 +32,9 @@ struct CheckpointArguments {
 CheckpointFolder find_folder(std::string path) {
   while (path.size() > 1 && path.ends_with('/')) path.pop_back();
   const std::string inside = path + "/" + CheckpointConfig().folder;
-  const CheckpointFolder folder(path_exists(inside) ? inside : path);
   INPUT_CHECK(path_exists(path), path,
               ": no such folder; give the folder of a run or of its checkpoints");
-  return folder;
+  return CheckpointFolder(path_exists(inside) ? inside : path);
 }
 
 // The checkpoints that a path refers to: itself, or all of a run.
@@ -147,7 +147,7 @@ std::string difference(const SafetensorsModel& a, const SafetensorsModel& b,
       float x = 0, y = 0;
       std::memcpy(&x, left.data() + i, sizeof x);
       std::memcpy(&y, right.data() + i, sizeof y);
-      if (std::memcmp(&x, &y, sizeof x) == 0) continue;
+      if (bits_from_f32(x) == bits_from_f32(y)) continue;
       ++differing;
       worst = std::max(worst, std::abs(static_cast<double>(x) - static_cast<double>(y)));
     }

@@ -63,9 +63,10 @@ ExitCode run_eval(const EvalArguments& arguments) {
   evaluate(0, full, batch_size);
   evaluate(full, windows, 1);
   const double loss = sum / static_cast<double>(windows);
+  const int64_t tokens = windows * length;
   std::printf("loss %.4f  perplexity %.3f  %lld tokens in %lld windows of %lld  %s\n", loss,
-              std::exp(loss), static_cast<long long>(windows * length),
-              static_cast<long long>(windows), static_cast<long long>(length), folder.c_str());
+              std::exp(loss), static_cast<long long>(tokens), static_cast<long long>(windows),
+              static_cast<long long>(length), folder.c_str());
   return ExitCode::Done;
 }
 
