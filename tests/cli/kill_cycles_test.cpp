@@ -37,13 +37,13 @@ TEST(KillCycles, EndWithTheBitsOfAnUndisturbedRun) {
     options.watch = [&](pid_t launcher, const std::string&, const std::string&) {
       const auto past = std::chrono::steady_clock::now() - start;
       if (killed || past < std::chrono::milliseconds(delay)) return;
-      killed = true;
       const std::vector<pid_t> ranks = children_of(launcher);
-      if (victim < 2 && ranks.size() == 2) {
-        ::kill(ranks[static_cast<size_t>(victim)], SIGKILL);
-      } else {
-        ::kill(victim == 2 ? launcher : -launcher, SIGKILL);
-      }
+      const bool one_rank = victim < 2 && ranks.size() == 2;
+      const pid_t target = one_rank      ? ranks[static_cast<size_t>(victim)]
+                           : victim == 2 ? launcher
+                                         : -launcher;
+      // There is no group yet if the process has not got that far.
+      killed = ::kill(target, SIGKILL) == 0;
     };
     const ProcessResult result = run_process(run.resume_command(), options);
     ASSERT_FALSE(result.timed_out) << cycle;
