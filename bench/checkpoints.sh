@@ -7,8 +7,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 weft=$1
 folder=${2:-$(mktemp -d)}
-run=(configs/gpt2_124m.toml --training.dataset=synthetic --training.dataset_path= --training.local_batch_size=1
-  --training.global_batch_size=1 --training.seq_len=64 --metrics.log_freq=1)
+printf '[model]\nname = "gpt2"\nflavor = "124M"\n' > "$folder/gpt2.toml"
+run=("$folder/gpt2.toml" --training.local_batch_size=1 --training.seq_len=64 --metrics.log_freq=1)
 
 drop_caches() { sync; echo 3 2> /dev/null > /proc/sys/vm/drop_caches || true; }
 

@@ -192,6 +192,13 @@ void HostDevice::release(void* memory) {
   std::free(memory);
 }
 
+// In large pages too, so that a copy is as fast as one inside the arena.
+HostMemory HostDevice::allocate_host(int64_t bytes) {
+  auto* memory = static_cast<std::byte*>(allocate(bytes));
+  std::memset(memory, 0, static_cast<size_t>(bytes));
+  return {memory, [](std::byte* block) { std::free(block); }};
+}
+
 std::unique_ptr<Stream> HostDevice::make_stream(std::string_view name) {
   return std::make_unique<HostStream>(name == stream_name(StreamId::Compute) ? threads_ : 1);
 }

@@ -88,6 +88,7 @@ class HostDevice : public Device {
   int64_t cache_bytes() const override;
   void* allocate(int64_t bytes) override;
   void release(void* memory) override;
+  HostMemory allocate_host(int64_t bytes) override;
   std::unique_ptr<Stream> make_stream(std::string_view name) override;
   std::unique_ptr<Event> make_event() override;
   // The peak of one core times the cores that its threads can use.
