@@ -103,7 +103,8 @@ TEST_F(DeviceWaiting, RanksThatUseTheirProcessorsAndGetNoFurtherStandStill) {
     while (!stop) {
     }
   });
-  const std::string text = cause(0.3, blocked());
+  // Long enough for a busy machine to give this process its share before the timeout.
+  const std::string text = cause(1.5, blocked());
   stop = true;
   busy.join();
   EXPECT_TRUE(text.starts_with("no rank makes progress: rank 0")) << text;
