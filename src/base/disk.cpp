@@ -76,8 +76,22 @@ BlockFile BlockFile::open(const std::string& path) {
 
 void BlockFile::write(int64_t offset, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    const ssize_t wrote = ::pwrite(descriptor_.get(), bytes.data(), bytes.size(), offset);
+    const int64_t until_page = (kPage - offset % kPage) % kPage;
+    const int64_t until_aligned = -reinterpret_cast<intptr_t>(bytes.data()) & (kPage - 1);
+    int64_t length = std::ssize(bytes);
+    const bool direct = until_page == 0 && until_aligned == 0 && length >= kPage;
+    if (set_direct(direct)) {
+      length -= length % kPage;
+    } else if (until_page == until_aligned && until_page != 0) {
+      length = std::min(length, until_page);
+    }
+    const ssize_t wrote =
+        ::pwrite(descriptor_.get(), bytes.data(), static_cast<size_t>(length), offset);
     if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0 && errno == EINVAL && is_direct_) {
+      can_be_direct_ = false;  // other devices need larger multiples
+      continue;
+    }
     if (wrote < 0) fail(errno);
     if (wrote == 0) fail(ENOSPC);
     bytes = bytes.subspan(static_cast<size_t>(wrote));
@@ -85,9 +99,18 @@ void BlockFile::write(int64_t offset, std::span<const std::byte> bytes) {
   }
 }
 
-void BlockFile::start_writing(int64_t offset, int64_t bytes) {
-  // Only a hint: fsync writes what is left, and reports errors.
-  std::ignore = ::sync_file_range(descriptor_.get(), offset, bytes, SYNC_FILE_RANGE_WRITE);
+bool BlockFile::set_direct(bool direct) {
+  direct = direct && can_be_direct_;
+  if (direct == is_direct_) return direct;
+  const int flags = ::fcntl(descriptor_.get(), F_GETFL);
+  if (flags < 0) fail(errno);
+  if (::fcntl(descriptor_.get(), F_SETFL, direct ? flags | O_DIRECT : flags & ~O_DIRECT) != 0) {
+    if (!direct) fail(errno);
+    can_be_direct_ = false;
+    return false;
+  }
+  is_direct_ = direct;
+  return direct;
 }
 
 void BlockFile::finish() {

@@ -16,14 +16,16 @@ namespace weft {
 // An existing file of a fixed size, open for writing at offsets.
 class BlockFile {
  public:
+  // Full pages at multiples of this are written past the page cache, which a checkpoint would only
+  // crowd: both the offset in the file and the address in memory must be such multiples.
+  static constexpr int64_t kPage = 4096;
+
   // Creates the file and reserves its bytes on disk, so that a full disk is found now. An existing
   // file is an error.
   static BlockFile create(const std::string& path, int64_t bytes);
   static BlockFile open(const std::string& path);
 
   void write(int64_t offset, std::span<const std::byte> bytes);
-  // Lets the disk begin with these bytes, rather than when the file is finished.
-  void start_writing(int64_t offset, int64_t bytes);
   // Closes the file; its bytes may not be on disk yet.
   void close();
   // Forces the bytes to disk and closes the file.
@@ -31,10 +33,14 @@ class BlockFile {
 
  private:
   BlockFile(std::string path, Descriptor descriptor);
+  // Lets the next writes go past the page cache, or not; returns whether the file allows it.
+  bool set_direct(bool direct);
   [[noreturn]] void fail(int error) const;
 
   std::string path_;
   Descriptor descriptor_;
+  bool is_direct_ = false;
+  bool can_be_direct_ = true;
 };
 
 // Creates a folder whose parent exists; an existing folder is an error.

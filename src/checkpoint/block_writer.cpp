@@ -1,6 +1,9 @@
 #include "checkpoint/block_writer.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <new>
 #include <optional>
 #include <tuple>
 
@@ -12,11 +15,12 @@ namespace weft {
 
 namespace {
 
-// Collects consecutive bytes of one file and writes them in blocks.
+// Collects consecutive bytes of one file and writes them in blocks, which end at multiples of
+// kMaxBlockBytes. In the buffer a block has the alignment that it has in the file.
 class FileWriter {
  public:
   FileWriter(const std::string& folder, std::span<const PlannedFile> files)
-      : folder_(folder), files_(files), buffer_(kMaxBlockBytes) {}
+      : folder_(folder), files_(files), buffer_(allocate(kMaxBlockBytes)) {}
 
   // Room for bytes that follow at this place, at most `most`.
   std::span<std::byte> room(size_t file, int64_t offset, int64_t most) {
@@ -25,13 +29,12 @@ class FileWriter {
       if (file != file_) open(file);
       offset_ = offset;
     }
-    if (used_ == kMaxBlockBytes) {
+    if (used_ > 0 && offset % kMaxBlockBytes == 0) {
       flush();
       offset_ = offset;
     }
-    const int64_t length = std::min(kMaxBlockBytes - used_, most);
-    const std::span<std::byte> room =
-        std::span(buffer_).subspan(static_cast<size_t>(used_), static_cast<size_t>(length));
+    const int64_t length = std::min(kMaxBlockBytes - offset % kMaxBlockBytes, most);
+    const std::span room(block() + used_, static_cast<size_t>(length));
     used_ += length;
     return room;
   }
@@ -42,6 +45,20 @@ class FileWriter {
   }
 
  private:
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  using Buffer = std::unique_ptr<std::byte, Free>;
+
+  static Buffer allocate(int64_t bytes) {
+    void* memory = std::aligned_alloc(BlockFile::kPage, static_cast<size_t>(bytes));
+    if (memory == nullptr) throw std::bad_alloc();
+    return Buffer(static_cast<std::byte*>(memory));
+  }
+
+  // Where the bytes from offset_ on lie in memory.
+  std::byte* block() const { return buffer_.get() + offset_ % BlockFile::kPage; }
+
   void open(size_t file) {
     close();
     file_ = file;
@@ -56,16 +73,15 @@ class FileWriter {
 
   void flush() {
     if (used_ == 0) return;
-    const auto bytes = std::span(buffer_).first(static_cast<size_t>(used_));
+    const std::span<const std::byte> bytes(block(), static_cast<size_t>(used_));
     blocks_.push_back({static_cast<int64_t>(file_), offset_, used_, checksum(bytes)});
     target_->write(offset_, bytes);
-    target_->start_writing(offset_, used_);
     used_ = 0;
   }
 
   const std::string& folder_;
   std::span<const PlannedFile> files_;
-  std::vector<std::byte> buffer_;
+  Buffer buffer_;
   size_t file_ = SIZE_MAX;
   int64_t offset_ = 0;  // of the buffer in the file
   int64_t used_ = 0;

@@ -24,6 +24,7 @@ constexpr int64_t kAlignment = 64;
 // Kernels walk an arena in row strides that are pages apart: large pages save TLB misses.
 constexpr int64_t kLargePage = 2 << 20;
 constexpr int64_t kLargeBlock = 16 * kLargePage;
+constexpr int64_t kCopyTile = 1 << 20;
 
 HostEvent& host_event(Event& event) {
   auto* host = dynamic_cast<HostEvent*>(&event);
@@ -139,7 +140,7 @@ void HostStream::perform(const Item& item) {
       run_launch(*item.kernel, *item.launch);
       break;
     case Action::Copy:
-      std::memcpy(item.to, item.from, static_cast<size_t>(item.bytes));
+      copy(item);
       break;
     case Action::Zero:
       std::memset(item.to, 0, static_cast<size_t>(item.bytes));
@@ -153,6 +154,15 @@ void HostStream::perform(const Item& item) {
     case Action::End:
       break;
   }
+}
+
+// One core alone does not use all of the memory's bandwidth.
+void HostStream::copy(const Item& item) {
+  team_.run((item.bytes + kCopyTile - 1) / kCopyTile, [&](int64_t tile) {
+    const int64_t at = tile * kCopyTile;
+    std::memcpy(static_cast<char*>(item.to) + at, static_cast<const char*>(item.from) + at,
+                static_cast<size_t>(std::min(kCopyTile, item.bytes - at)));
+  });
 }
 
 HostDevice::HostDevice(int64_t threads) : threads_(threads) {

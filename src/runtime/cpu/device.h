@@ -67,6 +67,7 @@ class HostStream : public Stream {
   void serve();
   void run(const Item& item);
   void perform(const Item& item);
+  void copy(const Item& item);
 
   ThreadTeam team_;
   std::unique_ptr<std::array<Item, kCapacity>> ring_;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/checksum.h"
+#include "base/disk.h"
 #include "base/error.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "support/temp_folder.h"
@@ -88,6 +89,22 @@ TEST(BlockWriter, BlocksHaveAtMostFourMebibytes) {
   EXPECT_EQ(places(blocks), (Places{{0, 0, kMaxBlockBytes},
                                     {0, kMaxBlockBytes, kMaxBlockBytes},
                                     {0, 2 * kMaxBlockBytes, 110}}));
+  EXPECT_TRUE(folder.read("a") == content(0, 0, files[0].bytes));
+  EXPECT_NO_THROW(verify_checkpoint(folder.path(), make_manifest(0, files, blocks)));
+}
+
+// Full pages go past the page cache; the pages that two ranks share do not.
+TEST(BlockWriter, RanksMeetInsideAPage) {
+  const TempFolder folder;
+  constexpr int64_t kBorder = kMaxBlockBytes + 5 * BlockFile::kPage + 77;
+  const std::vector<PlannedFile> files = {{"a", 3 * kMaxBlockBytes + 5}};
+  reserve_files(folder.path(), files);
+  std::vector<WrittenBlock> blocks = write(folder, files, {{0, kBorder, files[0].bytes - kBorder}});
+  EXPECT_EQ(places(blocks), (Places{{0, kBorder, 2 * kMaxBlockBytes - kBorder},
+                                    {0, 2 * kMaxBlockBytes, kMaxBlockBytes},
+                                    {0, 3 * kMaxBlockBytes, 5}}));
+  const std::vector<WrittenBlock> first = write(folder, files, {{0, 0, kBorder}});
+  blocks.insert(blocks.end(), first.begin(), first.end());
   EXPECT_TRUE(folder.read("a") == content(0, 0, files[0].bytes));
   EXPECT_NO_THROW(verify_checkpoint(folder.path(), make_manifest(0, files, blocks)));
 }
