@@ -3,12 +3,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <initializer_list>
+#include <numeric>
 #include <optional>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/machine.h"
+#include "base/one_of.h"
 #include "compile/mfu.h"
 #include "config/derived.h"
 #include "graph/names.h"
@@ -36,8 +39,9 @@ Compiled compile_for(const DeviceSpec& device, const Config& config, const Model
   Compiled compiled;
   compiled.spec = spec;
   compiled.device = device;
-  const Mesh mesh = data_parallel_mesh(config, ranks);
-  BuildOptions build{.batch = config.training.local_batch_size * ranks,
+  const Mesh mesh = mesh_of(config, ranks);
+  const Degrees degrees = degrees_of(config, ranks);
+  BuildOptions build{.batch = config.training.local_batch_size * degrees.batch_ranks(),
                      .seq_len = config.training.seq_len,
                      .documents = config.training.document_mask};
   BuiltModel step = build_model(spec, build);
@@ -46,7 +50,7 @@ Compiled compile_for(const DeviceSpec& device, const Config& config, const Model
   compiled.reports = run_passes(step.graph, pipeline(), config, compiled.device,
                                 run_options(config, Goal::Train, mesh, "train"));
   std::vector<ProgramSource> sources;
-  if (accumulation_steps(config, ranks) > 1) sources.push_back({ProgramKind::Micro, &step.graph});
+  if (accumulation_steps(config, degrees) > 1) sources.push_back({ProgramKind::Micro, &step.graph});
   sources.push_back({ProgramKind::Last, &step.graph});
   std::optional<BuiltModel> eval;
   if (config.validation.enable) {
@@ -58,7 +62,7 @@ Compiled compile_for(const DeviceSpec& device, const Config& config, const Model
     sources.push_back({ProgramKind::Eval, &eval->graph});
   }
   compiled.plan = make_plan(sources, config, compiled.device);
-  compiled.estimate = step_time(compiled.plan, accumulation_steps(config, ranks));
+  compiled.estimate = step_time(compiled.plan, accumulation_steps(config, degrees));
   compiled.milliseconds =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   return compiled;
@@ -105,6 +109,32 @@ void check_hosts(const Config& config, const DeviceSpec& device, int64_t ranks) 
   USER_CHECK(host == ranks || has_rows, describe_key(config, "device.spec"), " has ", host,
              " ranks per host and no links between hosts, found ", ranks, " ranks; use at most ",
              host, ", or add rows for several hosts to its links");
+}
+
+// "1, 2 or 4": the degrees that divide all of these sizes.
+std::string fitting_degrees(std::initializer_list<int64_t> sizes) {
+  int64_t common = 0;
+  for (const int64_t size : sizes) common = std::gcd(common, size);
+  std::vector<std::string> degrees;
+  for (int64_t degree = 1; degree <= common; ++degree) {
+    if (common % degree == 0) degrees.push_back(cat(degree));
+  }
+  return one_of(degrees);
+}
+
+// Tensor parallelism gives every rank full heads and an equal part of the feed-forward.
+void check_tensor_parallel(const Config& config, const ModelSpec& spec) {
+  const int64_t degree = config.parallelism.tensor_parallel_degree;
+  const struct {
+    std::string_view name;
+    int64_t size;
+  } sizes[] = {
+      {"n_heads", spec.n_heads}, {"n_kv_heads", spec.n_kv_heads}, {"ffn_dim", spec.ffn_dim}};
+  for (const auto& [name, size] : sizes) {
+    USER_CHECK(size % degree == 0, describe_key(config, "parallelism.tensor_parallel_degree"),
+               " does not divide model.", name, " = ", size, "; use ",
+               fitting_degrees({spec.n_heads, spec.n_kv_heads, spec.ffn_dim}));
+  }
 }
 
 // Ranks with different choices would compute different bits, so the choices are part of the plan.
@@ -156,16 +186,18 @@ DeviceSpec device_spec_of(const Config& config) {
   return spec;
 }
 
-Mesh data_parallel_mesh(const Config& config, int64_t ranks) {
-  const DataParallelDegrees degrees = data_parallel_degrees(config, ranks);
-  Mesh mesh;
-  if (degrees.replicate > 1) {
-    mesh.axes.push_back({std::string(names::kReplicateAxis), degrees.replicate});
-  }
+Mesh mesh_of(const Config& config, int64_t ranks) {
+  const Degrees degrees = degrees_of(config, ranks);
   const bool asked_for = config.parallelism.data_parallel_shard_degree == 1 && ranks == 1;
-  if (degrees.shard > 1 || asked_for) {
-    mesh.axes.push_back({std::string(names::kShardAxis), degrees.shard});
-  }
+  Mesh mesh;
+  const auto add = [&](std::string_view axis, int64_t size) {
+    const bool kept = size > 1 || (axis == names::kShardAxis && asked_for);
+    if (kept) mesh.axes.push_back({std::string(axis), size});
+  };
+  add(names::kReplicateAxis, degrees.dp_replicate);
+  add(names::kShardAxis, degrees.dp_shard);
+  add(names::kContextAxis, degrees.cp);
+  add(names::kTensorAxis, degrees.tp);
   return mesh;
 }
 
@@ -174,6 +206,7 @@ Compiled compile(const Config& config, const CompileOptions& options) {
 }
 
 Compiled compile(const Config& config, const ModelSpec& spec, int64_t ranks) {
+  check_tensor_parallel(config, spec);
   const DeviceSpec device = device_of_rank(device_spec_of(config), ranks);
   check_hosts(config, device, ranks);
   Compiled compiled = compile_to_fit(device, config, spec, ranks);

@@ -55,9 +55,9 @@ PlanSummary summarize(const Compiled& compiled);
 // The machine that plans of this config are made for.
 DeviceSpec device_spec_of(const Config& config);
 
-// The mesh of the config for `ranks` ranks: dp_replicate outside, dp_shard inside. A single rank
-// has no axes, unless the config sets a shard degree of 1.
-Mesh data_parallel_mesh(const Config& config, int64_t ranks);
+// The mesh of the config for `ranks` ranks, outermost first: dp_replicate, dp_shard, tp. Axes of
+// size 1 are left out, except dp_shard if the config asks for it.
+Mesh mesh_of(const Config& config, int64_t ranks);
 
 // A forward-only plan: its `eval` program computes the loss or the logits, as `build` says.
 Compiled compile_forward(const Config& config, const ModelSpec& spec, const BuildOptions& build);

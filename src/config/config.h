@@ -120,6 +120,9 @@ struct LrSchedulerConfig {
 struct ParallelismConfig {
   int64_t data_parallel_replicate_degree = 1;
   int64_t data_parallel_shard_degree = -1;
+  int64_t tensor_parallel_degree = 1;
+  bool sequence_parallel = true;
+  bool disable_loss_parallel = false;
   ReshardPolicy fsdp_reshard_after_forward = ReshardPolicy::Default;
   std::optional<int64_t> zero_stage;
 };

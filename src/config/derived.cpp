@@ -8,11 +8,13 @@
 
 namespace weft {
 
-DataParallelDegrees data_parallel_degrees(const Config& config, int64_t ranks) {
-  DataParallelDegrees degrees{.replicate = config.parallelism.data_parallel_replicate_degree,
-                              .shard = config.parallelism.data_parallel_shard_degree};
-  if (degrees.shard == -1) {
-    degrees.shard = ranks / degrees.replicate;
+Degrees degrees_of(const Config& config, int64_t ranks) {
+  const ParallelismConfig& parallelism = config.parallelism;
+  Degrees degrees{.dp_replicate = parallelism.data_parallel_replicate_degree,
+                  .dp_shard = parallelism.data_parallel_shard_degree,
+                  .tp = parallelism.tensor_parallel_degree};
+  if (degrees.dp_shard == -1) {
+    degrees.dp_shard = ranks / (degrees.dp_replicate * degrees.cp * degrees.tp);
   }
   return degrees;
 }
@@ -25,31 +27,34 @@ bool orders_sums(const Config& config) {
   return config.comm.reduction == Reduction::Ordered || is_elastic(config);
 }
 
-int64_t global_batch_size(const Config& config, int64_t ranks) {
+int64_t global_batch_size(const Config& config, const Degrees& degrees) {
   const TrainingConfig& training = config.training;
-  const int64_t micro_batches = is_elastic(config) ? config.debug.elastic_shards : ranks;
+  const int64_t micro_batches =
+      is_elastic(config) ? config.debug.elastic_shards : degrees.batch_ranks();
   return training.global_batch_size == -1 ? training.local_batch_size * micro_batches
                                           : training.global_batch_size;
 }
 
-int64_t accumulation_steps(const Config& config, int64_t ranks) {
-  return global_batch_size(config, ranks) / (config.training.local_batch_size * ranks);
+int64_t accumulation_steps(const Config& config, const Degrees& degrees) {
+  return global_batch_size(config, degrees) /
+         (config.training.local_batch_size * degrees.batch_ranks());
 }
 
-bool reduces_once(const Config& config, int64_t ranks) {
-  return accumulation_steps(config, ranks) > 1 &&
+bool reduces_once(const Config& config, const Degrees& degrees) {
+  return accumulation_steps(config, degrees) > 1 &&
          (config.parallelism.zero_stage == 1 || !config.training.reduce_every_micro_batch);
 }
 
-int64_t global_micro_batch(const Config& config, const RankSlot& at) {
-  if (is_elastic(config) && reduces_once(config, at.ranks)) {
-    return at.rank * accumulation_steps(config, at.ranks) + at.slot;
+int64_t global_micro_batch(const Config& config, const Degrees& degrees, const RankSlot& at) {
+  const int64_t rank = degrees.batch_rank(at.rank);
+  if (is_elastic(config) && reduces_once(config, degrees)) {
+    return rank * accumulation_steps(config, degrees) + at.slot;
   }
-  return at.slot * at.ranks + at.rank;
+  return at.slot * degrees.batch_ranks() + rank;
 }
 
-int64_t validation_slots(const Config& config, int64_t ranks) {
-  return is_elastic(config) ? accumulation_steps(config, ranks) : 1;
+int64_t validation_slots(const Config& config, const Degrees& degrees) {
+  return is_elastic(config) ? accumulation_steps(config, degrees) : 1;
 }
 
 bool scales_loss(const Config& config) {

@@ -1,5 +1,5 @@
-// Values derived from a config and the number of ranks, as functions: a config never changes after
-// loading. All of them expect a config that validate() accepted.
+// Values derived from a config and the degrees of its mesh, as functions: a config never changes
+// after loading. All of them expect a config that validate() accepted.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,18 @@
 
 namespace weft {
 
-// Sizes of the data-parallel mesh; their product is the number of ranks.
-struct DataParallelDegrees {
-  int64_t replicate = 1;
-  int64_t shard = 1;
-};
+// The sizes of the mesh axes, outermost first; their product is the number of ranks. Only the
+// data-parallel ones divide the batch: the ranks along the others work on the same samples.
+struct Degrees {
+  int64_t dp_replicate = 1;
+  int64_t dp_shard = 1;
+  int64_t cp = 1;
+  int64_t tp = 1;
 
-// One of the micro-batches that a rank accumulates.
-struct RankSlot {
-  int64_t ranks = 1;
-  int64_t rank = 0;
-  int64_t slot = 0;
+  int64_t ranks() const { return dp_replicate * dp_shard * cp * tp; }
+  int64_t batch_ranks() const { return dp_replicate * dp_shard; }
+  // Which part of the batch a rank works on.
+  int64_t batch_rank(int64_t rank) const { return rank / (cp * tp); }
 };
 
 // Which blocks or ops mode = "selective" recomputes.
@@ -31,8 +32,8 @@ struct SelectiveOption {
   int64_t block = 2;  // EveryKth: k (recomputes blocks 0, k, 2k ...); FromBlock: the first block
 };
 
-// Replicate and shard degrees; -1 is replaced by the number of ranks left.
-DataParallelDegrees data_parallel_degrees(const Config& config, int64_t ranks);
+// The degrees of a job with this many ranks; a shard degree of -1 is replaced by the ranks left.
+Degrees degrees_of(const Config& config, int64_t ranks);
 
 // Whether the bits are independent of the number of ranks: debug.deterministic = "elastic".
 bool is_elastic(const Config& config);
@@ -41,21 +42,27 @@ bool is_elastic(const Config& config);
 bool orders_sums(const Config& config);
 
 // Sequences in one optimizer step over all ranks.
-int64_t global_batch_size(const Config& config, int64_t ranks);
+int64_t global_batch_size(const Config& config, const Degrees& degrees);
 
 // Micro-batches that each rank accumulates in one optimizer step.
-int64_t accumulation_steps(const Config& config, int64_t ranks);
+int64_t accumulation_steps(const Config& config, const Degrees& degrees);
 
 // Whether each rank sums its micro-batches and the ranks reduce once per step.
-bool reduces_once(const Config& config, int64_t ranks);
+bool reduces_once(const Config& config, const Degrees& degrees);
 
-// The index, within the step and over all ranks, of the micro-batch in a rank's `slot`. Sums over
+// One of the micro-batches that a rank accumulates.
+struct RankSlot {
+  int64_t rank = 0;
+  int64_t slot = 0;
+};
+
+// The index, within the step and over all ranks, of the micro-batch in a rank's slot. Sums over
 // slots and over ranks are trees. In an elastic run these indices make them parts of one tree over
 // all micro-batches; what is summed first is in the low bits.
-int64_t global_micro_batch(const Config& config, const RankSlot& at);
+int64_t global_micro_batch(const Config& config, const Degrees& degrees, const RankSlot& at);
 
 // Micro-batches that each rank evaluates in one validation step.
-int64_t validation_slots(const Config& config, int64_t ranks);
+int64_t validation_slots(const Config& config, const Degrees& degrees);
 
 // Whether the loss is scaled to keep gradients in the range of the compute type.
 bool scales_loss(const Config& config);

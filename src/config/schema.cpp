@@ -6,6 +6,10 @@
 namespace weft {
 namespace {
 
+const Condition kTensorParallel{
+    "parallelism.tensor_parallel_degree above 1",
+    [](const Config& c, int64_t) { return c.parallelism.tensor_parallel_degree > 1; }};
+
 bool has_mode(const Config& c, RecomputeMode mode) {
   return c.activation_checkpoint.mode == mode;
 }
@@ -47,6 +51,18 @@ void add_parallelism(Keys& keys) {
         {.doc = "Number of ranks over which one copy of the parameters is sharded; -1 uses all "
                 "remaining ranks.",
          .range = {.at_least = 1, .also = -1}});
+  s.add("tensor_parallel_degree", &C::tensor_parallel_degree,
+        {.doc = "Number of ranks that share the work of every layer: each holds a part of the "
+                "attention heads, of the feed-forward and of the vocabulary.",
+         .range = kPositive});
+  s.add("sequence_parallel", &C::sequence_parallel,
+        {.doc = "Whether the ranks of tensor parallelism also share the tokens between the "
+                "matmuls, which saves memory for activations.",
+         .effective_when = &kTensorParallel});
+  s.add("disable_loss_parallel", &C::disable_loss_parallel,
+        {.doc = "Whether every rank of tensor parallelism gathers the logits of the full "
+                "vocabulary instead of computing the loss from its part.",
+         .effective_when = &kTensorParallel});
   s.add("fsdp_reshard_after_forward", &C::fsdp_reshard_after_forward,
         {.doc = "Whether gathered parameters are freed after the forward and gathered again in the "
                 "backward.",

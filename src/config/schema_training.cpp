@@ -24,7 +24,7 @@ const Condition kDecays{
 const Condition kReducesOften{
     "more than one rank, several micro-batches per step and no parallelism.zero_stage",
     [](const Config& c, int64_t r) {
-      return r > 1 && accumulation_steps(c, r) > 1 && !c.parallelism.zero_stage;
+      return r > 1 && accumulation_steps(c, degrees_of(c, r)) > 1 && !c.parallelism.zero_stage;
     }};
 
 void add_job(Keys& keys) {

@@ -13,9 +13,7 @@ struct Planned {
   std::string_view feature;
 };
 constexpr Planned kPlanned[] = {
-    {"tensor_parallel", "tensor parallelism"},
     {"enable_async_tensor_parallel", "tensor parallelism"},
-    {"disable_loss_parallel", "tensor parallelism"},
     {"context_parallel", "context parallelism"},
     {"pipeline_parallel", "pipeline parallelism"},
     {"module_fqns_per_model_part", "pipeline parallelism"},

@@ -59,15 +59,25 @@ void check_effects(const Config& config, int64_t ranks, const ConfigChoices& set
 void check_ranks(const Config& config, int64_t ranks) {
   const std::string replicate_key = "parallelism.data_parallel_replicate_degree";
   const std::string shard_key = "parallelism.data_parallel_shard_degree";
+  const std::string tensor_key = "parallelism.tensor_parallel_degree";
   const int64_t replicate = config.parallelism.data_parallel_replicate_degree;
   const int64_t shard = config.parallelism.data_parallel_shard_degree;
-  USER_CHECK(ranks % replicate == 0, describe_key(config, replicate_key), " does not divide ",
+  const int64_t tensor = config.parallelism.tensor_parallel_degree;
+  USER_CHECK(ranks % tensor == 0, describe_key(config, tensor_key), " does not divide ",
              rank_count(ranks), "; use ", divisors_text(ranks));
+  USER_CHECK(ranks % replicate == 0, describe_key(config, replicate_key), " does not divide ",
+             rank_count(ranks), "; use ", divisors_text(ranks / tensor));
   USER_CHECK(shard == -1 || ranks % shard == 0, describe_key(config, shard_key),
-             " does not divide ", rank_count(ranks), "; use ", divisors_text(ranks, {"-1"}));
-  USER_CHECK(shard == -1 || replicate * shard == ranks, describe_key(config, shard_key), " and ",
-             replicate_key, " = ", replicate, " multiply to ", replicate * shard, ", expected ",
-             rank_count(ranks), "; use ", shard_key, " = -1");
+             " does not divide ", rank_count(ranks), "; use ",
+             divisors_text(ranks / tensor, {"-1"}));
+  const std::string tensor_text = tensor == 1 ? "" : cat(", ", tensor_key, " = ", tensor);
+  USER_CHECK(ranks % (replicate * tensor) == 0, describe_key(config, replicate_key), " and ",
+             tensor_key, " = ", tensor, " multiply to ", replicate * tensor,
+             ", which does not divide ", rank_count(ranks), "; use ", replicate_key, " = 1");
+  USER_CHECK(shard == -1 || replicate * shard * tensor == ranks, describe_key(config, shard_key),
+             tensor_text, " and ", replicate_key, " = ", replicate, " multiply to ",
+             replicate * shard * tensor, ", expected ", rank_count(ranks), "; use ", shard_key,
+             " = -1");
 }
 
 bool is_power_of_two(int64_t number) {
@@ -76,7 +86,7 @@ bool is_power_of_two(int64_t number) {
 
 // The conditions under which sums over ranks and micro-batches form the same binary tree on any
 // number of ranks. Groups of ranks divide the ranks, so all of their sizes are powers of two.
-void check_elastic(const Config& config, int64_t ranks) {
+void check_elastic(const Config& config, const Degrees& degrees) {
   if (!is_elastic(config)) {
     return;
   }
@@ -88,10 +98,11 @@ void check_elastic(const Config& config, int64_t ranks) {
   }
   USER_CHECK(is_power_of_two(shards), key, " is not a power of two; use ", below, " or ",
              2 * below);
+  const int64_t ranks = degrees.batch_ranks();
   USER_CHECK(shards % ranks == 0, key, " is not a multiple of ", rank_count(ranks), "; use ",
              divisors_text(shards), " ranks");
   const int64_t global = shards * config.training.local_batch_size;
-  USER_CHECK(global_batch_size(config, ranks) == global,
+  USER_CHECK(global_batch_size(config, degrees) == global,
              describe_key(config, "training.global_batch_size"),
              " is not debug.elastic_shards x training.local_batch_size = ", global, "; use ",
              global, " or -1");
@@ -101,13 +112,14 @@ void check_elastic(const Config& config, int64_t ranks) {
              "debug.deterministic = \"elastic\"");
 }
 
-void check_batch(const Config& config, int64_t ranks) {
-  const int64_t micro = config.training.local_batch_size * ranks;
-  const int64_t global = global_batch_size(config, ranks);
+void check_batch(const Config& config, const Degrees& degrees) {
+  const int64_t micro = config.training.local_batch_size * degrees.batch_ranks();
+  const int64_t global = global_batch_size(config, degrees);
   const std::string larger =
       global < micro ? "a multiple of it" : cat((global / micro + 1) * micro);
   USER_CHECK(global % micro == 0, describe_key(config, "training.global_batch_size"),
-             " is not a multiple of training.local_batch_size x ranks = ", micro, "; use ",
+             " is not a multiple of training.local_batch_size x ",
+             degrees.tp == 1 ? "ranks" : "data-parallel ranks", " = ", micro, "; use ",
              std::max(global / micro, int64_t{1}) * micro, " or ", larger);
 }
 
@@ -226,8 +238,9 @@ void validate(const Config& config, int64_t ranks, const ConfigChoices& sets) {
   check_members(config, sets);
   check_effects(config, ranks, sets);
   check_ranks(config, ranks);
-  check_elastic(config, ranks);
-  check_batch(config, ranks);
+  const Degrees degrees = degrees_of(config, ranks);
+  check_elastic(config, degrees);
+  check_batch(config, degrees);
   check_scaler(config);
   check_loss_chunks(config);
   check_optimizer(config);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "graph/cost.h"
+#include "graph/local_call.h"
 #include "graph/ops/ops.h"
 
 namespace weft {
@@ -16,23 +17,28 @@ double bytes_of(const std::vector<TensorType>& types, const Mesh& mesh) {
   return bytes;
 }
 
+// The stride of a joint axis is that of its innermost axis. Where other axes lie between the joint
+// ones, no single stride is exact. It is then taken so large that the group spans the same block of
+// ranks, from its outermost to its innermost axis: so no host is missed, though some may be counted
+// on which the group has no rank.
 RankGroup group_of(const Mesh& mesh, std::string_view axis) {
+  const std::vector<std::string_view> joint = joint_axes(axis);
   RankGroup group{.size = mesh.axis_size(axis), .stride = 1, .ranks = mesh.ranks()};
-  for (size_t i = mesh.axes.size(); i-- > 0 && mesh.axes[i].name != axis;) {
-    group.stride *= mesh.axes[i].size;
+  size_t found = 0;
+  for (size_t i = mesh.axes.size(); i-- > 0 && found < joint.size();) {
+    if (std::find(joint.begin(), joint.end(), mesh.axes[i].name) != joint.end()) {
+      ++found;
+    } else {
+      group.stride *= mesh.axes[i].size;
+    }
   }
   return group;
 }
 
-// The call with the local shapes of one rank.
-Call localized(Call call, const Mesh& mesh) {
-  for (auto* types : {&call.operands, &call.results}) {
-    for (TensorType& type : *types) {
-      type.shape = local_shape(type, mesh);
-      type.placement.clear();
-    }
-  }
-  return call;
+bool is_flat_collective(const OpDef& op, const Attrs& attrs) {
+  if (is_all_reduce(op)) return true;
+  if (!is_gather(op) && !is_reduction(op)) return false;
+  return std::get<int64_t>(attrs.at(op.parsed().attr_index("dim"))) < 0;
 }
 
 }  // namespace
@@ -56,6 +62,14 @@ bool is_reduction(const OpDef& op) {
   return &collective_of(op) == &kReduceScatter || is_all_reduce(op);
 }
 
+bool is_flat_collective(const Call& call) {
+  return is_flat_collective(*call.op, call.attrs);
+}
+
+bool is_flat_collective(const Node& node) {
+  return is_flat_collective(*node.op, node.attrs);
+}
+
 int64_t local_bytes(const TensorType& type, const Mesh& mesh) {
   return count(local_shape(type, mesh)) * dtype_bytes(type.dtype);
 }
@@ -75,7 +89,7 @@ bool on_one_host(const Mesh& mesh, std::string_view axis, const DeviceSpec& devi
 double local_seconds(const Call& call, const Mesh& mesh, const DeviceSpec& device) {
   if (call.op->traits.source || call.op == &kWait) return 0;
   if (!is_gather(*call.op) && !is_reduction(*call.op)) {
-    return predicted_seconds(localized(call, mesh), device);
+    return predicted_seconds(local_call(call, mesh), device);
   }
   const Link link = axis_link(mesh, call.text_attr("axis"), device);
   const double bytes = collective_bytes(call, mesh);

@@ -24,6 +24,11 @@ bool is_gather(const OpDef& op);
 bool is_all_reduce(const OpDef& op);
 bool is_reduction(const OpDef& op);  // all_reduce or reduce_scatter
 
+// Whether it is a collective of flat tensors, whose members lie in one buffer: an all_reduce, or
+// one of the others without the attribute `dim`. Those with it have ordinary tensors.
+bool is_flat_collective(const Call& call);
+bool is_flat_collective(const Node& node);
+
 // Bytes of a value on one rank.
 int64_t local_bytes(const TensorType& type, const Mesh& mesh);
 

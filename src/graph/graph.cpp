@@ -127,6 +127,7 @@ Node* Graph::insert_source(Node* before, const OpDef& op, Attr source, TensorTyp
   CHECK(key == nullptr || parse_state_key(to_string(*key)) == *key, "state ", to_string(source),
         " has the name of another one");
   node->attrs = {std::move(source)};
+  if (op.parsed().attrs.size() > 1) node->attrs.emplace_back(options.dims);
   node->path = options.path;
   node->phase = options.phase;
   add_result(node.get(), options.name, std::move(type));
@@ -166,6 +167,17 @@ void Graph::replace_operand(Node* node, size_t operand, Value* to) {
 
 void Graph::replace_operand(Node* node, std::string_view operand, Value* to) {
   replace_operand(node, node->op->parsed().operand_index(operand), to);
+}
+
+void Graph::set_attr(Node* node, std::string_view name, Attr value) {
+  Attr& attr = node->attrs.at(node->op->parsed().attr_index(name));
+  CHECK(attr.index() == value.index(), node->op->name(), ": ", name, " has another kind");
+  attr = std::move(value);
+}
+
+void Graph::append_operand(Node* node, Value* operand) {
+  node->operands.push_back(operand);
+  operand->users.push_back(node);
 }
 
 void Graph::retype(Node* node) {

@@ -62,6 +62,7 @@ struct NodeOptions {
   std::string path = {};
   Phase phase = Phase::Forward;
   std::vector<std::string> result_names = {};  // instead of `name`: one per result
+  std::vector<std::string> dims = {};          // of a source: the names of its dims
 };
 
 class Graph {
@@ -99,7 +100,7 @@ class Graph {
   Node* insert(Node* before, const OpDef& op, std::vector<Value*> operands, Attrs attrs,
                const NodeOptions& options);
   // Same for a source op (input, param, state, bucket), whose type is given instead of inferred.
-  // `source` is its only attribute: a name, the key of a state, or the members of a bucket.
+  // `source` is its first attribute: a name, the key of a state, or the members of a bucket.
   Node* insert_source(Node* before, const OpDef& op, Attr source, TensorType type,
                       const NodeOptions& options);
   // Makes every use of `from` (outputs included) a use of `to`, except uses by `except`.
@@ -107,6 +108,9 @@ class Graph {
   // Redirects one operand of one node.
   void replace_operand(Node* node, size_t operand, Value* to);
   void replace_operand(Node* node, std::string_view operand, Value* to);
+  void set_attr(Node* node, std::string_view name, Attr value);
+  // Gives a node its optional last operand.
+  void append_operand(Node* node, Value* operand);
   // Infers the result types again after operands changed.
   void retype(Node* node);
   // Changes the type of a source, or the placement of a result.

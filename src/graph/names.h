@@ -29,6 +29,9 @@ inline constexpr std::string_view kLayers = "layers";
 // Mesh axes of data parallelism: copies of the parameters, and the shards of one copy.
 inline constexpr std::string_view kReplicateAxis = "dp_replicate";
 inline constexpr std::string_view kShardAxis = "dp_shard";
+// Ranks that share the sequence, and ranks that share the work of every layer.
+inline constexpr std::string_view kContextAxis = "cp";
+inline constexpr std::string_view kTensorAxis = "tp";
 
 // The input with this rank's coordinate on a mesh axis: "coordinate.dp_shard".
 inline std::string coordinate(std::string_view axis) {

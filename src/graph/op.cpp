@@ -61,6 +61,7 @@ Attr default_attr(std::string_view literal) {
   if (literal == "true" || literal == "false") return literal == "true";
   if (!literal.empty() && literal.front() == '"') return unquoted(literal);
   if (literal == "[]") return std::vector<int64_t>();
+  if (literal == "[texts]") return std::vector<std::string>();
   if (auto integer = parse_int(literal)) return *integer;
   if (auto number = parse_double(literal)) return *number;
   throw InternalError(cat("default \"", literal, "\" in an op signature is not a literal"));
@@ -256,7 +257,7 @@ Cost cost_of(const Call& call) {
 bool is_inferred(const OpDef& op, const TensorType& type, const TensorType& inferred) {
   return type.dtype == inferred.dtype && type.shape == inferred.shape &&
          type.future == inferred.future &&
-         (!op.traits.collective || type.placement == inferred.placement);
+         (!op.traits.places || type.placement == inferred.placement);
 }
 
 std::vector<int> overwritten_operands(const Call& call) {

@@ -112,14 +112,16 @@ struct OpTraits {
   bool differentiable = true;  // false: autodiff fails if a gradient reaches it
   bool matmul = false;         // FLOPs run at the matmul rate
   bool linear = false;         // commutes with sums over ranks: partial sums in, partial sums out
+  bool bilinear = false;       // linear in each of its two operands while the other is full
   bool collective = false;     // moves data between ranks, or waits for it; kernels are in comm
+  bool places = false;         // infer computes the placements of results; no sharding rule
   bool update = false;         // overwrites the parameter w, by its gradient g
 };
 
 struct OpDef {
   // "rms_norm(x, w; eps = 1e-5) -> y, rstd"; operands "b?" optional, "g..." variadic;
   // attributes "name = default" or "name: kind" (required), kind one of int, float, bool, text,
-  // dtype, state, ints, texts.
+  // dtype, state, ints, texts. The default [] is an empty list of ints, [texts] one of texts.
   std::string_view signature;
   // One or two sentences; the reference page is generated from it.
   std::string_view doc;
@@ -139,12 +141,19 @@ struct OpDef {
   // Default: no FLOPs, bytes of operands and results.
   Cost (*cost)(const Call&) = nullptr;
   // Placements of results when operands are sharded: "...k, kn -> ...n", see graph/sharding.h.
-  // Empty only for sources and collectives.
+  // Empty only for sources and ops whose infer computes placements.
   std::string_view sharding = "";
   // Used instead of `sharding` when the rule depends on attributes or operands.
   std::string (*sharding_of)(const Call&) = nullptr;
+  // The letter of the rule whose shard the op must know the number of, if that dim is sharded. The
+  // pass `place` passes it as the last operand, `coordinate`, or, to an op with an operand `rng`,
+  // in that: a sharded rng.
+  char located = '\0';
+  // Turns the attributes of a call with global types into those of one rank, whose types are in
+  // `local`; null: they are the same. See graph/local_call.h.
+  void (*localize)(const Call& call, Call& local) = nullptr;
   // Calls for the generated tests: "x: f32[2,8], w: f32[8]; eps=1e-6 | ...". Empty only for sources
-  // and collectives.
+  // and ops whose infer computes placements.
   std::string_view samples = "";
 
   const Signature& parsed() const;  // parsed once, cached
@@ -163,8 +172,8 @@ std::string unknown_op(std::string_view name);
 // Cost with bytes filled in.
 Cost cost_of(const Call& call);
 
-// Whether a result's type is the inferred one. Placements are compared only for collectives: those
-// of other ops are set by passes, not by infer.
+// Whether a result's type is the inferred one. Placements are compared only for ops whose infer
+// computes them: those of other ops are set by passes.
 bool is_inferred(const OpDef& op, const TensorType& type, const TensorType& inferred);
 
 // For each result of the call: the operand index it overwrites, or -1.

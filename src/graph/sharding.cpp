@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/text.h"
+#include "graph/dims.h"
 #include "graph/ops/shapes.h"
 
 namespace weft {
@@ -17,10 +18,20 @@ ShardingTerm parse_term(std::string_view text) {
   if (term.leading) text.remove_prefix(3);
   term.added = text.ends_with("+");
   if (term.added) text.remove_suffix(1);
-  for (char c : text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '(') {
+      const size_t close = text.find(')', i);
+      CHECK(close != std::string_view::npos && !term.dims.empty(), "sharding rule has \"", text,
+            "\"");
+      term.parts.back() = dims::parts_of(text.substr(i - 1, close - i + 2));
+      i = close;
+      continue;
+    }
     CHECK(std::isalpha(static_cast<unsigned char>(c)) != 0, "sharding rule has \"", text, "\"");
     CHECK(term.dims.find(c) == std::string::npos, "sharding rule names ", text, " twice");
     term.dims += c;
+    term.parts.emplace_back();
   }
   return term;
 }
@@ -31,34 +42,21 @@ std::vector<ShardingTerm> parse_terms(std::string_view text) {
   return terms;
 }
 
-// A dim as the rule names it: a letter, or the index of a leading dim.
-struct DimName {
-  char letter = '.';
-  int64_t index = 0;  // of a leading dim
-  bool operator==(const DimName&) const = default;
-};
-
-// The name of a dim of a tensor with `rank` dims.
-DimName name_of(const ShardingTerm& term, int64_t dim, int64_t rank) {
-  const int64_t leading = rank - static_cast<int64_t>(term.dims.size());
-  if (dim < leading) return {'.', dim};
-  return {term.dims.at(static_cast<size_t>(dim - leading)), 0};
-}
-
-// The dim with that name, or nullopt.
-std::optional<int64_t> find_dim(const ShardingTerm& term, int64_t rank, const DimName& name) {
-  for (int64_t dim = 0; dim < rank; ++dim) {
-    if (name_of(term, dim, rank) == name) return dim;
-  }
-  return std::nullopt;
+// The dims of a tensor with `rank` dims.
+std::vector<RuleDim> dims_of(const ShardingTerm& term, size_t rank) {
+  std::vector<RuleDim> dims;
+  const size_t leading = rank - std::min(rank, term.dims.size());
+  for (size_t i = 0; i < leading; ++i) dims.push_back({'.', static_cast<int64_t>(i)});
+  for (size_t i = leading; i < rank; ++i) dims.push_back({term.dims.at(i - leading), 0});
+  return dims;
 }
 
 // Applies the rule of a call for one axis.
 class AxisRule {
  public:
-  AxisRule(const Call& call, const ShardingRule& rule, const std::vector<Placement>& operands,
-           std::string_view axis)
-      : call_(call), rule_(rule), axis_(axis) {
+  AxisRule(const Call& call, const ShardingRule& rule, const RuleDims& dims,
+           const std::vector<Placement>& operands, std::string_view axis)
+      : call_(call), rule_(rule), dims_(dims), axis_(axis) {
     for (const Placement& placement : operands) {
       const auto found = std::find_if(placement.begin(), placement.end(),
                                       [&](const auto& entry) { return entry.axis == axis; });
@@ -94,6 +92,11 @@ class AxisRule {
   }
 
   std::vector<AxisPlacement> partial_results() const {
+    if (is_bilinear(call_)) {
+      call_.require(entries_[0] == nullptr || entries_[1] == nullptr,
+                    "both operands are placed over ", axis_, ", but one of them is a partial sum");
+      return all_partial();
+    }
     for (size_t i = 0; i < entries_.size(); ++i) {
       const bool partial = is_partial(entries_[i]);
       call_.require(!partial || call_.op->traits.linear, operand_name(call_, i),
@@ -122,10 +125,9 @@ class AxisRule {
                   operand_name(call_, i), " is flat over ", axis_, ", expected a tensor");
     call_.require(entry.dim >= 0 && entry.dim < rank(i), operand_name(call_, i), " has no dim ",
                   entry.dim, " to shard over ", axis_);
-    const DimName name = name_of(term, entry.dim, rank(i));
-    call_.require(std::isupper(static_cast<unsigned char>(name.letter)) == 0, "dim ", entry.dim,
-                  " of ", operand_name(call_, i), " is sharded over ", axis_,
-                  ", expected it unsharded");
+    const RuleDim& name = dims_.operands[i].at(static_cast<size_t>(entry.dim));
+    call_.require(name.may_be_sharded(), "dim ", entry.dim, " of ", operand_name(call_, i),
+                  " is sharded over ", axis_, ", expected it unsharded");
     call_.require(!shard_ || (*shard_ == name && kind_ == entry.kind), "dim ", entry.dim, " of ",
                   operand_name(call_, i), " is sharded over ", axis_,
                   ", which shards other operands differently");
@@ -135,24 +137,23 @@ class AxisRule {
 
   // An operand that has the sharded dim must be sharded along it.
   void require_shard(size_t i) const {
-    const auto dim = find_dim(rule_.operands[i], rank(i), *shard_);
-    call_.require(!dim || entries_[i] != nullptr, "dim ", dim.value_or(0), " of ",
-                  operand_name(call_, i), " is not sharded over ", axis_,
-                  ", but that of other operands is");
+    const int64_t dim = find_dim(dims_.operands[i], *shard_);
+    call_.require(dim < 0 || entries_[i] != nullptr, "dim ", dim, " of ", operand_name(call_, i),
+                  " is not sharded over ", axis_, ", but that of other operands is");
   }
 
   AxisPlacement shard_result(size_t i) const {
-    const auto rank = static_cast<int64_t>(call_.results.at(i).shape.size());
-    const auto dim = find_dim(rule_.results[i], rank, *shard_);
-    if (!dim) return {PlacementKind::Partial, std::string(axis_), 0};
-    return {kind_, std::string(axis_), kind_ == PlacementKind::Flat ? 0 : *dim};
+    const int64_t dim = find_dim(dims_.results[i], *shard_);
+    if (dim < 0) return {PlacementKind::Partial, std::string(axis_), 0};
+    return {kind_, std::string(axis_), kind_ == PlacementKind::Flat ? 0 : dim};
   }
 
   const Call& call_;
   const ShardingRule& rule_;
+  const RuleDims& dims_;
   std::string_view axis_;
   std::vector<const AxisPlacement*> entries_;  // per operand, over the axis; nullptr: replicated
-  std::optional<DimName> shard_;
+  std::optional<RuleDim> shard_;
   PlacementKind kind_ = PlacementKind::Sharded;
 };
 
@@ -187,13 +188,31 @@ ShardingRule sharding_rule(const Call& call) {
   return rule;
 }
 
+RuleDims rule_dims(const Call& call) {
+  const ShardingRule rule = sharding_rule(call);
+  RuleDims dims;
+  for (size_t i = 0; i < call.operands.size(); ++i) {
+    dims.operands.push_back(dims_of(rule.operands[i], call.operands[i].shape.size()));
+  }
+  for (size_t i = 0; i < call.results.size(); ++i) {
+    dims.results.push_back(dims_of(rule.results[i], call.results[i].shape.size()));
+  }
+  return dims;
+}
+
+int64_t find_dim(const std::vector<RuleDim>& dims, const RuleDim& dim) {
+  const auto found = std::find(dims.begin(), dims.end(), dim);
+  return found == dims.end() ? -1 : found - dims.begin();
+}
+
 std::vector<Placement> propagate(const Call& call, const std::vector<Placement>& operands) {
   std::vector<Placement> results(call.results.size());
   const std::vector<std::string_view> axes = axes_of(operands);
   if (axes.empty()) return results;
   const ShardingRule rule = sharding_rule(call);
+  const RuleDims dims = rule_dims(call);
   for (std::string_view axis : axes) {
-    const std::vector<AxisPlacement> placed = AxisRule(call, rule, operands, axis).results();
+    const std::vector<AxisPlacement> placed = AxisRule(call, rule, dims, operands, axis).results();
     for (size_t i = 0; i < results.size(); ++i) results[i].push_back(placed[i]);
   }
   return results;
@@ -207,6 +226,10 @@ std::vector<Placement> result_placements(const Call& call) {
 
 bool is_linear(const OpDef& op) {
   return op.traits.linear;
+}
+
+bool is_bilinear(const Call& call) {
+  return call.op->traits.bilinear && call.operands.size() == 2;
 }
 
 }  // namespace weft

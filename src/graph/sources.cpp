@@ -10,6 +10,12 @@ const std::string& source_name(const Node& node) {
   return std::get<std::string>(node.attr("name"));
 }
 
+const std::vector<std::string>& dim_names(const Node& node) {
+  static const std::vector<std::string> none;
+  if (node.op != &kInput && node.op != &kParam) return none;
+  return std::get<std::vector<std::string>>(node.attr("dims"));
+}
+
 const StateKey& state_key(const Node& node) {
   CHECK(node.op == &kState, node.op->name(), " is not a state");
   return std::get<StateKey>(node.attr("key"));

@@ -12,6 +12,9 @@ namespace weft {
 // The name of an input or a parameter.
 const std::string& source_name(const Node& node);
 
+// The names of the dims of an input or a parameter; empty if they have none.
+const std::vector<std::string>& dim_names(const Node& node);
+
 // Owner and role of a state.
 const StateKey& state_key(const Node& node);
 

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "graph/call_text.h"
+#include "graph/sources.h"
 
 namespace weft {
 
@@ -182,9 +183,23 @@ class Parser {
                to_string(op.parsed().attrs.at(0).default_value), " : type");
     std::string_view name = value_name(names[0]);
     check_new(graph, name);
-    Attr source = parse_attr(trim(rest.substr(0, colon)), op.parsed().attrs.at(0).default_value);
-    return graph.insert_source(nullptr, op, std::move(source), parse_type(rest.substr(colon + 1)),
-                               {.name = std::string(name), .path = tail.path, .phase = tail.phase});
+    NodeOptions options{.name = std::string(name), .path = tail.path, .phase = tail.phase};
+    std::string_view literal = trim(rest.substr(0, colon));
+    const size_t open = find_outside_text(literal, '[');
+    if (op.parsed().attrs.size() > 1 && open != std::string_view::npos) {
+      USER_CHECK(literal.ends_with(']'), in_quotes(literal.substr(open)),
+                 " is not a list of dims such as [batch, sequence]");
+      for (std::string_view dim :
+           split_top_level(literal.substr(open + 1, literal.size() - open - 2), ',')) {
+        options.dims.emplace_back(dim);
+      }
+      literal = trim(literal.substr(0, open));
+    }
+    Attr source = parse_attr(literal, op.parsed().attrs.at(0).default_value);
+    TensorType type = parse_type(rest.substr(colon + 1));
+    USER_CHECK(options.dims.empty() || options.dims.size() == type.shape.size(),
+               options.dims.size(), " dims are named, found a type with ", type.shape.size());
+    return graph.insert_source(nullptr, op, std::move(source), std::move(type), options);
   }
 
   Node* parse_call(Graph& graph, const OpDef& op, const std::vector<std::string_view>& names,
@@ -291,6 +306,9 @@ std::string print_node(const Node& node) {
   std::string text = cat(join(names, ", "), " = ", node.op->name());
   if (node.op->traits.source) {
     text += " " + to_string(node.attrs.at(0));
+    if (const std::vector<std::string>& dims = dim_names(node); !dims.empty()) {
+      text += cat(" [", join(dims, ", "), "]");
+    }
   } else {
     std::vector<std::string> operands;
     for (const Value* operand : node.operands) operands.push_back("%" + operand->name);

@@ -115,20 +115,38 @@ int64_t Mesh::ranks() const {
   return product;
 }
 
-int64_t Mesh::axis_size(std::string_view name) const {
-  for (const auto& axis : axes) {
-    if (axis.name == name) return axis.size;
+std::vector<std::string_view> joint_axes(std::string_view axis) {
+  std::vector<std::string_view> names;
+  for (size_t begin = 0, end = 0; end != std::string_view::npos; begin = end + 1) {
+    end = axis.find('+', begin);
+    names.push_back(axis.substr(begin, end - begin));
   }
-  throw UserError(ExitCode::Config, cat("the mesh has no axis ", in_quotes(name)));
+  return names;
+}
+
+int64_t Mesh::axis_size(std::string_view name) const {
+  int64_t size = 1;
+  for (const std::string_view one : joint_axes(name)) {
+    const auto found = std::find_if(axes.begin(), axes.end(),
+                                    [&](const MeshAxis& axis) { return axis.name == one; });
+    if (found == axes.end()) {
+      throw UserError(ExitCode::Config, cat("the mesh has no axis ", in_quotes(one)));
+    }
+    size *= found->size;
+  }
+  return size;
 }
 
 int64_t Mesh::coordinate(int64_t rank, std::string_view axis) const {
-  int64_t stride = 1;
-  for (auto inner = axes.rbegin(); inner != axes.rend(); ++inner) {
-    if (inner->name == axis) return rank / stride % inner->size;
-    stride *= inner->size;
+  int64_t index = 0;
+  for (const std::string_view one : joint_axes(axis)) {
+    int64_t stride = 1;
+    auto inner = axes.rbegin();
+    for (; inner != axes.rend() && inner->name != one; ++inner) stride *= inner->size;
+    CHECK(inner != axes.rend(), "the mesh has no axis ", in_quotes(one));
+    index = index * inner->size + rank / stride % inner->size;
   }
-  throw InternalError(cat("the mesh has no axis ", in_quotes(axis)));
+  return index;
 }
 
 const AxisPlacement* placement_over(const TensorType& type, std::string_view axis) {
@@ -145,6 +163,14 @@ const AxisPlacement* flat_placement(const TensorType& type) {
   return nullptr;
 }
 
+std::string flat_axis(const TensorType& type) {
+  std::vector<std::string> axes;
+  for (const auto& placement : type.placement) {
+    if (placement.kind == PlacementKind::Flat) axes.push_back(placement.axis);
+  }
+  return join(axes, "+");
+}
+
 bool is_partial(const TensorType& type) {
   return std::any_of(type.placement.begin(), type.placement.end(), [](const auto& placement) {
     return placement.kind == PlacementKind::Partial;
@@ -153,17 +179,17 @@ bool is_partial(const TensorType& type) {
 
 Shape local_shape(const TensorType& type, const Mesh& mesh) {
   Shape shape = type.shape;
+  int64_t flat = 0;  // ranks that share flat storage; 0: it is not flat
   for (const auto& placement : type.placement) {
-    int64_t size = mesh.axis_size(placement.axis);
+    const int64_t size = mesh.axis_size(placement.axis);
     if (placement.kind == PlacementKind::Sharded) {
       int64_t& dim = shape.at(static_cast<size_t>(placement.dim));
-      USER_CHECK(dim % size == 0, to_string(type), ": dim ", placement.dim, " of size ", dim,
-                 " does not divide over ", size, " ranks of axis ", placement.axis);
-      dim /= size;
+      dim = (dim + size - 1) / size;
     } else if (placement.kind == PlacementKind::Flat) {
-      shape = {flat_padded((count(shape) + size - 1) / size)};
+      flat = std::max<int64_t>(flat, 1) * size;
     }
   }
+  if (flat > 0) shape = {flat_padded((count(shape) + flat - 1) / flat)};
   return shape;
 }
 

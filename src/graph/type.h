@@ -43,13 +43,18 @@ struct MeshAxis {
   bool operator==(const MeshAxis&) const = default;
 };
 
+// The axes that a name joins with '+': "dp_shard+tp" is the group of ranks that differ along either
+// axis, numbered row-major in this order, which is that of the mesh. One axis for a plain name.
+std::vector<std::string_view> joint_axes(std::string_view axis);
+
 struct Mesh {
   std::vector<MeshAxis> axes;
 
   int64_t ranks() const;
-  // Size of the named axis; throws UserError if there is no such axis.
+  // Size of the axis or joint axis; throws UserError if there is no such axis.
   int64_t axis_size(std::string_view name) const;
-  // The index along the axis of a rank: ranks are numbered row-major. The axis must exist.
+  // The index along the axis or joint axis of a rank: ranks are numbered row-major. The axis must
+  // exist.
   int64_t coordinate(int64_t rank, std::string_view axis) const;
   bool operator==(const Mesh&) const = default;
 };
@@ -96,8 +101,12 @@ constexpr int64_t flat_padded(int64_t elements) {
 // The placement over the named axis, or nullptr if the value is replicated over it.
 const AxisPlacement* placement_over(const TensorType& type, std::string_view axis);
 
-// The placement of flat storage over its axis, or nullptr if the value is not flat.
+// The first placement of flat storage over an axis, or nullptr if the value is not flat.
 const AxisPlacement* flat_placement(const TensorType& type);
+
+// The axis that flat storage is sharded over, a joint one if there are several; "" if the value is
+// not flat.
+std::string flat_axis(const TensorType& type);
 
 // Whether the value is flat storage sharded over an axis.
 inline bool is_flat(const TensorType& type) {
@@ -107,7 +116,8 @@ inline bool is_flat(const TensorType& type) {
 // Whether the value is a partial sum over some axis.
 bool is_partial(const TensorType& type);
 
-// The shape on one rank. F storage has one dimension: the rank's shard of the padded elements.
+// The shape on one rank. A dim that does not divide is rounded up: the last shards are padded. F
+// storage has one dimension: the rank's shard of the padded elements over all axes of F.
 Shape local_shape(const TensorType& type, const Mesh& mesh);
 
 // "bf16[512,256] @S(0:dp) @P(tp)", "future<bf16[4,8]>".

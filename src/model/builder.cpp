@@ -1,6 +1,7 @@
 #include "model/builder.h"
 
 #include "base/hash.h"
+#include "graph/dims.h"
 #include "graph/module_path.h"
 #include "graph/names.h"
 #include "graph/ops/ops.h"
@@ -47,7 +48,9 @@ void ModelBuilder::enter(std::string path) {
 }
 
 Value* ModelBuilder::param(ParamInfo info) {
-  const NodeOptions options = {.name = value_name(short_param(info.name)), .path = builder_.path()};
+  const NodeOptions options = {
+      .name = value_name(short_param(info.name)), .path = builder_.path(), .dims = info.dims};
+  CHECK(info.dims.size() == info.shape.size(), info.name, ": ", info.dims.size(), " dims named");
   info.name = builder_.path() + "." + info.name;
   Node* node =
       graph_.insert_source(nullptr, kParam, info.name, {DType::F32, info.shape, {}}, options);
@@ -100,7 +103,8 @@ std::string ModelBuilder::value_name(std::string_view name) const {
 }
 
 Value* ModelBuilder::input(std::string_view name, DType dtype, Shape shape) {
-  const NodeOptions options{.name = std::string(name)};
+  NodeOptions options{.name = std::string(name)};
+  if (shape.size() == 2) options.dims = {std::string(dims::kBatch), std::string(dims::kSequence)};
   return graph_
       .insert_source(nullptr, kInput, std::string(name), {dtype, std::move(shape), {}}, options)
       ->result();

@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 
+#include "graph/dims.h"
 #include "graph/module_path.h"
 #include "graph/ops/ops.h"
 #include "model/builder.h"
@@ -63,11 +64,15 @@ void check(const ModelSpec& spec) {
   CHECK(spec.n_heads * spec.head_dim == spec.dim, spec.n_heads, " ", spec.head_dim);
 }
 
+const std::string kEmbed(dims::kEmbed);
+const std::vector<std::string> kVocabEmbed = {std::string(dims::kVocab), kEmbed};
+
 // One projection: its names here and at Hugging Face, and the name of its result.
 struct Projection {
   std::string name;
   std::string hf;
-  int64_t in, out;
+  Shape shape;  // [in, out]
+  std::vector<std::string> dims;
   double std;
   std::string_view result;
 };
@@ -92,12 +97,16 @@ class Gpt2 {
     const Shape tokens = {s_.vocab_size, s_.dim};
     const std::vector<std::string> repeated =
         s_.tie_embeddings ? std::vector<std::string>{"lm_head.weight"} : std::vector<std::string>{};
-    wte = m_.param({"weight", tokens, Init::Normal, kInitStd,
+    wte = m_.param({"weight", tokens, kVocabEmbed, Init::Normal, kInitStd,
                     all_rows("transformer.wte.weight", tokens), repeated});
     Value* x = m_.add(kEmbedding, {m_.tokens(), wte});
     m_.enter("pos_embeddings");
     const Shape positions = {s_.max_seq_len, s_.dim};
-    Value* wpe = m_.param({"weight", positions, Init::Normal, kInitStd,
+    Value* wpe = m_.param({"weight",
+                           positions,
+                           {std::string(dims::kPositions), kEmbed},
+                           Init::Normal,
+                           kInitStd,
                            all_rows("transformer.wpe.weight", positions)});
     if (m_.positions() == nullptr) return m_.dropout(m_.add(kAddPositions, {x, wpe}));
     Value* rows = m_.add(kEmbedding, {m_.positions(), wpe}, {}, "rows");
@@ -111,18 +120,31 @@ class Gpt2 {
 
     Value* y = norm(x, path + ".attention_norm", hf + ".ln_1");
     m_.enter(path + ".attention");
-    y = project(y, {"wqkv", hf + ".attn.c_attn", s_.dim, 3 * s_.dim, kInitStd, "qkv"});
+    const std::vector<int64_t> qkv(3, s_.dim);
+    y = project(y, {"wqkv",
+                    hf + ".attn.c_attn",
+                    {s_.dim, 3 * s_.dim},
+                    {kEmbed, dims::packed(dims::kHeads, qkv)},
+                    kInitStd,
+                    "qkv"});
     y = m_.attention(y);
-    y = project(y, {"wo", hf + ".attn.c_proj", s_.dim, s_.dim, residual_std, "out"});
+    y = project(y, {"wo",
+                    hf + ".attn.c_proj",
+                    {s_.dim, s_.dim},
+                    {std::string(dims::kHeads), kEmbed},
+                    residual_std,
+                    "out"});
     y = m_.dropout(y);
     m_.enter(path);
     x = m_.add(kAdd, {x, y}, {}, "mid");
 
     y = norm(x, path + ".ffn_norm", hf + ".ln_2");
     m_.enter(path + ".feed_forward");
-    y = project(y, {"w1", hf + ".mlp.c_fc", s_.dim, s_.ffn_dim, kInitStd, "up"});
+    const std::string ffn(dims::kFfn);
+    y = project(y, {"w1", hf + ".mlp.c_fc", {s_.dim, s_.ffn_dim}, {kEmbed, ffn}, kInitStd, "up"});
     y = m_.add(kGelu, {y}, {}, "gelu");
-    y = project(y, {"w2", hf + ".mlp.c_proj", s_.ffn_dim, s_.dim, residual_std, "down"});
+    y = project(
+        y, {"w2", hf + ".mlp.c_proj", {s_.ffn_dim, s_.dim}, {ffn, kEmbed}, residual_std, "down"});
     y = m_.dropout(y);
     m_.enter(path);
     return m_.add(kAdd, {x, y}, {}, "out");
@@ -131,22 +153,23 @@ class Gpt2 {
   Value* norm(Value* x, const std::string& path, const std::string& hf) {
     m_.enter(path);
     std::vector<Value*> operands = {x};
-    with_bias(operands, {"weight", {s_.dim}, Init::Ones, 0, all_rows(hf + ".weight", {s_.dim})});
+    with_bias(operands,
+              {"weight", {s_.dim}, {kEmbed}, Init::Ones, 0, all_rows(hf + ".weight", {s_.dim})});
     return m_.add(kLayerNorm, operands, {{"eps", s_.norm_eps}});
   }
 
   // x W (+ b)
   Value* project(Value* x, const Projection& p) {
-    const Shape shape = {p.in, p.out};
     std::vector<Value*> operands = {x};
-    with_bias(operands,
-              {p.name + ".weight", shape, Init::Normal, p.std, all_rows(p.hf + ".weight", shape)});
+    with_bias(operands, {p.name + ".weight", p.shape, p.dims, Init::Normal, p.std,
+                         all_rows(p.hf + ".weight", p.shape)});
     return m_.add(kMatmul, operands, {}, p.result);
   }
 
   // Appends a weight and, in a model with biases, the bias of its last dimension.
   void with_bias(std::vector<Value*>& operands, ParamInfo weight) {
     const Shape shape = {weight.shape.back()};
+    const std::vector<std::string> dims = {weight.dims.back()};
     const auto bias_of = [](std::string name) {
       return name.replace(name.size() - std::string_view("weight").size(), std::string::npos,
                           "bias");
@@ -155,12 +178,14 @@ class Gpt2 {
     const std::string hf = bias_of(weight.slices.front().name);
     if (!s_.bias) weight.zeros = {{hf, shape}};
     operands.push_back(m_.param(std::move(weight)));
-    if (s_.bias) operands.push_back(m_.param({name, shape, Init::Zeros, 0, all_rows(hf, shape)}));
+    if (s_.bias)
+      operands.push_back(m_.param({name, shape, dims, Init::Zeros, 0, all_rows(hf, shape)}));
   }
 
   Value* head_weight() {
     const Shape shape = {s_.vocab_size, s_.dim};
-    return m_.param({"weight", shape, Init::Normal, kInitStd, all_rows("lm_head.weight", shape)});
+    return m_.param(
+        {"weight", shape, kVocabEmbed, Init::Normal, kInitStd, all_rows("lm_head.weight", shape)});
   }
 
   const ModelSpec& s_;

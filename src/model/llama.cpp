@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 
+#include "graph/dims.h"
 #include "graph/module_path.h"
 #include "graph/ops/ops.h"
 #include "model/builder.h"
@@ -75,6 +76,17 @@ void check(const ModelSpec& spec) {
   CHECK(!spec.bias && spec.dropout == 0, "llama has neither biases nor dropout");
 }
 
+const std::string kEmbed(dims::kEmbed);
+const std::vector<std::string> kVocabEmbed = {std::string(dims::kVocab), kEmbed};
+
+// A weight [out, in]; `module` is "wo." or, for the module's own weight, "".
+struct Weight {
+  std::string module;
+  Shape shape;
+  std::vector<std::string> dims;
+  double std;
+};
+
 class Llama {
  public:
   Llama(const ModelSpec& spec, const BuildOptions& options) : s_(spec), m_(spec, options) {}
@@ -84,14 +96,15 @@ class Llama {
     const Shape shape = {s_.vocab_size, s_.dim};
     const std::vector<std::string> repeated =
         s_.tie_embeddings ? std::vector<std::string>{"lm_head.weight"} : std::vector<std::string>{};
-    Value* table = m_.param({"weight", shape, Init::Normal, kInitStd,
+    Value* table = m_.param({"weight", shape, kVocabEmbed, Init::Normal, kInitStd,
                              all_rows("model.embed_tokens.weight", shape), repeated});
     Value* x = m_.add(kEmbedding, {m_.tokens(), table});
     for (int64_t layer = 0; layer < s_.n_layers; ++layer) x = block(x, layer);
     x = norm(x, "norm", "model.norm");
     m_.enter("output");
     if (s_.tie_embeddings) return m_.finish(m_.add(kMatmul, {x, table}, {{"tb", true}}, "logits"));
-    return m_.finish(project(x, "", shape, kInitStd, all_rows("lm_head.weight", shape), "logits"));
+    return m_.finish(project(x, {"", shape, kVocabEmbed, kInitStd},
+                             all_rows("lm_head.weight", shape), "logits"));
   }
 
  private:
@@ -118,7 +131,8 @@ class Llama {
     const std::vector<NamedRows> rows = {{hf + ".q_proj.weight", 0, q},
                                          {hf + ".k_proj.weight", q, kv},
                                          {hf + ".v_proj.weight", q + kv, kv}};
-    Value* y = project(x, "wqkv.", {q + 2 * kv, s_.dim}, kInitStd, rows, "qkv");
+    const std::vector<std::string> dims = {dims::packed(dims::kHeads, {q, kv, kv}), kEmbed};
+    Value* y = project(x, {"wqkv.", {q + 2 * kv, s_.dim}, dims, kInitStd}, rows, "qkv");
     std::vector<Value*> rotated = {y};
     if (m_.positions() != nullptr) rotated.push_back(m_.positions());
     y = m_.add(kRope, rotated,
@@ -132,31 +146,34 @@ class Llama {
                "rope");
     y = m_.attention(y);
     const Shape shape = {s_.dim, q};
-    return project(y, "wo.", shape, residual_std(), all_rows(hf + ".o_proj.weight", shape), "out");
+    return project(y, {"wo.", shape, {kEmbed, std::string(dims::kHeads)}, residual_std()},
+                   all_rows(hf + ".o_proj.weight", shape), "out");
   }
 
   Value* feed_forward(Value* x, const std::string& hf) {
     const int64_t f = s_.ffn_dim;
     const std::vector<NamedRows> rows = {{hf + ".gate_proj.weight", 0, f},
                                          {hf + ".up_proj.weight", f, f}};
-    Value* y = project(x, "w13.", {2 * f, s_.dim}, kInitStd, rows, "gate_up");
+    const std::vector<std::string> dims = {dims::packed(dims::kFfn, {f, f}), kEmbed};
+    Value* y = project(x, {"w13.", {2 * f, s_.dim}, dims, kInitStd}, rows, "gate_up");
     y = m_.add(kSwiglu, {y}, {}, "swiglu");
     const Shape shape = {s_.dim, f};
-    return project(y, "w2.", shape, residual_std(), all_rows(hf + ".down_proj.weight", shape),
-                   "down");
+    return project(y, {"w2.", shape, {kEmbed, std::string(dims::kFfn)}, residual_std()},
+                   all_rows(hf + ".down_proj.weight", shape), "down");
   }
 
   Value* norm(Value* x, const std::string& path, const std::string& hf) {
     m_.enter(path);
     Value* weight =
-        m_.param({"weight", {s_.dim}, Init::Ones, 0, all_rows(hf + ".weight", {s_.dim})});
+        m_.param({"weight", {s_.dim}, {kEmbed}, Init::Ones, 0, all_rows(hf + ".weight", {s_.dim})});
     return m_.add(kRmsNorm, {x, weight}, {{"eps", s_.norm_eps}});
   }
 
-  // x W^T with W [out, in]; `module` is "wo." or, for the module's own weight, "".
-  Value* project(Value* x, const std::string& module, const Shape& shape, double std,
-                 std::vector<NamedRows> rows, std::string_view result) {
-    Value* w = m_.param({module + "weight", shape, Init::Normal, std, std::move(rows)});
+  // x W^T
+  Value* project(Value* x, const Weight& weight, std::vector<NamedRows> rows,
+                 std::string_view result) {
+    Value* w = m_.param({weight.module + "weight", weight.shape, weight.dims, Init::Normal,
+                         weight.std, std::move(rows)});
     return m_.add(kMatmul, {x, w}, {{"tb", true}}, result);
   }
 

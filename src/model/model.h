@@ -65,6 +65,7 @@ struct NamedZeros {
 struct ParamInfo {
   std::string name;  // "layers.0.attention.wqkv.weight"
   Shape shape;
+  std::vector<std::string> dims;  // what each dim means (graph/dims.h)
   Init init = Init::Normal;
   double std = 0.02;                      // of Init::Normal
   std::vector<NamedRows> slices;          // cover all rows in order; one entry if not fused

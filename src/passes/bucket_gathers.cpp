@@ -90,7 +90,8 @@ Node* insert_gather(BucketScope& scope, const Lanes& lanes, const LaneRole& role
   std::vector<std::string> types;
   NodeOptions options{.name = {}, .path = model.path, .phase = model.phase};
   for (const Member& member : members) {
-    types.push_back(to_string(TensorType{model.result()->type.dtype, member.old->type.shape, {}}));
+    types.push_back(to_string(TensorType{model.result()->type.dtype, member.old->type.shape,
+                                         member.old->type.placement}));
     options.result_names.push_back(BucketScope::temporary(member.name()));
   }
   Attrs attrs = model.attrs;

@@ -99,7 +99,7 @@ StateKey merged_key(const Node& state, const Lanes& lanes) {
 
 // The input with this rank's coordinate on the axis, shared by all updates.
 Value* coordinate(Graph& graph, const TensorType& type) {
-  const std::string name = names::coordinate(flat_placement(type)->axis);
+  const std::string name = names::coordinate(flat_axis(type));
   Value* known = find_input(graph, name);
   if (known != nullptr) return known;
   const auto& order = graph.order();
@@ -131,9 +131,11 @@ Merged merge_update(BucketScope& scope, const std::vector<Node*>& nodes, const L
   const Node& model = *nodes[0];
   Merged merged = merge_elementwise(scope, model);
   Decay decay;
+  // Of a bucket of shards every rank sees one.
+  const int64_t shards = shards_of(lanes[0]->source->result()->type, scope.graph().mesh());
   for (size_t i = 0; i < nodes.size(); ++i) {
     decay.add(std::get<double>(nodes[i]->attr("decay")),
-              lanes[i]->source->result()->type.elements());
+              lanes[i]->source->result()->type.elements() / shards);
   }
   const Signature& signature = model.op->parsed();
   merged.attrs.at(signature.attr_index("decay")) = decay.rate;

@@ -78,6 +78,7 @@ Node* table_with_head(FuseScope& scope, Node* sum) {
   const bool second = sum->operand("b")->def->op == &kEmbeddingGrad;
   Node* grad = sum->operand(second ? "b" : "a")->def;
   if (grad->op != &kEmbeddingGrad || grad->phase != sum->phase) return nullptr;
+  if (grad->operand("coordinate") != nullptr) return nullptr;
   Value* acc = sum->operand(second ? "a" : "b");
   if (scope.only_reader(grad->result()) != sum || scope.only_reader(acc) != sum) return nullptr;
   if (grad->result()->type.dtype != DType::F32 || acc->type.dtype != DType::F32) return nullptr;

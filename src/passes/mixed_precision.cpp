@@ -12,6 +12,7 @@
 #include "config/derived.h"
 #include "graph/builder.h"
 #include "graph/ops/ops.h"
+#include "passes/degrees.h"
 #include "passes/pass.h"
 
 namespace weft {
@@ -77,7 +78,7 @@ bool run(Graph& graph, PassContext& context) {
   const TrainingConfig& training = context.config.training;
   const DType compute = dtype_of(training.mixed_precision_param);
   // Gradients that are summed over micro-batches before the reduction stay in f32 until then.
-  const DType gradient = reduces_once(context.config, context.mesh.ranks())
+  const DType gradient = reduces_once(context.config, degrees_of(context.mesh))
                              ? DType::F32
                              : dtype_of(training.mixed_precision_reduce);
   if (compute == DType::F32 && gradient == DType::F32) {

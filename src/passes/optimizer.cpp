@@ -28,6 +28,7 @@
 #include "graph/names.h"
 #include "graph/ops/ops.h"
 #include "graph/sources.h"
+#include "passes/degrees.h"
 #include "passes/pass.h"
 
 namespace weft {
@@ -234,7 +235,7 @@ bool run(Graph& graph, PassContext& context) {
                "optimizer: the graph already has an update; run optimizer once");
   }
   std::vector<Trained> params = trained_params(graph);
-  const int64_t micro_batches = accumulation_steps(context.config, context.mesh.ranks());
+  const int64_t micro_batches = accumulation_steps(context.config, degrees_of(context.mesh));
   if (micro_batches > 1) {
     Accumulation accumulation(graph, context, micro_batches);
     accumulation.add_gradients(params);

@@ -2,6 +2,7 @@
 // are placed first, by the gathers before them; then one walk in order places reductions and what
 // depends on them. Each moves as far as requested, or as far as free memory along the way allows.
 #include "passes/overlap_schedule.h"
+#include "passes/degrees.h"
 
 #include <algorithm>
 #include <compare>
@@ -370,7 +371,7 @@ size_t split_collectives(Graph& graph) {
   size_t count = 0;
   for (Node* node : graph.nodes()) {
     const OpDef* start_op = start_of(*node->op);
-    if (start_op == nullptr) continue;
+    if (start_op == nullptr || !is_flat_collective(*node)) continue;
     NodeOptions options{.name = {}, .path = node->path, .phase = node->phase};
     std::vector<std::string> names;
     for (const auto& result : node->results) {
@@ -395,7 +396,7 @@ StepEstimate estimate_order(const Graph& graph, std::span<Node* const> order,
                             const PassContext& context) {
   const bool trains = context.goal == Goal::Train;
   return estimate_step(graph, order, context.device,
-                       trains ? accumulation_steps(context.config, graph.mesh().ranks()) : 1);
+                       trains ? accumulation_steps(context.config, degrees_of(graph.mesh())) : 1);
 }
 
 Schedule choose_schedule(const Graph& graph, const PassContext& context) {

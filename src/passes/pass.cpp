@@ -98,19 +98,33 @@ void check_updated(const Graph& graph) {
   }
 }
 
-// Skips collectives, whose placements verify checks; updates and what they overwrite, which
+// Whether the result is sharded along a dim that no operand has: each rank computes its own part.
+bool is_made(const Node& node, const Value& value, const AxisPlacement& entry) {
+  if (entry.kind != PlacementKind::Sharded || node.op->located == '\0') return false;
+  const RuleDims dims = rule_dims(node.call());
+  const RuleDim& dim = dims.results.at(value.index).at(static_cast<size_t>(entry.dim));
+  return dim.letter == node.op->located &&
+         std::all_of(dims.operands.begin(), dims.operands.end(),
+                     [&](const auto& operand) { return find_dim(operand, dim) < 0; });
+}
+
+// Skips ops whose placements verify checks; updates and what they overwrite, which
 // shard_params places along with the parameters; and fused nodes, which keep the placements of the
 // nodes they replace.
 void check_placed(const Graph& graph, bool sharded) {
   if (graph.mesh().axes.empty()) return;
   for (const auto& node : graph.order()) {
     const OpDef& op = *node->op;
-    if (op.traits.source || op.traits.collective || !op.parts.empty() || &op == &kFused) continue;
+    if (op.traits.source || op.traits.places || &op == &kWait) continue;
+    if (!op.parts.empty() || &op == &kFused) continue;
     if (!sharded && (node->phase == Phase::Optimizer || !op.overwrites.empty())) continue;
     const std::vector<Placement> placements = result_placements(node->call());
     for (const auto& value : node->results) {
       TensorType expected = value->type;
       expected.placement = placements.at(value->index);
+      for (const AxisPlacement& entry : value->type.placement) {
+        if (is_made(*node, *value, entry)) expected.placement.push_back(entry);
+      }
       CHECK(std::is_permutation(value->type.placement.begin(), value->type.placement.end(),
                                 expected.placement.begin(), expected.placement.end()),
             print_node(*node), ": the operands of %", value->name, " make it ",
@@ -128,10 +142,10 @@ bool passes_sums(const Node& node, size_t operand) {
           std::any_of(part.operands.begin(), part.operands.end(), [&](const PartPlace& place) {
             return place.kind == PartPlace::Kind::Operand && place.index == operand;
           });
-      return !reads || is_linear(*part.call.op);
+      return !reads || is_linear(*part.call.op) || is_bilinear(part.call);
     });
   }
-  if (node.op != &kFused) return is_linear(*node.op);
+  if (node.op != &kFused) return is_linear(*node.op) || is_bilinear(node.call());
   const FusedBody body = parse_fused_body(std::get<std::string>(node.attr("body")));
   return std::all_of(body.begin(), body.end(),
                      [](const FusedStatement& statement) { return is_linear(*statement.op); });

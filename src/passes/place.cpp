@@ -1,105 +1,314 @@
-// Shards the batch over the data-parallel axes and propagates placements: activations are sharded
-// like the batch; parameter gradients and the loss are partial sums. A partial sum of the forward
-// that is needed in full is reduced right where it is computed, innermost axis first. Gradients on
-// their way to the update are left to shard_params.
+// Places every value on the mesh. The names of dims fix where a value is sharded (dim_names.h): the
+// batch over the data-parallel axes; heads, ffn and vocabulary over tp, and with sequence_parallel
+// the sequence of everything between the matmuls. Per axis, a node shards one dim of its sharding
+// rule: that of a sharded parameter, which never moves; else that of the first result whose names
+// are sharded; else, if the result is a parameter's gradient or its names leave the axis open, one
+// that an operand is sharded along. Operands are gathered, reduced or sliced to match.
 //
-//   %tokens = input "tokens" : i32[4,8]
+//   %tokens = input "tokens" [batch, sequence] : i32[4,8]
 //   %x = embedding(%tokens, %w) : f32[4,8,16]
 //   %loss, %loss.lse = cross_entropy(%x, %targets, %count) : f32[], f32[4,8]
 // becomes, over dp_shard=2:
-//   %tokens = input "tokens" : i32[4,8] @S(0:dp_shard)
+//   %tokens = input "tokens" [batch, sequence] : i32[4,8] @S(0:dp_shard)
 //   %x = embedding(%tokens, %w) : f32[4,8,16] @S(0:dp_shard)
 //   %loss, %loss.lse = cross_entropy(...) : f32[] @P(dp_shard), f32[4,8] @S(0:dp_shard)
 //   %loss.reduced = all_reduce(%loss; axis="dp_shard") : f32[]
+// and the two matmuls of a feed-forward become, over tp=2:
+//   %x.full = all_gather(%x; axis="tp", dim=1) : f32[4,8,16]
+//   %up = matmul(%x.full, %w1) : f32[4,8,64] @S(2:tp)
+//   %down = matmul(%up, %w2) : f32[4,8,16] @P(tp)
+//   %down.shard = reduce_scatter(%down; axis="tp", dim=1) : f32[4,8,16] @S(1:tp)
 #include <algorithm>
+#include <optional>
 #include <unordered_set>
 
 #include "base/error.h"
 #include "graph/builder.h"
+#include "graph/dims.h"
 #include "graph/names.h"
 #include "graph/ops/ops.h"
 #include "graph/sharding.h"
 #include "graph/sources.h"
+#include "passes/degrees.h"
+#include "passes/dim_names.h"
 #include "passes/pass.h"
-#include "passes/reduction.h"
+#include "passes/redistribution.h"
 
 namespace weft {
 
 namespace {
 
+// Whether the node consumes gradients, which shard_params handles.
+bool is_update(const Node& node) {
+  return node.phase == Phase::Optimizer || !node.op->overwrites.empty();
+}
+
+// Whether partial sums may pass through this reader, as far as its op is concerned.
+bool may_pass_sums(const Node& reader) {
+  return is_update(reader) || is_linear(*reader.op) || is_bilinear(reader.call());
+}
+
 class Placer {
  public:
-  Placer(Graph& graph, const Value& tokens) : graph_(graph), tokens_(tokens.type.shape) {
+  Placer(Graph& graph, DimNames names, bool splits_loss)
+      : graph_(graph), names_(std::move(names)), moves_(graph), splits_loss_(splits_loss) {
     for (const auto& output : graph.outputs()) outputs_.insert(output.value);
   }
 
-  void shard_batch() {
-    for (const auto& node : graph_.order()) {
-      if (!is_batch(*node)) continue;
+  void place_sources() {
+    for (Node* node : graph_.nodes()) {
+      const bool is_copy = node->op == &kState && state_key(*node).role == StateRole::LowCopy;
+      if (node->op != &kInput && node->op != &kParam && !is_copy) continue;
       TensorType type = node->result()->type;
       for (const MeshAxis& axis : graph_.mesh().axes) {
-        type.placement.push_back({PlacementKind::Sharded, axis.name, 0});
+        const NamedPlacement named = names_.placement(*node->result(), axis.name);
+        if (named.kind != NamedPlacement::Kind::Sharded) continue;
+        type.placement.push_back({PlacementKind::Sharded, axis.name, named.dim});
       }
+      if (type.placement.empty()) continue;
+      if (node->op == &kInput) ++inputs_;
       graph_.set_type(node->result(), std::move(type));
-      ++inputs_;
     }
   }
 
-  void propagate() {
+  void place_nodes() {
     for (Node* node : graph_.nodes()) {
       if (node->op->traits.source || is_update(*node)) continue;
-      place_results(node);
-      for (const auto& value : node->results) {
-        if (!is_partial(value->type) || !is_needed_full(*value)) continue;
-        all_reduce(graph_, value.get(), graph_.next(node),
-                   {.path = node->path, .phase = node->phase});
-        ++reductions_;
+      if (node->op == &kMatmul && splits_bias(*node)) {
+        split_bias(node);
+      } else if (node->op == &kCrossEntropy && splits_loss(*node)) {
+        split_loss(node);
+      } else {
+        place(node);
       }
     }
   }
 
   std::string note() const {
-    return cat(inputs_, inputs_ == 1 ? " input sharded, " : " inputs sharded, ", reductions_,
-               reductions_ == 1 ? " value reduced" : " values reduced");
+    std::string text =
+        cat(inputs_, inputs_ == 1 ? " input sharded, " : " inputs sharded, ", moves_.reductions(),
+            moves_.reductions() == 1 ? " value reduced" : " values reduced");
+    if (moves_.gathers() > 0) text += cat(", ", moves_.gathers(), " gathered");
+    return text;
   }
 
  private:
-  // rng has one dim and may be as long as the batch, so the number of dims has to match as well.
-  bool is_batch(const Node& node) const {
-    if (node.op != &kInput) return false;
-    const Shape& shape = node.result()->type.shape;
-    return shape.size() >= tokens_.size() && shape[0] == tokens_[0];
+  using Kind = NamedPlacement::Kind;
+
+  void place(Node* node) {
+    names_.name_results(*node);
+    const RuleDims dims = rule_dims(node->call());
+    std::vector<std::optional<RuleDim>> chosen;
+    for (const MeshAxis& axis : graph_.mesh().axes) {
+      chosen.push_back(choose(*node, dims, axis.name));
+      for (size_t i = 0; i < node->operands.size(); ++i) {
+        prepare_operand(node, i, axis.name, chosen.back(), dims);
+      }
+      if (chosen.back() && chosen.back()->letter == node->op->located) locate(node, axis.name);
+    }
+    place_results(node, dims, chosen);
+    for (const auto& value : node->results) {
+      const bool is_result = node->phase == Phase::Forward && outputs_.contains(value.get());
+      if (is_result && is_partial(value->type)) moves_.reduce_all(value.get());
+    }
   }
 
-  // Whether the node consumes gradients, which shard_params handles.
-  static bool is_update(const Node& node) {
-    return node.phase == Phase::Optimizer || !node.op->overwrites.empty();
+  // Tells the op which shard it works on: of the vocabulary by a coordinate, of random numbers by
+  // a random state for that shard.
+  void locate(Node* node, const std::string& axis) {
+    const auto& operands = node->op->parsed().operands;
+    const auto rng = std::find_if(operands.begin(), operands.end(),
+                                  [](const OperandSpec& spec) { return spec.name == "rng"; });
+    if (rng != operands.end()) {
+      if (node->operand("rng") == nullptr) return;
+      graph_.replace_operand(node, "rng", sharded_rng(node->operand("rng"), axis));
+      return;
+    }
+    graph_.append_operand(node, coordinate_input(graph_, axis));
+    if (node->op != &kCrossEntropyGrad) return;
+    graph_.set_attr(node, "classes", node->operand("logits")->type.shape.back());
   }
 
-  void place_results(Node* node) {
-    const std::vector<Placement> placements = result_placements(node->call());
+  // One for all readers, directly after the random state of the step.
+  Value* sharded_rng(Value* rng, const std::string& axis) {
+    for (Node* user : rng->users) {
+      if (user->op == &kShardRng) return user->result();
+    }
+    Value* coordinate = coordinate_input(graph_, axis);
+    Builder builder(graph_, graph_.next(rng->def));
+    return builder
+        .add(kShardRng, {rng, coordinate}, {{"shards", graph_.mesh().axis_size(axis)}},
+             cat(rng->name, ".", axis))
+        ->result();
+  }
+
+  // The dim that the node shards over the axis, if any.
+  std::optional<RuleDim> choose(const Node& node, const RuleDims& dims,
+                                std::string_view axis) const {
+    const auto allowed = [](const RuleDim& dim) -> std::optional<RuleDim> {
+      return dim.may_be_sharded() ? std::optional(dim) : std::nullopt;
+    };
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      const AxisPlacement* entry = placement_over(node.operands[i]->type, axis);
+      if (entry == nullptr || !names_.is_weight(*node.operands[i])) continue;
+      return allowed(dims.operands[i].at(static_cast<size_t>(entry->dim)));
+    }
+    for (const auto& value : node.results) {
+      const NamedPlacement named = names_.placement(*value, axis);
+      if (named.kind != Kind::Sharded) continue;
+      return allowed(dims.results[value->index].at(static_cast<size_t>(named.dim)));
+    }
+    const Value& first = *node.result();
+    if (!names_.is_gradient(first) && names_.placement(first, axis).kind != Kind::Open) return {};
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      const AxisPlacement* entry = placement_over(node.operands[i]->type, axis);
+      if (entry == nullptr || entry->kind != PlacementKind::Sharded) continue;
+      if (auto dim = allowed(dims.operands[i].at(static_cast<size_t>(entry->dim)))) return dim;
+    }
+    return {};
+  }
+
+  // Brings one operand to the placement that the node needs over the axis.
+  void prepare_operand(Node* node, size_t i, const std::string& axis,
+                       const std::optional<RuleDim>& chosen, const RuleDims& dims) {
+    Value* value = node->operands[i];
+    const AxisPlacement* entry = placement_over(value->type, axis);
+    if (entry != nullptr && entry->kind == PlacementKind::Partial) {
+      if (!chosen && passes_sum(*node, i, axis)) return;
+      const NamedPlacement named = names_.placement(*value, axis);
+      const bool shards = named.kind == Kind::Sharded;
+      moves_.reduce(value, axis, shards ? std::optional(named.dim) : std::nullopt);
+      value = node->operands[i];
+    }
+    const int64_t dim = chosen ? find_dim(dims.operands[i], *chosen) : -1;
+    Value* moved = moves_.move(value, axis, dim < 0 ? std::nullopt : std::optional(dim), node);
+    if (moved != value) graph_.replace_operand(node, i, moved);
+  }
+
+  // Whether operand i, a partial sum over the axis, stays one through this node: its result is then
+  // a partial sum as well.
+  bool passes_sum(const Node& node, size_t i, std::string_view axis) const {
+    const Value& value = *node.operands[i];
+    const auto is_sum = [&](const Value* operand) {
+      const AxisPlacement* entry = placement_over(operand->type, axis);
+      return entry != nullptr && entry->kind == PlacementKind::Partial;
+    };
+    const bool only_reader = std::all_of(value.users.begin(), value.users.end(),
+                                         [&](const Node* user) { return user == &node; });
+    const bool shards = names_.placement(value, axis).kind == Kind::Sharded;
+    const bool all_pass = std::all_of(value.users.begin(), value.users.end(),
+                                      [](const Node* user) { return may_pass_sums(*user); });
+    if (is_linear(*node.op)) {
+      const bool all_sums =
+          std::all_of(node.operands.begin(), node.operands.end(), [&](const Value* operand) {
+            return !is_floating(operand->type.dtype) || is_sum(operand);
+          });
+      return all_sums && (only_reader ? !shards || node.operands.size() > 1 : !shards && all_pass);
+    }
+    return is_bilinear(node.call()) && !shards && all_pass &&
+           placement_over(node.operands[1 - i]->type, axis) == nullptr;
+  }
+
+  void place_results(Node* node, const RuleDims& dims,
+                     const std::vector<std::optional<RuleDim>>& chosen) {
+    const std::vector<MeshAxis>& axes = graph_.mesh().axes;
     for (const auto& value : node->results) {
       TensorType type = value->type;
-      type.placement = placements.at(value->index);
+      type.placement.clear();
+      for (size_t a = 0; a < axes.size(); ++a) {
+        const std::string& axis = axes[a].name;
+        bool is_sum = false;
+        for (size_t i = 0; i < dims.operands.size(); ++i) {
+          const AxisPlacement* entry = placement_over(node->operands[i]->type, axis);
+          is_sum |= entry != nullptr;  // sharded along another dim than the result, or a sum itself
+        }
+        const int64_t dim = chosen[a] ? find_dim(dims.results[value->index], *chosen[a]) : -1;
+        if (dim >= 0) {
+          type.placement.push_back({PlacementKind::Sharded, axis, dim});
+        } else if (is_sum) {
+          type.placement.push_back({PlacementKind::Partial, axis, 0});
+        }
+      }
       graph_.set_type(value.get(), std::move(type));
     }
   }
 
-  bool is_needed_full(const Value& value) const {
-    if (value.def->phase == Phase::Forward && outputs_.contains(&value)) return true;
-    return std::any_of(value.users.begin(), value.users.end(),
-                       [](const Node* user) { return !is_update(*user) && !is_linear(*user->op); });
+  // Whether the contracted dim of a matmul with a bias is sharded: every rank would add the bias.
+  bool splits_bias(const Node& node) const {
+    const RuleDims dims = rule_dims(node.call());
+    const TensorType& weight = node.operand("b")->type;
+    return node.operand("bias") != nullptr &&
+           std::any_of(weight.placement.begin(), weight.placement.end(), [&](const auto& entry) {
+             return !dims.operands[1].at(static_cast<size_t>(entry.dim)).may_be_sharded();
+           });
+  }
+
+  // The bias is added to the sum over the ranks instead.
+  void split_bias(Node* node) {
+    const std::string name = node->result()->name;
+    Value* bias = node->operand("bias");
+    Builder builder(graph_, node);
+    builder.set_path(node->path);
+    builder.set_phase(node->phase);
+    Node* matmul =
+        graph_.insert(node, kMatmul, {node->operand("a"), node->operand("b")}, node->attrs,
+                      {.name = name, .path = node->path, .phase = node->phase});
+    Node* biased = builder.add(kAddBias, {matmul->result(), bias}, {}, name + ".biased");
+    graph_.replace_uses(node->result(), biased->result());
+    graph_.erase(node);
+    graph_.rename(matmul->result(), name);
+    place(matmul);
+    place(biased);
+  }
+
+  bool splits_loss(const Node& node) const {
+    const TensorType& logits = node.operand("logits")->type;
+    const AxisPlacement* entry = placement_over(logits, names::kTensorAxis);
+    return splits_loss_ && entry != nullptr && entry->kind == PlacementKind::Sharded &&
+           entry->dim + 1 == std::ssize(logits.shape);
+  }
+
+  // Every rank reduces its part of the vocabulary to three numbers per token, which are gathered
+  // instead of the logits.
+  void split_loss(Node* node) {
+    const std::string axis(names::kTensorAxis);
+    Value* logits = node->operand("logits");
+    Value* targets = node->operand("targets");
+    Builder builder(graph_, node);
+    builder.set_path(node->path);
+    builder.set_phase(node->phase);
+    Node* stats = builder.add(
+        kCrossEntropyStats, {logits, targets, coordinate_input(graph_, axis)},
+        {{"classes", logits->type.shape.back()}, {"shards", graph_.mesh().axis_size(axis)}},
+        node->result()->name + ".stats");
+    place(stats);
+    const std::vector<std::string> result_names = {node->result("loss")->name,
+                                                   node->result("lse")->name};
+    Node* combine = builder.add(
+        kCrossEntropyCombine, {stats->result(), targets, node->operand("count")}, {}, result_names);
+    for (size_t i = 0; i < 2; ++i) graph_.replace_uses(node->result(i), combine->result(i));
+    if (outputs_.erase(node->result()) > 0) outputs_.insert(combine->result());
+    graph_.erase(node);
+    for (size_t i = 0; i < 2; ++i) graph_.rename(combine->result(i), result_names[i]);
+    place(combine);
   }
 
   Graph& graph_;
-  const Shape tokens_;
+  DimNames names_;
+  Redistribution moves_;
+  const bool splits_loss_;
   std::unordered_set<const Value*> outputs_;
   size_t inputs_ = 0;
-  size_t reductions_ = 0;
 };
 
+// Whether the ranks of tensor parallelism can share the tokens of a sequence evenly.
+bool shards_sequence(const PassContext& context, const Shape& tokens) {
+  const int64_t degree = degrees_of(context.mesh).tp;
+  return degree > 1 && context.config.parallelism.sequence_parallel && tokens.size() > 1 &&
+         tokens[1] % degree == 0;
+}
+
 bool run(Graph& graph, PassContext& context) {
-  const int64_t ranks = context.mesh.ranks();
   if (context.mesh.axes.empty()) {
     context.note = "one rank";
     return false;
@@ -108,16 +317,22 @@ bool run(Graph& graph, PassContext& context) {
   const Value* tokens = find_input(graph, names::kTokens);
   USER_CHECK(tokens != nullptr && !tokens->type.shape.empty(), "place: the graph has no input \"",
              names::kTokens, "\" whose first dim is the batch");
-  const int64_t batch = tokens->type.shape[0];
-  USER_CHECK(batch % ranks == 0 || context.goal == Goal::Evaluate, "place: ", ranks,
-             " ranks do not divide the batch of ", batch, "; use a multiple of ", ranks);
+  const Shape shape = tokens->type.shape;
+  const int64_t ranks = degrees_of(context.mesh).batch_ranks();
+  const bool divides = shape[0] % ranks == 0;
+  USER_CHECK(divides || context.goal == Goal::Evaluate, "place: ", ranks,
+             " ranks do not divide the batch of ", shape[0], "; use a multiple of ", ranks);
   graph.set_mesh(context.mesh);
-  Placer placer(graph, *tokens);
-  if (batch % ranks == 0) placer.shard_batch();
-  placer.propagate();
-  context.note = batch % ranks == 0 ? placer.note()
-                                    : cat("a batch of ", batch, " on ", ranks,
-                                          " ranks: each rank computes all of it");
+  Placer placer(
+      graph,
+      DimNames(graph, shape,
+               {.shards_batch = divides, .shards_sequence = shards_sequence(context, shape)}),
+      !context.config.parallelism.disable_loss_parallel);
+  placer.place_sources();
+  placer.place_nodes();
+  context.note =
+      divides ? placer.note()
+              : cat("a batch of ", shape[0], " on ", ranks, " ranks: each rank computes all of it");
   return true;
 }
 
@@ -128,9 +343,10 @@ constexpr Fact kGives[] = {Fact::Placed};
 constexpr Pass place{
     .name = "place",
     .doc =
-        "Shards the batch over the mesh and propagates placements through the sharding rules of "
-        "the ops; partial sums of the forward that reach an output are reduced. Gradients of "
-        "parameters stay partial sums for shard_params.",
+        "Places every value on the mesh: the names of dims say what is sharded over which axis, "
+        "and "
+        "operands are gathered, reduced or sliced where the sharding rule of an op asks for it. "
+        "Gradients of parameters stay partial sums for shard_params.",
     .needs = {},
     .gives = kGives,
     .run = run,

@@ -37,7 +37,7 @@ std::vector<const Node*> recomputable(const Graph& graph) {
   for (const auto& node : graph.order()) {
     const OpDef& op = *node->op;
     if (node->phase != Phase::Forward || op.traits.source || op.traits.effect) continue;
-    if (op.traits.collective || !op.overwrites.empty()) continue;
+    if ((op.traits.collective && is_flat_collective(*node)) || !op.overwrites.empty()) continue;
     const int64_t block = block_of(node->path);
     if (block < 0 || leaves_block(*node, block)) continue;
     list.push_back(node.get());
@@ -53,6 +53,11 @@ NodeSet select(const Graph& graph, const std::function<bool(const Node&)>& chose
   return set;
 }
 
+// A partial sum is not kept, but what it is reduced to: that is the result of the op.
+const Node& computing_node(const Node& node) {
+  return node.op == &kReduceScatter ? *node.operands.front()->def : node;
+}
+
 // Everything but the results of save_ops.
 NodeSet select_by_op(const Graph& graph, const Config& config) {
   const auto& saved = config.activation_checkpoint.save_ops;
@@ -61,7 +66,8 @@ NodeSet select_by_op(const Graph& graph, const Config& config) {
                ": ", unknown_op(name));
   }
   return select(graph, [&](const Node& node) {
-    return std::find(saved.begin(), saved.end(), node.op->name()) == saved.end();
+    const std::string_view name = computing_node(node).op->name();
+    return std::find(saved.begin(), saved.end(), name) == saved.end();
   });
 }
 
@@ -133,6 +139,13 @@ NodeSet select_by_budget(const Graph& graph, const PassContext& context) {
   return dropped;
 }
 
+// Whether the node gathers a value inside a block. What it gathers is kept, and is smaller. At the
+// head, the backward follows at once and reads the gathered value.
+bool is_gathered_activation(const Node& node) {
+  return node.op == &kAllGather && !is_flat_collective(node) && node.phase == Phase::Forward &&
+         block_of(node.path) >= 0;
+}
+
 NodeSet select_by_mode(const Graph& graph, const PassContext& context) {
   const Config& config = context.config;
   switch (config.activation_checkpoint.mode) {
@@ -167,11 +180,15 @@ int64_t kept_bytes(const Node& node, const Mesh& mesh) {
 }
 
 bool is_gathered_weight(const Node& node) {
-  return node.op == &kAllGather && node.phase == Phase::Forward && !has_effect(node.call());
+  return node.op == &kAllGather && is_flat_collective(node) && node.phase == Phase::Forward &&
+         !has_effect(node.call());
 }
 
 std::unordered_set<const Node*> nodes_to_recompute(const Graph& graph, const PassContext& context) {
   NodeSet set = select_by_mode(graph, context);
+  for (const auto& node : graph.order()) {
+    if (is_gathered_activation(*node)) set.insert(node.get());
+  }
   if (context.config.parallelism.fsdp_reshard_after_forward == ReshardPolicy::Never) return set;
   for (const auto& node : graph.order()) {
     if (is_gathered_weight(*node)) set.insert(node.get());

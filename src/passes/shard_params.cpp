@@ -1,9 +1,11 @@
-// Implements data parallelism, based on the mesh and on the partial sums found by place. With
-// dp_shard, every parameter becomes sharded flat storage. It is gathered before its first use, in
-// the dtype of the cast it replaces; its gradient is reduced into the same shard, then across
-// dp_replicate. Without dp_shard, parameters are replicated and gradients all-reduced. With
-// parallelism.zero_stage = 1, full weights persist and are gathered after the update. A copy that
-// the update keeps in the compute dtype is sharded and gathered instead of the parameter.
+// Distributes storage, based on the mesh and on the placements found by place. A parameter becomes
+// flat storage of its local tensor, sharded over every axis that it is replicated on except
+// dp_replicate: a weight that is sharded over tp is stored over dp_shard, a norm weight over
+// dp_shard and tp. It is gathered before its first use, in the dtype of the cast it replaces; its
+// gradient is reduced into the same shard, then across dp_replicate. Where there is no such axis,
+// parameters stay as they are and gradients are all-reduced. With parallelism.zero_stage = 1,
+// gathered weights persist and are gathered after the update. A copy that the update keeps in the
+// compute dtype is sharded and gathered instead of the parameter.
 //
 //   %w = param "output.weight" : f32[8,16]
 //   %w.bf16 = cast(%w; dtype=bf16, grad="f32") : bf16[8,16]
@@ -21,6 +23,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "config/derived.h"
 #include "graph/builder.h"
 #include "graph/flat.h"
@@ -29,15 +32,15 @@
 #include "graph/sharding.h"
 #include "graph/sources.h"
 #include "graph/update.h"
+#include "passes/degrees.h"
 #include "passes/pass.h"
-#include "passes/reduction.h"
+#include "passes/redistribution.h"
 
 namespace weft {
 
 namespace {
 
 struct Mode {
-  bool flat = false;         // storage is sharded over names::kShardAxis
   bool keep_full = false;    // the step reads full weights that persist (ZeRO-1)
   bool reduce_once = false;  // gradients are summed over micro-batches before the reduction
   bool send_bf16 = false;    // f32 gradients are rounded before the reduction
@@ -48,6 +51,7 @@ struct Weight {
   Node* param = nullptr;
   std::string name;
   std::string path;            // of the first reader: its collectives belong to that module
+  std::string axis;            // the axes that its flat storage is sharded over; empty: not flat
   std::vector<Node*> readers;  // in order, without the update
   Node* update = nullptr;      // nullptr: not trained by this graph
   Value* low = nullptr;        // the state that is read instead, or nullptr
@@ -77,6 +81,7 @@ class Sharder {
   }
 
   size_t params() const { return params_; }
+  size_t flat_params() const { return flat_params_; }
   size_t gradients() const { return gradients_; }
 
  private:
@@ -84,6 +89,7 @@ class Sharder {
     Weight weight{.param = param,
                   .name = source_name(*param),
                   .path = {},
+                  .axis = storage_axis(param->result()->type),
                   .readers = {},
                   .update = update_of(*param->result()),
                   .sums = {}};
@@ -105,6 +111,16 @@ class Sharder {
     return weight;
   }
 
+  // The axes that a parameter is replicated on, except dp_replicate.
+  std::string storage_axis(const TensorType& type) const {
+    std::vector<std::string> axes;
+    for (const MeshAxis& axis : graph_.mesh().axes) {
+      if (axis.name == names::kReplicateAxis) continue;
+      if (placement_over(type, axis.name) == nullptr) axes.push_back(axis.name);
+    }
+    return join(axes, "+");
+  }
+
   // The value that forward and backward read.
   static Value* read_value(const Weight& weight) {
     return weight.low != nullptr ? weight.low : weight.param->result();
@@ -123,15 +139,34 @@ class Sharder {
 
   void shard(const Weight& weight) {
     if (weight.grad != nullptr) reduce_gradient(weight);
-    if (mode_.flat) move_storage(weight);
+    if (!weight.axis.empty()) {
+      move_storage(weight);
+      ++flat_params_;
+    } else if (weight.update != nullptr) {
+      place_update(weight.update, weight.param->result()->type.placement);
+    }
     ++params_;
   }
 
   void reduce_gradient(const Weight& weight) {
-    CHECK(is_partial(weight.grad->type), "the gradient of ", print_name(weight.param), " is ",
-          to_string(weight.grad->type));
+    if (weight.axis.empty() && !is_partial(weight.grad->type)) {
+      place_sums(weight.sums, weight.grad->type);  // complete on every rank
+      return;
+    }
     reduce_sum(weight.grad, weight.sums,
-               [&](Value* grad, Phase phase) { return reduce(grad, weight.path, phase); });
+               [&](Value* grad, Phase phase) { return reduce(grad, weight, phase); });
+  }
+
+  // The states of the update are sharded like the parameter.
+  void place_update(Node* update, const Placement& placement) {
+    if (placement.empty()) return;
+    for (Value* operand : update->operands) {
+      if (overwriting(*update, *operand) == nullptr || operand->def->op != &kState) continue;
+      TensorType type = operand->type;
+      type.placement = placement;
+      graph_.set_type(operand, std::move(type));
+    }
+    graph_.retype(update);
   }
 
   // Reduces a loss that the step sums over its micro-batches; place has reduced any other.
@@ -166,7 +201,7 @@ class Sharder {
   }
 
   // The gradient summed over the ranks, for all its readers. Two parameters may share a gradient.
-  Value* reduce(Value* grad, const std::string& path, Phase phase) {
+  Value* reduce(Value* grad, const Weight& weight, Phase phase) {
     auto found = reduced_.find(grad);
     if (found != reduced_.end()) return found->second;
     // An all_reduce overwrites its operand, so nodes that add the partial sum to another one must
@@ -179,7 +214,8 @@ class Sharder {
       if (position_.at(user) > position_.at(last)) last = user;
     }
     Node* before = graph_.next(last);
-    Value* reduced = add_reduction(grad, before, {.path = path, .phase = phase});
+    Value* reduced =
+        add_reduction(grad, weight.axis, before, {.path = weight.path, .phase = phase});
     for (Node* other : others) use_again(other, reduced, grad);
     for (Node* user : reduced->users) {
       if (user->op == &kAccumulate && position_.at(user) < position_.at(last)) {
@@ -190,7 +226,8 @@ class Sharder {
     return reduced_[grad] = reduced;
   }
 
-  Value* add_reduction(Value* grad, Node* before, const NodeOptions& options) {
+  Value* add_reduction(Value* grad, const std::string& axis, Node* before,
+                       const NodeOptions& options) {
     Builder builder(graph_, before);
     builder.set_path(options.path);
     builder.set_phase(options.phase);
@@ -199,17 +236,33 @@ class Sharder {
       graph_.replace_uses(grad, cast->result(), cast);
       grad = cast->result();
     }
-    if (!mode_.flat) return all_reduce(graph_, grad, before, options);
+    if (axis.empty()) return all_reduce(graph_, grad, before, options);
+    grad = make_partial(grad, axis, builder);
     // A sum that is not sent further keeps the precision it was computed in.
-    const bool sent_on = grad->type.placement.size() > 1;
-    const bool widened = grad->type.dtype != DType::F32 && !sent_on;
-    Node* node = builder.add(
-        kReduceScatter, {grad},
-        {{"axis", std::string(names::kShardAxis)}, {"out", std::string(widened ? "f32" : "")}},
-        grad->name + ".shard");
+    const AxisPlacement* replicate = placement_over(grad->type, names::kReplicateAxis);
+    const bool widened = grad->type.dtype != DType::F32 && replicate == nullptr;
+    Node* node = builder.add(kReduceScatter, {grad},
+                             {{"axis", axis},
+                              {"out", std::string(widened ? "f32" : "")},
+                              {"shards", shards_of(grad->type, graph_.mesh())}},
+                             grad->name + ".shard");
     graph_.replace_uses(grad, node->result(), node);
     if (!is_partial(node->result()->type)) return node->result();
     return all_reduce(graph_, node->result(), before, options);
+  }
+
+  // A gradient that is complete on every rank of a storage axis counts on one of them, so that the
+  // sum over all storage axes is right.
+  Value* make_partial(Value* grad, const std::string& axes, Builder& builder) {
+    for (const std::string_view name : joint_axes(axes)) {
+      if (placement_over(grad->type, name) != nullptr) continue;
+      const std::string axis(name);
+      Node* node = builder.add(kToPartial, {grad, coordinate_input(graph_, axis)}, {{"axis", axis}},
+                               grad->name + ".once");
+      graph_.replace_uses(grad, node->result(), node);
+      grad = node->result();
+    }
+    return grad;
   }
 
   void use_again(Node* user, Value* from, Value* to) {
@@ -229,7 +282,7 @@ class Sharder {
     Value* full = weight.readers.empty() ? nullptr : add_full(weight, sent);
     if (weight.update != nullptr && mode_.keep_full && full != nullptr) {
       const Node* update = weight.update;
-      add_gather(graph_.next(update), {overwriting(*update, *sent), full}, full->type,
+      add_gather(graph_.next(update), weight, {overwriting(*update, *sent), full}, full->type,
                  {.name = full->name + ".new", .path = weight.path, .phase = update->phase});
     }
     CHECK(w->users.empty(), print_name(param), " is still read");
@@ -254,9 +307,7 @@ class Sharder {
   Value* add_bucket(const Weight& weight) {
     const Node* param = weight.param;
     const TensorType& type = param->result()->type;
-    const TensorType flat{type.dtype,
-                          {flat_size({&type.shape, 1})},
-                          {{PlacementKind::Flat, std::string(names::kShardAxis)}}};
+    const TensorType flat = flat_type(type, weight.axis, graph_.mesh());
     const NodeOptions options{
         .name = param->result()->name + ".shard", .path = param->path, .phase = param->phase};
     return graph_
@@ -271,7 +322,7 @@ class Sharder {
     Node* first = weight.readers.front();
     const bool cast = are_equal_casts(weight.readers);
     const DType dtype = cast ? first->result()->type.dtype : read->type.dtype;
-    const TensorType type{dtype, w->type.shape, {}};
+    const TensorType type{dtype, w->type.shape, w->type.placement};
     const NodeOptions options{
         .name = w->name + ".full", .path = first->path, .phase = first->phase};
     Value* full = nullptr;
@@ -279,7 +330,7 @@ class Sharder {
       const StateKey key{StateRole::FullCopy, weight.name};
       full = graph_.insert_source(weight.param, kState, key, type, options)->result();
     } else {
-      full = add_gather(first, {sent}, type, options)->result();
+      full = add_gather(first, weight, {sent}, type, options)->result();
     }
     for (Node* reader : weight.readers) {
       if (cast) {
@@ -300,14 +351,15 @@ class Sharder {
     });
   }
 
-  Node* add_gather(Node* before, std::vector<Value*> operands, const TensorType& type,
-                   const NodeOptions& options) {
+  Node* add_gather(Node* before, const Weight& weight, std::vector<Value*> operands,
+                   const TensorType& type, const NodeOptions& options) {
     Builder builder(graph_, before);
     builder.set_path(options.path);
     builder.set_phase(options.phase);
     return builder.add(kAllGather, std::move(operands),
-                       {{"axis", std::string(names::kShardAxis)},
-                        {"types", std::vector<std::string>{to_string(type)}}},
+                       {{"axis", weight.axis},
+                        {"types", std::vector<std::string>{to_string(type)}},
+                        {"shards", shards_of(type, graph_.mesh())}},
                        options.name);
   }
 
@@ -326,20 +378,20 @@ class Sharder {
   const std::unordered_map<const Node*, int64_t> position_;
   std::unordered_map<const Value*, Value*> reduced_;
   size_t params_ = 0;
+  size_t flat_params_ = 0;
   size_t gradients_ = 0;
 };
 
 Mode mode_of(const PassContext& context, const Mesh& mesh) {
   const Config& config = context.config;
   const bool flat = std::any_of(mesh.axes.begin(), mesh.axes.end(), [](const MeshAxis& axis) {
-    return axis.name == names::kShardAxis;
+    return axis.name != names::kReplicateAxis;
   });
   const bool first_stage = config.parallelism.zero_stage == 1;
   USER_CHECK(flat || !first_stage, describe_key(config, "parallelism.zero_stage"),
              ": no ranks share the optimizer state; set parallelism.data_parallel_shard_degree");
-  return {.flat = flat,
-          .keep_full = first_stage,
-          .reduce_once = reduces_once(config, mesh.ranks()),
+  return {.keep_full = first_stage,
+          .reduce_once = reduces_once(config, degrees_of(mesh)),
           .send_bf16 = config.training.mixed_precision_reduce == Precision::Bfloat16};
 }
 
@@ -352,11 +404,11 @@ bool run(Graph& graph, PassContext& context) {
   Sharder sharder(graph, mode);
   sharder.run();
   const std::string storage = mode.keep_full ? "moments are sharded, weights replicated"
-                              : mode.flat    ? "parameters are sharded"
-                                             : "parameters are replicated";
+                              : sharder.flat_params() > 0 ? "parameters are sharded"
+                                                          : "parameters are replicated";
   context.note = cat(storage, ": ", sharder.params(), "; ", sharder.gradients(),
                      " gradients reduced", mode.reduce_once ? " once per step" : "");
-  return sharder.gradients() > 0 || (mode.flat && sharder.params() > 0);
+  return sharder.gradients() > 0 || sharder.flat_params() > 0;
 }
 
 constexpr Fact kNeeds[] = {Fact::Placed};
@@ -367,10 +419,11 @@ constexpr Fact kGives[] = {Fact::Sharded};
 constexpr Pass shard_params{
     .name = "shard_params",
     .doc =
-        "Distributes parameters, moments and gradients over the mesh. With the axis dp_shard, "
-        "parameters and moments become sharded flat storage: weights are gathered before their "
-        "first use, and gradients are reduced into the same shards, then across dp_replicate. "
-        "Without it, gradients are all-reduced. With parallelism.zero_stage = 1, full weights "
+        "Distributes parameters, moments and gradients over the mesh. Over every axis on which a "
+        "parameter is replicated, except dp_replicate, it and its moments become sharded flat "
+        "storage: weights are gathered before their first use, and gradients are reduced into the "
+        "same shards, then across dp_replicate. Without such an axis, gradients are all-reduced. "
+        "With parallelism.zero_stage = 1, full weights "
         "persist and are gathered after the update. Gradients that were accumulated in f32 are "
         "cast to training.mixed_precision_reduce first.",
     .needs = kNeeds,

@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "graph/comm_cost.h"
 #include "graph/flat.h"
 #include "graph/ops/ops.h"
 #include "plan/access_history.h"
@@ -236,7 +237,7 @@ class ProgramWalk {
   // A library works on a bucket as one contiguous range: its members must follow each other, and if
   // it is sharded, it must have room for a full slot per rank.
   void check_flat() const {
-    if (!is_collective(*step_)) return;
+    if (!is_collective(*step_) || !is_flat_collective(call_of(*step_))) return;
     const bool gathers = is_call(*step_, kAllGather);
     const std::vector<TensorRef>& members = gathers ? step_->results : step_->operands;
     std::vector<Shape> shapes;
@@ -263,11 +264,14 @@ class ProgramWalk {
     }
   }
 
-  // Only gathers over its axis may write shared memory.
+  // Only flat gathers over its axis may write shared memory.
   void check_writer(const Buffer& buffer, int64_t index) const {
     if (buffer.shared < 0) return;
     const std::string& axis = plan_.shared[buffer.shared].axis;
-    if (is_call(*step_, kAllGather) && axis_of(*step_) == axis) return;
+    if (is_call(*step_, kAllGather) && axis_of(*step_) == axis &&
+        is_flat_collective(call_of(*step_))) {
+      return;
+    }
     step_fault("writes ", describe(plan_, index), ", which only a gather over ", axis,
                " may write");
   }

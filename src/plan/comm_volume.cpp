@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "graph/comm_cost.h"
 #include "graph/flat.h"
 #include "graph/ops/ops.h"
 
@@ -20,8 +21,11 @@ std::vector<Shape> shapes_of(std::span<const TensorRef> refs) {
   return shapes;
 }
 
-// Bytes of the buffer that the ranks of the axis gather, scatter or sum.
+// Bytes of the buffer, or of the full tensor, that the ranks of the axis gather, scatter or sum.
 int64_t flat_bytes(const Step& step, int64_t ranks) {
+  if (!is_flat_collective(call_of(step))) {
+    return tensor_bytes(is_call(step, kAllGather) ? step.results.at(0) : step.operands.at(0));
+  }
   if (is_call(step, kAllGather)) {
     return ranks * count(step.operands.at(0).shape) * dtype_bytes(step.results.at(0).dtype);
   }
@@ -105,7 +109,7 @@ std::vector<CollectiveVolume> collective_volumes(const Plan& plan, ProgramKind p
 int64_t packing_bytes(const Plan& plan, ProgramKind program) {
   int64_t bytes = 0;
   for (const Step& step : plan.program(program)) {
-    if (is_collective(step)) bytes += packing_bytes(step);
+    if (is_collective(step) && is_flat_collective(call_of(step))) bytes += packing_bytes(step);
   }
   return bytes;
 }

@@ -11,14 +11,9 @@ namespace weft {
 
 namespace {
 
-std::vector<Shape> shapes_of(const Binding& binding) {
-  std::vector<Shape> shapes;
-  for (const FlatMember& member : binding.members) shapes.push_back(member.shape);
-  return shapes;
-}
-
-bool is_folded(const std::vector<std::string>& axes, const std::string& axis) {
-  return std::find(axes.begin(), axes.end(), axis) != axes.end();
+std::vector<FlatMember> members_of(const Binding& binding) {
+  if (!binding.members.empty()) return binding.members;
+  return {{binding.name, binding.tensor.shape}};
 }
 
 // The ranks along some axes of the mesh, numbered row-major, and a rank's number among them.
@@ -38,12 +33,41 @@ Fold fold(const Mesh& mesh, int64_t rank, Included included) {
   return fold;
 }
 
-// Shard `index` of `shards` of [begin, begin + size) along a dim.
-void shard_dim(int64_t& begin, int64_t& size, int64_t index, int64_t shards) {
-  const int64_t most = (size + shards - 1) / shards;
-  const int64_t first = std::min(size, index * most);
-  begin += first;
-  size = std::min(most, size - first);
+// A range of a dim, and where it begins in the local tensor.
+struct Segment {
+  int64_t begin = 0;
+  int64_t size = 0;
+  int64_t at = 0;
+};
+
+// The local part of one dim. Padding makes it longer than its segments.
+struct LocalDim {
+  std::vector<Segment> segments;
+  int64_t size = 0;
+};
+
+LocalDim full_dim(int64_t size, std::span<const int64_t> parts) {
+  LocalDim dim;
+  for (const int64_t part : parts) {
+    dim.segments.push_back({dim.size, part, dim.size});
+    dim.size += part;
+  }
+  if (parts.empty()) dim = {{{0, size, 0}}, size};
+  CHECK(dim.size == size, "parts of ", dim.size, " elements in a dim of ", size);
+  return dim;
+}
+
+// Shard `index` of `shards` of every segment.
+LocalDim shard_of(const LocalDim& dim, int64_t index, int64_t shards) {
+  LocalDim shard;
+  for (const Segment& segment : dim.segments) {
+    const int64_t most = (segment.size + shards - 1) / shards;
+    const int64_t first = std::min(segment.size, index * most);
+    shard.segments.push_back(
+        {segment.begin + first, std::min(most, segment.size - first), shard.size});
+    shard.size += most;
+  }
+  return shard;
 }
 
 // Adds the run, or extends the last one.
@@ -59,13 +83,31 @@ void add_run(std::vector<ElementRun>& runs, const ElementRun& run) {
   runs.push_back(run);
 }
 
-// The number of trailing dims that a box covers completely; rows of the dim before them are
-// contiguous in the parameter.
-size_t full_dims(const Shape& shape, const Box& box) {
-  size_t full = 0;
-  while (full < shape.size() && box.size[shape.size() - 1 - full] == shape[shape.size() - 1 - full])
-    ++full;
-  return full;
+// Adds the runs of the dims from `dim` on, which begin at these elements of the parameter and of
+// the local tensor.
+void add_runs(const Shape& shape, const std::vector<LocalDim>& dims, size_t dim, int64_t first,
+              int64_t at, std::vector<ElementRun>& runs) {
+  if (dim == shape.size()) {
+    add_run(runs, {first, 1, at});
+    return;
+  }
+  int64_t stride = 1, local_stride = 1;
+  bool rest_is_full = true;
+  for (size_t inner = dim + 1; inner < shape.size(); ++inner) {
+    stride *= shape[inner];
+    local_stride *= dims[inner].size;
+    rest_is_full &= dims[inner].segments.size() == 1 && dims[inner].size == shape[inner];
+  }
+  for (const Segment& segment : dims[dim].segments) {
+    const int64_t from = first + segment.begin * stride, to = at + segment.at * local_stride;
+    if (rest_is_full) {
+      add_run(runs, {from, segment.size * stride, to});
+      continue;
+    }
+    for (int64_t i = 0; i < segment.size; ++i) {
+      add_runs(shape, dims, dim + 1, from + i * stride, to + i * local_stride, runs);
+    }
+  }
 }
 
 // The part of a run whose place in the tensor lies in [begin, end).
@@ -77,115 +119,93 @@ ElementRun clipped(const ElementRun& run, int64_t begin, int64_t end) {
 
 }  // namespace
 
-std::vector<Box> local_boxes(const ParamShape& param, const Placement& placement, const Mesh& mesh,
-                             int64_t rank) {
-  std::vector<Box> boxes;
-  int64_t row = 0;
-  for (const int64_t rows : param.slices) {
-    Box box{Shape(param.shape.size(), 0), param.shape};
-    box.begin.at(0) = row;
-    box.size.at(0) = rows;
-    row += rows;
-    for (const MeshAxis& axis : mesh.axes) {
-      for (const AxisPlacement& entry : placement) {
-        if (entry.kind != PlacementKind::Sharded || entry.axis != axis.name) continue;
-        const auto dim = static_cast<size_t>(entry.dim);
-        shard_dim(box.begin.at(dim), box.size.at(dim), mesh.coordinate(rank, axis.name), axis.size);
-      }
+std::vector<ElementRun> local_runs(const ParamShape& param, const Placement& placement,
+                                   const Mesh& mesh, int64_t rank) {
+  std::vector<LocalDim> dims;
+  for (size_t i = 0; i < param.shape.size(); ++i) {
+    const bool packed = i < param.parts.size();
+    dims.push_back(full_dim(param.shape[i], packed ? param.parts[i] : std::vector<int64_t>{}));
+    bool sharded = false;
+    for (const AxisPlacement& entry : placement) {
+      if (entry.kind != PlacementKind::Sharded || entry.dim != static_cast<int64_t>(i)) continue;
+      dims[i] = shard_of(dims[i], mesh.coordinate(rank, entry.axis), mesh.axis_size(entry.axis));
+      sharded = true;
     }
-    boxes.push_back(std::move(box));
+    if (!sharded) dims[i] = full_dim(param.shape[i], {});
   }
-  CHECK(row == param.shape.at(0), param.name, " has ", param.shape.at(0), " rows, its slices ",
-        row);
-  return boxes;
+  std::vector<ElementRun> runs;
+  add_runs(param.shape, dims, 0, 0, 0, runs);
+  return runs;
 }
 
-std::vector<ElementRun> runs_of(const Shape& shape, std::span<const Box> boxes, int64_t begin,
-                                int64_t end, int64_t at) {
-  std::vector<ElementRun> runs;
-  int64_t start = 0;  // of the box among all boxes
-  for (const Box& box : boxes) {
-    const int64_t elements = count(box.size);
-    int64_t from = std::max(begin, start) - start;
-    const int64_t to = std::min(end, start + elements) - start;
-    // Everything from the first dim that is covered in part on is contiguous.
-    const size_t outer = shape.size() - std::min(shape.size(), full_dims(shape, box) + 1);
-    int64_t length = 1;
-    for (size_t dim = outer; dim < shape.size(); ++dim) length *= box.size[dim];
-    while (from < to) {
-      int64_t rest = from / length, first = 0, stride = 1, inner = from % length;
-      for (size_t dim = shape.size(); dim-- > 0;) {
-        int64_t index = 0;
-        if (dim >= outer) {
-          index = inner % box.size[dim];
-          inner /= box.size[dim];
-        } else {
-          index = rest % box.size[dim];
-          rest /= box.size[dim];
-        }
-        first += (box.begin[dim] + index) * stride;
-        stride *= shape[dim];
-      }
-      const int64_t run = std::min(length - from % length, to - from);
-      add_run(runs, {first, run, at + start + from - begin});
-      from += run;
-    }
-    start += elements;
+std::string distributing_axis(const Binding& binding, const Mesh& mesh) {
+  const std::vector<std::string> flat = split(binding.axis, '+');
+  const std::vector<FlatMember> members = members_of(binding);
+  std::vector<std::string> axes;
+  for (const MeshAxis& axis : mesh.axes) {
+    const TensorType type{DType::F32, {}, members.front().placement};
+    const bool distributes = std::find(flat.begin(), flat.end(), axis.name) != flat.end() ||
+                             placement_over(type, axis.name) != nullptr;
+    if (distributes) axes.push_back(axis.name);
   }
-  return runs;
+  return join(axes, "+");
+}
+
+std::vector<ElementRun> stored_runs(const Plan& plan, const Binding& binding,
+                                    const ParamShape& param, int64_t rank) {
+  const bool flat = !binding.axis.empty();
+  const int64_t shard = count(binding.tensor.shape);
+  const int64_t begin = flat ? plan.mesh.coordinate(rank, binding.axis) * shard : 0;
+  const std::vector<FlatMember> members = members_of(binding);
+  const std::vector<int64_t> offsets =
+      flat ? member_offsets(binding, plan.mesh) : std::vector<int64_t>{0};
+  std::vector<ElementRun> stored;
+  for (size_t member = 0; member < members.size(); ++member) {
+    if (members[member].name != param.name) continue;
+    for (ElementRun run : local_runs(param, members[member].placement, plan.mesh, rank)) {
+      run.at += offsets[member] - begin;
+      add_run(stored, clipped(run, 0, shard));
+    }
+  }
+  return stored;
 }
 
 IndexMap::IndexMap(const Plan& plan, std::vector<ParamShape> params, int64_t rank)
     : params_(std::move(params)), places_(params_.size()) {
   std::map<std::string, size_t> index;
   for (size_t i = 0; i < params_.size(); ++i) index[params_[i].name] = i;
-  for (const Binding& binding : plan.params) place(plan, binding, rank, index);
+  for (const Binding& binding : plan.params) {
+    for (const FlatMember& member : members_of(binding)) {
+      const auto found = index.find(member.name);
+      if (found == index.end()) continue;
+      Place& place = places_[found->second];
+      place.binding = &binding;
+      place.held = stored_runs(plan, binding, params_[found->second], rank);
+    }
+  }
   for (size_t i = 0; i < params_.size(); ++i) {
     CHECK(places_[i].binding != nullptr, "the plan has no parameter ", params_[i].name);
   }
   share_writing(plan, rank);
 }
 
-void IndexMap::place(const Plan& plan, const Binding& binding, int64_t rank,
-                     const std::map<std::string, size_t>& index) {
-  const bool flat = !binding.axis.empty();
-  const int64_t shard = count(binding.tensor.shape);
-  const std::vector<std::string> axes = split(binding.axis, '+');
-  const Fold own =
-      fold(plan.mesh, rank, [&](const std::string& axis) { return flat && is_folded(axes, axis); });
-  const int64_t begin = own.index * shard;
-  const std::vector<int64_t> offsets =
-      flat ? flat_offsets(shapes_of(binding)) : std::vector<int64_t>{0};
-  for (size_t member = 0; member < offsets.size(); ++member) {
-    const std::string& name = flat ? binding.members[member].name : binding.name;
-    const auto found = index.find(name);
-    if (found == index.end()) continue;
-    const ParamShape& param = params_[found->second];
-    const std::vector<Box> boxes = local_boxes(param, {}, plan.mesh, rank);
-    const int64_t first = offsets[member];
-    const int64_t low = std::max(first, begin);
-    const int64_t high = std::min(first + count(param.shape), begin + shard);
-    Place& place = places_[found->second];
-    place.binding = &binding;
-    place.held = runs_of(param.shape, boxes, low - first, std::max(high, low) - first, low - begin);
-  }
-}
-
 // The tensors that the same ranks replicate form one line of elements, of which each replica
 // writes an equal part, in full blocks.
 void IndexMap::share_writing(const Plan& plan, int64_t rank) {
-  std::map<std::string, int64_t> lengths;  // by the axis of F
+  std::map<std::string, int64_t> lengths;  // by the axes that distribute it
   std::unordered_map<const Binding*, int64_t> starts;
   for (const Binding& binding : plan.params) {
-    int64_t& length = lengths[binding.axis];
+    int64_t& length = lengths[distributing_axis(binding, plan.mesh)];
     starts[&binding] = length;
     length += flat_padded(count(binding.tensor.shape));
   }
   for (Place& place : places_) {
-    const std::vector<std::string> axes = split(place.binding->axis, '+');
-    const auto [replicas, replica] =
-        fold(plan.mesh, rank, [&](const std::string& axis) { return !is_folded(axes, axis); });
-    const int64_t blocks = lengths.at(place.binding->axis) / kFlatBlock;
+    const std::string axes = distributing_axis(*place.binding, plan.mesh);
+    const std::vector<std::string> distributing = split(axes, '+');
+    const auto [replicas, replica] = fold(plan.mesh, rank, [&](const std::string& axis) {
+      return std::find(distributing.begin(), distributing.end(), axis) == distributing.end();
+    });
+    const int64_t blocks = lengths.at(axes) / kFlatBlock;
     const int64_t start = starts.at(place.binding);
     const int64_t begin = blocks * replica / replicas * kFlatBlock - start;
     const int64_t end = blocks * (replica + 1) / replicas * kFlatBlock - start;

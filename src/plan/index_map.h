@@ -1,8 +1,8 @@
 // Which elements of every parameter a rank stores, and where; and which of them it writes to a
 // checkpoint. Initial values, loading, saving and comparing use this one map. A placement works in
-// two stages: S shards a dim of every named slice of a parameter and leaves one box per slice on a
-// rank; F shards the flat of these boxes evenly, together with the other members of its bucket,
-// over one axis or over several that are folded into one ("dp_shard+tp").
+// two stages: S shards a dim, each part of a packed one by itself, and leaves a local tensor; F
+// shards the flat of local tensors evenly, together with the other members of its bucket, over one
+// axis or over several that are folded into one ("dp_shard+tp").
 #pragma once
 
 #include <cstdint>
@@ -16,18 +16,11 @@
 
 namespace weft {
 
-// A parameter as files name it: slices are row counts that cover dim 0 in order.
+// A parameter and the parts of its packed dims: none for a dim that is not packed.
 struct ParamShape {
   std::string name;
   Shape shape;
-  std::vector<int64_t> slices;
-};
-
-// The elements whose index along dim d lies in [begin[d], begin[d] + size[d]).
-struct Box {
-  Shape begin;
-  Shape size;
-  bool operator==(const Box&) const = default;
+  std::vector<std::vector<int64_t>> parts;  // by dim; may be empty
 };
 
 // Elements that are contiguous in the parameter (row-major) and in the tensor that stores them.
@@ -38,15 +31,19 @@ struct ElementRun {
   bool operator==(const ElementRun&) const = default;
 };
 
-// The boxes that the S entries of a placement leave on a rank, one per slice; a box may be empty.
-// Dims that do not divide evenly are shared out in shards of the ceiling.
-std::vector<Box> local_boxes(const ParamShape& param, const Placement& placement, const Mesh& mesh,
-                             int64_t rank);
+// The elements of the local tensor that the S entries of a placement leave on a rank, in the order
+// of that tensor. Dims that do not divide evenly have shards of the ceiling; the padding of the
+// last ones belongs to no element.
+std::vector<ElementRun> local_runs(const ParamShape& param, const Placement& placement,
+                                   const Mesh& mesh, int64_t rank);
 
-// The runs of elements [begin, end) of the boxes, one box after the other. The first of them is
-// stored at `at`.
-std::vector<ElementRun> runs_of(const Shape& shape, std::span<const Box> boxes, int64_t begin,
-                                int64_t end, int64_t at);
+// The axes over which the elements of a parameter's tensor are distributed, as a joint axis: those
+// along which its members are sharded, and those of F; empty if every rank has all of it.
+std::string distributing_axis(const Binding& binding, const Mesh& mesh);
+
+// What a rank stores of a parameter, which is a member of the binding.
+std::vector<ElementRun> stored_runs(const Plan& plan, const Binding& binding,
+                                    const ParamShape& param, int64_t rank);
 
 class IndexMap {
  public:
@@ -70,8 +67,6 @@ class IndexMap {
     std::vector<ElementRun> written;
   };
 
-  void place(const Plan& plan, const Binding& binding, int64_t rank,
-             const std::map<std::string, size_t>& index);
   void share_writing(const Plan& plan, int64_t rank);
 
   std::vector<ParamShape> params_;

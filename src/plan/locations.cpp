@@ -9,9 +9,9 @@ namespace weft {
 
 namespace {
 
-std::vector<Shape> shapes_of(const std::vector<Value*>& values) {
+std::vector<Shape> shapes_of(const std::vector<Value*>& values, const Mesh& mesh) {
   std::vector<Shape> shapes;
-  for (const Value* value : values) shapes.push_back(value->type.shape);
+  for (const Value* value : values) shapes.push_back(local_shape(value->type, mesh));
   return shapes;
 }
 
@@ -29,7 +29,7 @@ int64_t gathered_bytes(const Node& gather, const Mesh& mesh) {
 int64_t reduced_bytes(const Node& reduction, const Mesh& mesh) {
   const DType dtype = reduction.operands.front()->type.dtype;
   return is_all_reduce(*reduction.op)
-             ? flat_size(shapes_of(reduction.operands)) * dtype_bytes(dtype)
+             ? flat_size(shapes_of(reduction.operands, mesh)) * dtype_bytes(dtype)
              : slots_bytes(reduction, *reduction.result(), dtype, mesh);
 }
 
@@ -38,6 +38,7 @@ int64_t reduced_bytes(const Node& reduction, const Mesh& mesh) {
 Locations::Locations(const Graph& graph) {
   for (const auto& node : graph.order()) add_results(*node, graph.mesh());
   for (const auto& node : graph.order()) {
+    if (!is_flat_collective(*node)) continue;
     const bool several = node->operands.size() > 1;
     if (is_reduction(*node->op) && (several || !is_all_reduce(*node->op))) {
       group_operands(*node, graph.mesh());
@@ -61,11 +62,11 @@ void Locations::add_results(const Node& node, const Mesh& mesh) {
   const std::vector<int> overwritten = node.op->overwrites.empty()
                                            ? std::vector<int>(node.results.size(), -1)
                                            : overwritten_operands(node.call());
-  const bool gathers = is_gather(*node.op);
+  const bool gathers = is_gather(*node.op) && is_flat_collective(node);
   std::vector<int64_t> offsets(node.results.size(), 0);
   if (gathers) {
     std::vector<Shape> shapes;
-    for (const auto& result : node.results) shapes.push_back(result->type.shape);
+    for (const auto& result : node.results) shapes.push_back(local_shape(result->type, mesh));
     offsets = flat_offsets(shapes);
     if (node.operands.size() == 1) groups_[node.result()] = gathered_bytes(node, mesh);
   }
@@ -86,17 +87,17 @@ void Locations::group_operands(const Node& node, const Mesh& mesh) {
   const bool grouped =
       node.operands.size() > 1 && locations_.at(node.operands.back()).root == bucket;
   if (groups_.contains(bucket) && grouped) return;
-  group(node.operands, reduced_bytes(node, mesh));
+  group(node.operands, reduced_bytes(node, mesh), mesh);
 }
 
 // A gather into existing tensors: they share one buffer.
 void Locations::group_targets(const Node& node, const Mesh& mesh) {
   const std::span<Value* const> targets = node.variadic("into");
-  group({targets.begin(), targets.end()}, gathered_bytes(node, mesh));
+  group({targets.begin(), targets.end()}, gathered_bytes(node, mesh), mesh);
 }
 
-void Locations::group(const std::vector<Value*>& values, int64_t bytes) {
-  const std::vector<int64_t> offsets = flat_offsets(shapes_of(values));
+void Locations::group(const std::vector<Value*>& values, int64_t bytes, const Mesh& mesh) {
+  const std::vector<int64_t> offsets = flat_offsets(shapes_of(values, mesh));
   const int64_t element = dtype_bytes(values.at(0)->type.dtype);
   const Value* bucket = locations_.at(values[0]).root;
   for (size_t i = 0; i < values.size(); ++i) {

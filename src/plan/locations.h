@@ -1,7 +1,7 @@
 // Assigns each value a location before buffers exist: an offset in the buffer of its root value. A
-// result that overwrites an operand has the location of that operand. The results of a gather share
-// one buffer, and so do the operands of a reduction: kernels write straight into it, so nothing is
-// packed or unpacked. Tensors that a gather overwrites are part of its buffer as well.
+// result that overwrites an operand has the location of that operand. The results of a flat gather
+// share one buffer, and so do the operands of a flat reduction: kernels write straight into it, so
+// nothing is packed or unpacked. Tensors that a gather overwrites are part of its buffer as well.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ class Locations {
   void group_operands(const Node& node, const Mesh& mesh);
   void group_targets(const Node& node, const Mesh& mesh);
   // Places values one after the other in the buffer of the first.
-  void group(const std::vector<Value*>& values, int64_t bytes);
+  void group(const std::vector<Value*>& values, int64_t bytes, const Mesh& mesh);
 
   std::unordered_map<const Value*, Location> locations_;
   std::unordered_map<const Value*, std::vector<const Value*>> residents_;  // by root

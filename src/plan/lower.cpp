@@ -69,7 +69,7 @@ class Bindings {
       if (&op == &kBucket) {
         bind_bucket(program, *node);
       } else if (&op == &kParam) {
-        bind(plan_.params, source_name(*node), node->result(), BufferKind::Param, program);
+        bind_param(program, *node);
       } else if (&op == &kState) {
         bind_state(program, *node);
       } else {
@@ -96,6 +96,16 @@ class Bindings {
     if (plan_.states.size() > known) plan_.states.back().state = key;
   }
 
+  // Binds a parameter of its own; it knows which part of it a rank has.
+  void bind_param(Program& program, const Node& node) {
+    const std::string& name = source_name(node);
+    const TensorType& type = node.result()->type;
+    const size_t known = plan_.params.size();
+    bind(plan_.params, name, node.result(), BufferKind::Param, program);
+    if (plan_.params.size() == known || type.placement.empty()) return;
+    plan_.params.back().members.push_back({name, type.shape, type.placement});
+  }
+
   // Binds the flat storage of a bucket with its member parameters.
   void bind_bucket(Program& program, const Node& node) {
     const std::vector<std::string> names = stored_params(node);
@@ -103,28 +113,27 @@ class Bindings {
     bind(plan_.params, bucket_name(names), node.result(), BufferKind::Param, program);
     if (plan_.params.size() == known) return;
     Binding& binding = plan_.params.back();
-    const AxisPlacement* flat = flat_placement(node.result()->type);
-    if (flat != nullptr) binding.axis = flat->axis;
-    const std::vector<Shape> shapes = gathered_shapes(*node.result());
-    CHECK(shapes.size() == names.size(), "a bucket of ", names.size(), " is gathered as ",
-          shapes.size());
+    binding.axis = flat_axis(node.result()->type);
+    const std::vector<TensorType> types = gathered_types(*node.result());
+    CHECK(types.size() == names.size(), "a bucket of ", names.size(), " is gathered as ",
+          types.size());
     for (size_t i = 0; i < names.size(); ++i) {
       CHECK(held_.insert(names[i]).second, names[i], " is in two buckets");
-      binding.members.push_back({names[i], shapes[i]});
+      binding.members.push_back({names[i], types[i].shape, types[i].placement});
     }
   }
 
-  // Shapes of the members, from a gather of the storage, or of a value written together with it.
-  static std::vector<Shape> gathered_shapes(const Value& flat) {
-    std::vector<Shape> shapes;
+  // Types of the members, from a gather of the storage, or of a value written together with it.
+  static std::vector<TensorType> gathered_types(const Value& flat) {
+    std::vector<TensorType> types;
     for (const Value* held : written_with(flat)) {
       for (const Node* user : held->users) {
-        if (!is_gather(*user->op)) continue;
-        for (const auto& result : user->results) shapes.push_back(result->type.shape);
-        return shapes;
+        if (!is_gather(*user->op) || !is_flat_collective(*user)) continue;
+        for (const auto& result : user->results) types.push_back(result->type);
+        return types;
       }
     }
-    return shapes;
+    return types;
   }
 
   // The value, the operands that its update overwrites, and the results of the update.
@@ -178,10 +187,16 @@ class Bindings {
   std::map<std::string, TensorRef, std::less<>> by_name_;
 };
 
+// Whether the node moves shards of one tensor along a dim: activations and their gradients.
+bool is_dim_collective(const Node& node) {
+  return node.op->traits.collective && node.op != &kWait && !is_flat_collective(node);
+}
+
 // Whether the value is a gradient that an update or an accumulator reads.
 bool is_gradient(const Value& value) {
   if (value.def->phase != Phase::Backward) return false;
-  return std::any_of(value.users.begin(), value.users.end(), [](const Node* user) {
+  return std::any_of(value.users.begin(), value.users.end(), [&](const Node* user) {
+    if (is_dim_collective(user->op == &kWait ? *value.def : *user)) return false;
     return user->phase == Phase::Optimizer || !user->op->overwrites.empty() ||
            user->op->traits.collective;
   });
@@ -235,7 +250,6 @@ class Emitter {
     Call call{&collective_of(*node.op), {}, {}, node.attrs};
     Step step;
     step.op = std::string(call.op->name());
-    step.attrs = node.attrs;
     for (const Value* operand : node.operands) {
       call.operands.push_back(local_type(*operand, plan_.mesh));
       step.operands.push_back(ref(*operand, call.operands.back()));
@@ -243,6 +257,8 @@ class Emitter {
     for (const auto& result : node.results) {
       call.results.push_back(local_type(*result, plan_.mesh));
     }
+    if (node.op->localize != nullptr) node.op->localize(node.call(), call);
+    step.attrs = call.attrs;
     const Kernel& kernel =
         choose_kernel(options_.kernels, call, options_.backend, node.result()->name);
     step.kernel = std::string(kernel.name);
@@ -335,7 +351,9 @@ class Emitter {
     if (buffer == -1) {
       const int64_t bytes = program_.locations.bytes(root, call.results[value.index].bytes());
       buffer = add_buffer(value.name, BufferKind::Activation, bytes, index, last);
-      if (kernel.shared_results) plan_.buffers[buffer].shared = shared_space(*value.def);
+      if (kernel.shared_results && is_flat_collective(*value.def)) {
+        plan_.buffers[buffer].shared = shared_space(*value.def);
+      }
     }
     program_.buffers[root] = buffer;
     Buffer& held = plan_.buffers[buffer];
@@ -343,7 +361,8 @@ class Emitter {
     const bool accumulator =
         root->def->op == &kState && root != &value && value.def->phase == Phase::Backward;
     if (accumulator || (!held.persistent && is_gradient(value))) held.kind = BufferKind::Gradient;
-    if (!held.persistent && is_gather(*value.def->op)) held.kind = BufferKind::Gathered;
+    const bool gathered = is_gather(*value.def->op) && is_flat_collective(*value.def);
+    if (!held.persistent && gathered) held.kind = BufferKind::Gathered;
   }
 
   // The shared space of the ranks along the gather's axis, or -1 if there is none.

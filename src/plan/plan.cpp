@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "graph/flat.h"
+
 namespace weft {
 
 std::string_view buffer_kind_name(BufferKind kind) {
@@ -39,6 +41,14 @@ std::string_view program_name(ProgramKind kind) {
       return "eval";
   }
   return "?";
+}
+
+std::vector<int64_t> member_offsets(const Binding& binding, const Mesh& mesh) {
+  std::vector<Shape> shapes;
+  for (const FlatMember& member : binding.members) {
+    shapes.push_back(local_shape({DType::F32, member.shape, member.placement}, mesh));
+  }
+  return flat_offsets(shapes);
 }
 
 const Binding* find_state(const Plan& plan, const StateKey& key) {

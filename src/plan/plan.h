@@ -85,10 +85,12 @@ struct Step {
   double seconds = 0;  // predicted from the DeviceSpec
 };
 
-// A parameter inside a flat tensor; its offset follows from the members before it (graph/flat.h).
+// A parameter that a tensor stores, alone or with others in a flat one, where its offset follows
+// from the members before it (member_offsets). S entries shard it over other axes than those of F.
 struct FlatMember {
   std::string name;
-  Shape shape;
+  Shape shape;  // global
+  Placement placement = {};
   bool operator==(const FlatMember&) const = default;
 };
 
@@ -98,7 +100,8 @@ struct FlatMember {
 struct Binding {
   std::string name;
   TensorRef tensor;
-  std::string axis = {};
+  std::string axis = {};  // of F, may be a joint one; empty: not flat
+  // The parameters in it; empty: a single one that is neither flat nor sharded.
   std::vector<FlatMember> members = {};
   std::optional<StateKey> state = {};  // of a state: whose it is, and in which role
 };
@@ -125,6 +128,9 @@ struct Plan {
     return programs[static_cast<size_t>(kind)];
   }
 };
+
+// Where each member begins in the flat tensor that the ranks of its axis hold together.
+std::vector<int64_t> member_offsets(const Binding& binding, const Mesh& mesh);
 
 // The state of that owner in that role, or nullptr if the plan has none.
 const Binding* find_state(const Plan& plan, const StateKey& key);

@@ -45,15 +45,17 @@ std::string print_refs(const std::vector<TensorRef>& refs) {
   return join(items, ", ");
 }
 
-// " flat dp_shard "a" f32[4,8], "b" f32[3]", or "".
+// " flat dp_shard "a" f32[4,8], "b" f32[3]", " part of "a" f32[4,8] @S(0:tp)", or "".
 std::string print_members(const Binding& binding) {
-  if (binding.axis.empty()) return "";
+  if (binding.members.empty()) return "";
   std::vector<std::string> members;
   for (const FlatMember& member : binding.members) {
-    members.push_back(cat(quoted(member.name), " ",
-                          to_string(TensorType{binding.tensor.dtype, member.shape, {}})));
+    members.push_back(
+        cat(quoted(member.name), " ",
+            to_string(TensorType{binding.tensor.dtype, member.shape, member.placement})));
   }
-  return cat(" flat ", binding.axis, " ", join(members, ", "));
+  return cat(binding.axis.empty() ? " part of " : cat(" flat ", binding.axis, " "),
+             join(members, ", "));
 }
 
 std::string print_buffer(const Plan& plan, size_t index) {
@@ -178,11 +180,14 @@ class Parser {
     Binding binding;
     binding.name = scan.quoted();
     binding.tensor = parse_ref(scan);
-    if (scan.accept("flat")) {
-      binding.axis = scan.word();
+    const bool flat = scan.accept("flat");
+    if (flat) binding.axis = scan.word();
+    if (flat || scan.accept("part of")) {
       do {
         std::string member = scan.quoted();
-        binding.members.push_back({std::move(member), parse_type(scan.type()).shape});
+        TensorType type = parse_type(scan.type());
+        binding.members.push_back(
+            {std::move(member), std::move(type.shape), std::move(type.placement)});
       } while (scan.accept(","));
     }
     if (&list == &plan_.states) binding.state = parse_state_key(binding.name);

@@ -163,7 +163,7 @@ ExitCode run_ops(const OpsArguments& arguments, const std::vector<std::string>& 
   end_on_stop_signals();
   Config config = load_config(arguments.config, overrides);
   validate_run(config, 1);
-  USER_CHECK(data_parallel_mesh(config, 1).axes.empty(),
+  USER_CHECK(mesh_of(config, 1).axes.empty(),
              describe_key(config, "parallelism.data_parallel_shard_degree"),
              " asks for collectives, which bench ops does not time; leave it at -1");
   Session session(config, compile(config, {.data_vocab = data_vocabulary(config)}));

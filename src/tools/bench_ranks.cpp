@@ -109,7 +109,7 @@ void run_steps(const Config& config, Communicator& comm, int64_t steps, Board& b
 // The exit code of the ranks, which have already reported any error.
 ExitCode run_once(Result& result, int64_t steps, Board& board) {
   board = {};
-  const Mesh mesh = data_parallel_mesh(result.config, result.ranks);
+  const Mesh mesh = mesh_of(result.config, result.ranks);
   const int code =
       launch_ranks({.ranks = result.ranks, .report = {}}, [&](int64_t rank, ShmJob& job) {
         if (result.ranks == 1) {
@@ -131,8 +131,9 @@ ExitCode run_once(Result& result, int64_t steps, Board& board) {
 }
 
 void print(const Result& result, const Result& first) {
-  const double tokens = static_cast<double>(global_batch_size(result.config, result.ranks) *
-                                            result.config.training.seq_len);
+  const double tokens = static_cast<double>(
+      global_batch_size(result.config, degrees_of(result.config, result.ranks)) *
+      result.config.training.seq_len);
   std::printf(
       "%-26s step %9.3f ms  %8.0f tok/s  %5.2f of the first  processor %9.3f ms  %s per rank\n",
       result.name.c_str(), result.step_seconds * 1e3, tokens / result.step_seconds,

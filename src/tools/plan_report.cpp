@@ -15,7 +15,7 @@ std::string bytes(int64_t count) {
 }
 
 StepForecast forecast_step(const Config& config, const Compiled& compiled, int64_t ranks) {
-  const int64_t micro_batches = accumulation_steps(config, ranks);
+  const int64_t micro_batches = accumulation_steps(config, degrees_of(config, ranks));
   const int64_t sequences = config.training.local_batch_size * micro_batches;
   const double rate =
       static_cast<double>(sequences * config.training.seq_len) / compiled.estimate.seconds;

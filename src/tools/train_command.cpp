@@ -132,7 +132,7 @@ ExitCode run_train(const TrainArguments& arguments, const std::vector<std::strin
              "command line: --max-restarts=", arguments.max_restarts,
              " with --transport=threads, expected shm: a crash ends all "
              "ranks of a process");
-  const Mesh mesh = data_parallel_mesh(config, arguments.ranks);
+  const Mesh mesh = mesh_of(config, arguments.ranks);
   if (mesh.axes.empty() && arguments.max_restarts == 0) {
     catch_stop_signals();
     return report(train(config, stop_request(), single_rank(), arguments.options));

@@ -9,8 +9,9 @@
 #include "base/loss_scale.h"
 #include "base/one_of.h"
 #include "compile/validate_run.h"
-#include "graph/names.h"
+#include "config/derived.h"
 #include "graph/roles.h"
+#include "plan/index_map.h"
 #include "tools/trace.h"
 #include "train/session.h"
 #include "train/weights.h"
@@ -76,9 +77,9 @@ void check_keys(const Config& config) {
   }
 }
 
-Config trace_config(const Config& base, const Trace& trace, int64_t ranks) {
+Config trace_config(const Config& base, const Trace& trace, const Degrees& degrees) {
   Config config = base;
-  config.training.local_batch_size = trace.batch / ranks;
+  config.training.local_batch_size = trace.batch / std::max<int64_t>(1, degrees.batch_ranks());
   config.training.global_batch_size = -1;
   config.training.seq_len = trace.seq_len;
   config.training.max_norm = trace.optimizer.clip_norm;
@@ -107,39 +108,56 @@ void fill(const TraceRun& run, int64_t first_sample, Batch& batch) {
   batch.targets = rows(run.trace.targets);
 }
 
-// The values of the ranks along the axis, concatenated in rank order.
-std::vector<float> gather(std::span<const float> own, std::string_view axis, Communicator& comm) {
-  std::vector<float> all(own.size() * static_cast<size_t>(comm.ranks())), gathered;
+// The own values of every rank.
+std::vector<std::vector<float>> values_of_ranks(std::span<const float> own, Communicator& comm) {
+  std::vector<float> all(own.size() * static_cast<size_t>(comm.ranks()));
   comm.exchange({reinterpret_cast<const char*>(own.data()), own.size_bytes()},
                 {reinterpret_cast<char*>(all.data()), all.size() * sizeof(float)});
-  for (const int64_t rank : comm.info().group(axis)) {
+  std::vector<std::vector<float>> values;
+  for (int64_t rank = 0; rank < comm.ranks(); ++rank) {
     const auto begin = all.begin() + rank * std::ssize(own);
-    gathered.insert(gathered.end(), begin, begin + std::ssize(own));
+    values.emplace_back(begin, begin + std::ssize(own));
   }
-  return gathered;
+  return values;
 }
 
-// A full gradient in f32, without the loss scale. If parameters are sharded, so are their
-// gradients: flat, with padding after the last element.
-std::vector<float> read_gradient(Session& session, const ParamInfo& param, Communicator& comm) {
-  const std::string name = to_string(OutputKey{OutputRole::Gradient, param.name});
+// The layout of a gradient: distributed like its parameter, but alone in its tensor.
+Binding gradient_layout(const IndexMap& map, size_t param, const Tensor& gradient) {
+  const Binding& stored = map.binding(param);
+  Binding alone{map.param(param).name, {0, gradient.dtype, gradient.shape}, stored.axis};
+  for (const FlatMember& member : stored.members) {
+    if (member.name == alone.name) alone.members.push_back(member);
+  }
+  return alone;
+}
+
+// A full gradient in f32, without the loss scale.
+std::vector<float> read_gradient(Session& session, size_t param, Communicator& comm) {
+  const IndexMap& map = session.params().map();
+  const std::string name = to_string(OutputKey{OutputRole::Gradient, map.param(param).name});
   const Tensor tensor = session.executor().bound(name);
-  std::vector<float> values(static_cast<size_t>(tensor.elements()));
+  std::vector<float> own(static_cast<size_t>(tensor.elements()));
   if (tensor.dtype == DType::F32) {
-    session.executor().read(name, values.data(), tensor.elements() * dtype_bytes(tensor.dtype));
+    session.executor().read(name, own.data(), tensor.elements() * dtype_bytes(tensor.dtype));
   } else {
     CHECK(tensor.dtype == DType::BF16, name, " is ", dtype_name(tensor.dtype));
-    std::vector<uint16_t> halves(values.size());
+    std::vector<uint16_t> halves(own.size());
     session.executor().read(name, halves.data(), tensor.elements() * dtype_bytes(tensor.dtype));
-    std::transform(halves.begin(), halves.end(), values.begin(), f32_from_bf16);
+    std::transform(halves.begin(), halves.end(), own.begin(), f32_from_bf16);
   }
-  const std::vector<MeshAxis>& axes = session.compiled().plan.mesh.axes;
-  if (!axes.empty() && axes.back().name == names::kShardAxis) {
-    values = gather(values, names::kShardAxis, comm);
-  }
-  values.resize(static_cast<size_t>(count(param.shape)));
+  const std::vector<std::vector<float>> all = values_of_ranks(own, comm);
   const auto scale = static_cast<float>(session.loss_scale().value_or(1));
-  for (float& value : values) value /= scale;
+  std::vector<float> values(static_cast<size_t>(count(map.param(param).shape)));
+  const Binding layout = gradient_layout(map, param, tensor);
+  for (int64_t rank = 0; rank < comm.ranks(); ++rank) {
+    const float* part = all[static_cast<size_t>(rank)].data();
+    for (const ElementRun& run :
+         stored_runs(session.compiled().plan, layout, map.param(param), rank)) {
+      for (int64_t i = 0; i < run.elements; ++i) {
+        values[static_cast<size_t>(run.first + i)] = part[run.at + i] / scale;
+      }
+    }
+  }
   return values;
 }
 
@@ -170,7 +188,7 @@ Comparison compare_gradients(const TraceRun& run, const Config& config, const Te
   double floor = 1e-6 * std::sqrt(square);
   Comparison comparison{.quantity = "gradients", .worst = 0, .tolerance = tolerance, .where = {}};
   for (size_t i = 0; i < params.size(); ++i) {
-    const std::vector<float> gradient = read_gradient(session, params[i], comm);
+    const std::vector<float> gradient = read_gradient(session, i, comm);
     double error = distance(gradient, expected[i]) / std::max(norm(expected[i]), floor);
     note(comparison, error, params[i].name);
   }
@@ -183,9 +201,11 @@ TraceRun open_trace(const std::string& folder, const Config& config, int64_t ran
   check_keys(config);
   TraceRun run{.folder = folder, .trace = read_trace(folder), .config = {}};
   const int64_t batch = run.trace.batch;
-  USER_CHECK(batch % ranks == 0, "command line: --ranks ", ranks, " does not divide the ", batch,
-             " sequences of ", folder, "/trace.json; use a divisor of ", batch);
-  run.config = trace_config(config, run.trace, ranks);
+  const Degrees degrees = degrees_of(config, ranks);
+  USER_CHECK(degrees.ranks() != ranks || batch % degrees.batch_ranks() == 0,
+             "command line: --ranks ", ranks, " does not divide the ", batch, " sequences of ",
+             folder, "/trace.json; use a divisor of ", batch);
+  run.config = trace_config(config, run.trace, degrees);
   validate_run(run.config, ranks);
   return run;
 }

@@ -52,7 +52,7 @@ ExitCode report(const std::vector<Comparison>& comparisons) {
 ExitCode run_verify(const VerifyArguments& arguments, const std::vector<std::string>& overrides) {
   const TraceRun run =
       open_trace(arguments.folder, read_config(arguments.backend, overrides), arguments.ranks);
-  const Mesh mesh = data_parallel_mesh(run.config, arguments.ranks);
+  const Mesh mesh = mesh_of(run.config, arguments.ranks);
   if (mesh.axes.empty()) return report(verify_trace(run, arguments.tolerances));
   const int code =
       launch_ranks({.ranks = arguments.ranks, .report = {}}, [&](int64_t rank, ShmJob& job) {

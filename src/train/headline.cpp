@@ -35,8 +35,8 @@ std::string precision_text(const Config& config) {
 }
 
 std::string batch_text(const Config& config, int64_t ranks) {
-  const int64_t sequences = global_batch_size(config, ranks);
-  const int64_t micro_batches = accumulation_steps(config, ranks);
+  const int64_t sequences = global_batch_size(config, degrees_of(config, ranks));
+  const int64_t micro_batches = accumulation_steps(config, degrees_of(config, ranks));
   return cat(sequences, " sequences x ", config.training.seq_len,
              " tokens = ", sequences * config.training.seq_len, " tokens per step",
              micro_batches > 1 ? cat(" in ", micro_batches, " micro-batches per rank") : "", ", ",
@@ -65,7 +65,8 @@ double validation_seconds(const Config& config, const Compiled& compiled) {
   if (!validation.enable) return 0;
   const int64_t steps = config.training.steps;
   const int64_t times = (steps + validation.freq - 1) / validation.freq;
-  const int64_t batches = validation.steps * validation_slots(config, compiled.plan.mesh.ranks());
+  const int64_t batches =
+      validation.steps * validation_slots(config, degrees_of(config, compiled.plan.mesh.ranks()));
   return static_cast<double>(times * batches) *
          program_time(compiled.plan, ProgramKind::Eval).seconds;
 }

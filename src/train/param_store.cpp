@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/half.h"
-#include "graph/flat.h"
+#include "graph/dims.h"
 #include "runtime/comm/flat_layout.h"
 #include "train/host_chunks.h"
 
@@ -20,25 +20,18 @@ std::vector<ParamShape> shapes_of(std::span<const ParamInfo> params) {
   std::vector<ParamShape> shapes;
   for (const ParamInfo& param : params) {
     ParamShape shape{param.name, param.shape, {}};
-    for (const NamedRows& rows : param.slices) shape.slices.push_back(rows.count);
+    for (const std::string& dim : param.dims) shape.parts.push_back(dims::parts_of(dim));
     shapes.push_back(std::move(shape));
   }
   return shapes;
 }
 
-std::vector<Shape> shapes_of(const Binding& binding) {
-  std::vector<Shape> shapes;
-  for (const FlatMember& member : binding.members) shapes.push_back(member.shape);
-  return shapes;
-}
-
-// Where the parameter begins in the full flat tensor; 0 if it has its own tensor.
-int64_t first_in(const Binding& binding, const std::string& param) {
-  const std::vector<int64_t> offsets = flat_offsets(shapes_of(binding));
-  for (size_t i = 0; i < binding.members.size(); ++i) {
-    if (binding.members[i].name == param) return offsets[i];
+// How a member of the binding is sharded before it is stored.
+Placement placement_of(const Binding& binding, const std::string& param) {
+  for (const FlatMember& member : binding.members) {
+    if (member.name == param) return member.placement;
   }
-  return 0;
+  return {};
 }
 
 // Calls use(at, values) with the elements of the runs, a bounded number at a time.
@@ -67,11 +60,10 @@ ParamStore::ParamStore(const Compiled& compiled, Executor& executor, Device& dev
   for (size_t i = 0; i < map_.size(); ++i) {
     const Binding& binding = map_.binding(i);
     const std::string& name = map_.param(i).name;
-    CHECK(binding.axis.empty() || elements_at_once(binding) > 0, "no memory to gather ",
+    CHECK(group_axis(binding).empty() || elements_at_once(binding) > 0, "no memory to gather ",
           binding.name, " in");
     copies_.push_back({find_state(compiled.plan, {StateRole::LowCopy, binding.name}),
-                       find_state(compiled.plan, {StateRole::FullCopy, name}),
-                       first_in(binding, name)});
+                       find_state(compiled.plan, {StateRole::FullCopy, name})});
   }
 }
 
@@ -87,8 +79,10 @@ void ParamStore::set(size_t param, const ElementValues& values) {
     if (copies.low != nullptr) write_rounded(*copies.low, at, elements);
   });
   if (copies.full == nullptr) return;
-  const ElementRun all{0, count(map_.param(param).shape), 0};
-  for_runs({&all, 1}, param, values, [&](int64_t at, std::span<const float> elements) {
+  const std::vector<ElementRun> read =
+      local_runs(map_.param(param), placement_of(map_.binding(param), map_.param(param).name),
+                 compiled_.plan.mesh, comm_.rank());
+  for_runs(read, param, values, [&](int64_t at, std::span<const float> elements) {
     write_rounded(*copies.full, at, elements);
   });
 }
@@ -109,7 +103,8 @@ const Binding& ParamStore::state(size_t param, StateRole role) const {
 
 void ParamStore::read(size_t param, std::span<float> values) {
   const Binding& binding = map_.binding(param);
-  if (binding.axis.empty()) {
+  const std::string axis = group_axis(binding);
+  if (axis.empty()) {
     if (values.empty()) return;
     executor_.read(binding.name, values.data(), static_cast<int64_t>(values.size_bytes()));
     return;
@@ -117,7 +112,19 @@ void ParamStore::read(size_t param, std::span<float> values) {
   if (gathered_ != &binding) gather(binding, !values.empty());
   if (values.empty()) return;
   CHECK(!gathered_values_.empty(), "the first of ", binding.name, " was read elsewhere");
-  std::copy_n(gathered_values_.begin() + copies_[param].first, values.size(), values.begin());
+  const std::vector<int64_t> ranks = comm_.info().group(axis);
+  const int64_t shard = executor_.bound(binding.name).elements();
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const float* part = gathered_values_.data() + static_cast<int64_t>(i) * shard;
+    for (const ElementRun& run :
+         stored_runs(compiled_.plan, binding, map_.param(param), ranks[i])) {
+      std::copy_n(part + run.at, run.elements, values.data() + run.first);
+    }
+  }
+}
+
+std::string ParamStore::group_axis(const Binding& binding) const {
+  return distributing_axis(binding, compiled_.plan.mesh);
 }
 
 // Writes elements from `first` on in the binding's type, rounded like a cast.
@@ -145,7 +152,7 @@ void ParamStore::write_rounded(const Binding& binding, int64_t first,
 // Elements of every rank's shard that are gathered at once: as many full blocks as fit into the
 // memory that programs leave free between runs.
 int64_t ParamStore::elements_at_once(const Binding& binding) const {
-  const int64_t block = comm_.size(binding.axis) * kFlatBlock * kFloat;
+  const int64_t block = comm_.size(group_axis(binding)) * kFlatBlock * kFloat;
   return std::ssize(executor_.scratch()) / block * kFlatBlock;
 }
 
@@ -153,7 +160,8 @@ int64_t ParamStore::elements_at_once(const Binding& binding) const {
 // the device to the last byte.
 void ParamStore::gather(const Binding& binding, bool keep) {
   const Tensor shard = executor_.bound(binding.name);
-  const int64_t ranks = comm_.size(binding.axis), most = elements_at_once(binding);
+  const std::string axis = group_axis(binding);
+  const int64_t ranks = comm_.size(axis), most = elements_at_once(binding);
   char* scratch = executor_.scratch().data();
   gathered_ = &binding;
   gathered_values_.resize(static_cast<size_t>(keep ? ranks * shard.elements() : 0));
@@ -162,7 +170,7 @@ void ParamStore::gather(const Binding& binding, bool keep) {
     const int64_t slice = std::min(most, shard.elements() - at);
     const Tensor own{shifted(shard.data, shard.dtype, at), shard.dtype, {slice}};
     const Tensor gathered{scratch, DType::F32, {ranks * slice}};
-    comm_.all_gather({.axis = binding.axis, .channel = kHostChannel, .stream = stream.get()}, own,
+    comm_.all_gather({.axis = axis, .channel = kHostChannel, .stream = stream.get()}, own,
                      {&gathered, 1});
     for (int64_t rank = 0; keep && rank < ranks; ++rank) {
       stream->copy_out(gathered_values_.data() + rank * shard.elements() + at,

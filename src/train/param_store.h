@@ -50,10 +50,11 @@ class ParamStore {
     const Binding* low = nullptr;   // in the compute type, in the layout of the parameter
     const Binding* full = nullptr;  // the full parameter that the step reads if only the update is
                                     // sharded (ZeRO-1)
-    int64_t first = 0;              // the parameter's first element in the full flat tensor
   };
 
   void write_rounded(const Binding& binding, int64_t first, std::span<const float> values);
+  // The ranks along this axis together have all elements; "": every rank has them.
+  std::string group_axis(const Binding& binding) const;
   int64_t elements_at_once(const Binding& binding) const;
   void gather(const Binding& binding, bool keep);
 

@@ -2,7 +2,6 @@
 #include "train/session.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/error.h"
 #include "base/machine.h"
@@ -48,7 +47,10 @@ std::unique_ptr<Communicator> connect_devices(const Config& config,
 }
 
 Session::Session(const Config& config, Compiled compiled, Communicator& comm)
-    : config_(config), compiled_(std::move(compiled)), comm_(comm) {
+    : config_(config),
+      compiled_(std::move(compiled)),
+      comm_(comm),
+      degrees_(degrees_of(config, comm.ranks())) {
   const Backend& backend = find_backend(config_.device.backend);
   const bool shares = config_.device.share_gpu;
   device_ = backend.make_device({.threads = threads_per_rank(config_, ranks()),
@@ -137,19 +139,19 @@ void Session::run(ProgramKind program) {
 
 int64_t Session::first_sample(int64_t slot) const {
   return config_.training.local_batch_size *
-         global_micro_batch(config_, {.ranks = ranks(), .rank = rank(), .slot = slot});
+         global_micro_batch(config_, degrees_, {.rank = rank(), .slot = slot});
 }
 
 std::vector<int64_t> Session::first_samples() const {
   std::vector<int64_t> samples;
-  for (int64_t slot = 0; slot < accumulation_steps(config_, ranks()); ++slot) {
+  for (int64_t slot = 0; slot < accumulation_steps(config_, degrees_); ++slot) {
     samples.push_back(first_sample(slot));
   }
   return samples;
 }
 
 float Session::run_micro_batches(const StepScalars& scalars, const BatchFn& batch) {
-  int64_t micro_batches = accumulation_steps(config_, ranks());
+  int64_t micro_batches = accumulation_steps(config_, degrees_);
   // The loss is divided by the valid tokens of the entire step, so all micro-batches are made
   // first.
   batches_.resize(static_cast<size_t>(micro_batches));
@@ -214,15 +216,21 @@ void Session::write_valid_tokens(int64_t own) {
   comm_.exchange(std::span(reinterpret_cast<const char*>(&own), sizeof own),
                  std::span(reinterpret_cast<char*>(all.data()), all.size() * sizeof own));
   comm_.report_progress(kHostChannel, "");
-  const int64_t valid = std::accumulate(all.begin(), all.end(), int64_t{0});
+  // Ranks that differ only along other axes than those of the batch have the same tokens.
+  int64_t valid = 0;
+  for (int64_t rank = 0; rank < ranks(); rank += degrees_.cp * degrees_.tp) {
+    valid += all[static_cast<size_t>(rank)];
+  }
   write_scalar(names::kCount, static_cast<float>(std::max<int64_t>(valid, 1)));
 }
 
 // The plan is the same on every rank; this rank's mesh coordinates are inputs.
 void Session::write_coordinates() {
-  for (const MeshAxis& axis : compiled_.plan.mesh.axes) {
-    const std::string input = names::coordinate(axis.name);
-    if (has_input(input)) write_int(input, static_cast<int32_t>(comm_.coordinate(axis.name)));
+  const std::string prefix = names::coordinate("");
+  for (const Binding& input : compiled_.plan.inputs) {
+    if (!input.name.starts_with(prefix)) continue;
+    const std::string axis = input.name.substr(prefix.size());
+    write_int(input.name, static_cast<int32_t>(comm_.coordinate(axis)));
   }
 }
 

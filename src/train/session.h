@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "compile/compile.h"
+#include "config/derived.h"
 #include "runtime/comm/single_rank.h"
 #include "runtime/device.h"
 #include "runtime/executor.h"
@@ -106,6 +107,7 @@ class Session {
   Config config_;
   Compiled compiled_;
   Communicator& comm_;
+  Degrees degrees_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<ParamStore> params_;

@@ -61,6 +61,7 @@ struct Run {
 
   int64_t ranks() const { return comm.ranks(); }
   int64_t rank() const { return comm.rank(); }
+  Degrees degrees() const { return degrees_of(config, comm.ranks()); }
 };
 
 StepResult run_step(Run& run, int64_t step) {
@@ -101,11 +102,12 @@ bool agree_to_end(Run& run) {
 // The mean loss over the validation batches; nullopt when the run ends before all are done.
 std::optional<double> run_validation(Run& run) {
   const Config& config = run.config;
-  const int64_t slots = validation_slots(config, run.ranks());
+  const int64_t slots = validation_slots(config, run.degrees());
   std::vector<Batch> batches(static_cast<size_t>(slots));
   double sum = 0;
   for (int64_t i = 0; i < config.validation.steps * slots; ++i) {
-    const int64_t place = i * run.ranks() + run.rank();
+    const Degrees degrees = run.degrees();
+    const int64_t place = i * degrees.batch_ranks() + degrees.batch_rank(run.rank());
     try {
       batches[static_cast<size_t>(i % slots)] =
           run.data.validation_batch(place * config.training.local_batch_size);
@@ -123,7 +125,7 @@ std::optional<double> run_validation(Run& run) {
 StepMetrics measure(const Run& run, int64_t step, const StepResult& result, double seconds) {
   const Config& config = run.config;
   const double tokens =
-      static_cast<double>(global_batch_size(config, run.ranks()) * config.training.seq_len);
+      static_cast<double>(global_batch_size(config, run.degrees()) * config.training.seq_len);
   const double own_rate = tokens / static_cast<double>(run.ranks()) / seconds;
   std::optional<double> mfu;
   if (run.peak_flops) {
@@ -186,7 +188,7 @@ bool validates_after(const Run& run, int64_t steps_done) {
 
 void count_step(Run& run, const NonFiniteGuard& guard) {
   ++run.state.step;
-  run.state.samples += global_batch_size(run.config, run.ranks());
+  run.state.samples += global_batch_size(run.config, run.degrees());
   run.state.skipped = guard.total();
   run.state.nonfinite_in_a_row = guard.in_a_row();
   run.state.validation_due = validates_after(run, run.state.step);
@@ -389,8 +391,8 @@ std::vector<std::string> resume_notes(const Config& config, const OpenCheckpoint
     notes.push_back(cat("NOTE     nothing is left to do: training.steps = ", config.training.steps,
                         ", the checkpoint has ", saved.step));
   }
-  const int64_t before = global_batch_size(from.config, saved.ranks);
-  const int64_t batch = global_batch_size(config, now.ranks);
+  const int64_t before = global_batch_size(from.config, degrees_of(from.config, saved.ranks));
+  const int64_t batch = global_batch_size(config, degrees_of(config, now.ranks));
   if (before != batch) {
     notes.push_back(cat("NOTE     a step trains on ", batch, " sequences now, before on ", before,
                         "; training.global_batch_size fixes the number for any ranks"));

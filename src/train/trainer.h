@@ -34,7 +34,7 @@ struct TrainOptions {
 // Trains as the config says. `stop` is checked after every step and between validation batches;
 // when set, the run ends cleanly and saves a checkpoint. Throws UserError for whatever the user can
 // fix, before anything is allocated if possible. With several ranks, each calls it with its own
-// `comm`, made for the mesh of data_parallel_mesh; rank 0 prints and writes for all.
+// `comm`, made for the mesh of mesh_of; rank 0 prints and writes for all.
 TrainResult train(const Config& config, const StopRequest& stop, Communicator& comm = single_rank(),
                   const TrainOptions& options = {});
 

@@ -103,6 +103,16 @@ const RanksCase kRanks[] = {
     {"zero1_4", {"--ranks=4", "--parallelism.zero_stage=1"}},
     {"zero2_4", {"--ranks=4", "--parallelism.fsdp_reshard_after_forward=never"}},
     {"reference2", {"--ranks=2", "--backend=reference"}},
+    {"tp2", {"--ranks=2", "--parallelism.tensor_parallel_degree=2"}},
+    {"fsdp2_tp2", {"--ranks=4", "--parallelism.tensor_parallel_degree=2"}},
+    {"fsdp4_tp2_full_sequence",
+     {"--ranks=8", "--parallelism.tensor_parallel_degree=2",
+      "--parallelism.sequence_parallel=false"}},
+    {"hsdp_tp2",
+     {"--ranks=8", "--parallelism.tensor_parallel_degree=2",
+      "--parallelism.data_parallel_replicate_degree=2"}},
+    {"reference_tp2",
+     {"--ranks=2", "--parallelism.tensor_parallel_degree=2", "--backend=reference"}},
 };
 
 INSTANTIATE_TEST_SUITE_P(Cli, VerifyRanks,

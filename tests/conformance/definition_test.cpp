@@ -37,10 +37,21 @@ Graph one_op_graph(const Call& call) {
 // than needed.
 bool is_free_dim(std::string_view op, size_t operand, size_t dim) {
   static const std::set<std::tuple<std::string_view, size_t, size_t>> kFree = {
-      {"sum_rows", 0, 0},      {"sum_rows", 0, 1},           {"embedding", 1, 0},
-      {"add_positions", 1, 0}, {"add_positions_grad", 0, 0}, {"add_positions_grad", 0, 1},
-      {"cross_entropy", 0, 2}, {"cross_entropy", 0, 1},      {"square_sum", 0, 0},
-      {"square_sum", 0, 1},    {"square_sum", 1, 0},         {"square_sum", 1, 1},
+      {"sum_rows", 0, 0},
+      {"sum_rows", 0, 1},
+      {"embedding", 1, 0},
+      {"add_positions", 1, 0},
+      {"add_positions_grad", 0, 0},
+      {"add_positions_grad", 0, 1},
+      {"cross_entropy", 0, 2},
+      {"cross_entropy", 0, 1},
+      {"square_sum", 0, 0},
+      {"square_sum", 0, 1},
+      {"square_sum", 1, 0},
+      {"square_sum", 1, 1},
+      {"cross_entropy_stats", 0, 2},
+      {"cross_entropy_stats", 0, 1},
+      {"cross_entropy_combine", 0, 0},
   };
   return kFree.contains({op, operand, dim});
 }

@@ -105,9 +105,10 @@ inline constexpr FastCase kFastCases[] = {
      "dy: f16[2,196,80], qkv: f16[2,196,160], y: f16[2,196,80], lse: f32[2,2,196], positions: i32[2,196]; heads=2, kv_heads=1 | "
      "dy: f32[3,261,128], qkv: f32[3,261,384], y: f32[3,261,128], lse: f32[3,1,261], positions: i32[3,261], rng: i32[4]; heads=1, kv_heads=1, dropout=0.1, stream=5 | "
      "dy: f32[3,200,128], qkv: f32[3,200,256], y: f32[3,200,128], lse: f32[3,2,200], positions: i32[3,200]; heads=2, kv_heads=1"},
-    {"embedding", "ids: i32[4,131], w: bf16[67,72] | ids: i32[5], w: f32[9,8]"},
+    {"embedding", "ids: i32[4,131], w: bf16[67,72] | ids: i32[5], w: f32[9,8] | ids: i32[4,131], w: bf16[67,72], coordinate: i32[]"},
     {"embedding_grad",
-     "ids: i32[4,300], dy: bf16[4,300,1032]; rows=67, out=\"f32\" | ids: i32[700], dy: f32[700,8]; rows=3"},
+     "ids: i32[4,300], dy: bf16[4,300,1032]; rows=67, out=\"f32\" | ids: i32[700], dy: f32[700,8]; rows=3 | "
+     "ids: i32[4,300], dy: bf16[4,300,1032], coordinate: i32[]; rows=67, out=\"f32\""},
     {"add_positions", "x: bf16[3,9,64], w: bf16[12,64]"},
     {"add_positions_grad", "dy: bf16[9,5,64]; rows=8, out=\"f32\""},
     {"cross_entropy",
@@ -116,7 +117,11 @@ inline constexpr FastCase kFastCases[] = {
      "logits: f32[9,5], targets: i32[9], count: f32[]"},
     {"cross_entropy_grad",
      "dloss: f32[], logits: bf16[70,5008], targets: i32[70], lse: f32[70], count: f32[] | "
-     "dloss: f32[], logits: f32[9,264], targets: i32[9], lse: f32[9], count: f32[]"},
+     "dloss: f32[], logits: f32[9,264], targets: i32[9], lse: f32[9], count: f32[] | "
+     "dloss: f32[], logits: bf16[70,5008], targets: i32[70], lse: f32[70], count: f32[], coordinate: i32[]; classes=14003"},
+    {"cross_entropy_stats",
+     "logits: bf16[70,5008], targets: i32[70], coordinate: i32[]; classes=14003, shards=1 | "
+     "logits: f32[9,5009], targets: i32[9], coordinate: i32[]; classes=5009, shards=1"},
     {"cross_entropy_both",
      "dloss: f32[], logits: bf16[70,5008], targets: i32[70], count: f32[] | dloss: f32[], logits: f32[9,264], targets: i32[9], count: f32[] | "
      "dloss: f32[], logits: bf16[300,16400], targets: i32[300], count: f32[] | dloss: f32[], logits: f16[3,49152], targets: i32[3], count: f32[] | "

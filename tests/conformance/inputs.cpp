@@ -14,24 +14,51 @@
 namespace weft {
 namespace {
 
-// Upper limit of an index: rows of the table, the vocabulary size, or the attribute `rows`.
+// An integer attribute, 0 if the op has none of that name.
+int64_t int_attr_or_0(const Call& call, std::string_view name) {
+  for (const AttrSpec& spec : call.op->parsed().attrs) {
+    if (spec.name == name) return call.int_attr(name);
+  }
+  return 0;
+}
+
+bool is_vocabulary_shard(const Call& call) {
+  return !call.op->traits.update && call.op->parsed().operands.back().name == "coordinate" &&
+         call.has_operand("coordinate");
+}
+
+// Upper limit of an index: rows of the table, the vocabulary size, or the attribute `rows`; three
+// times as many if others have the other shards.
 int64_t index_limit(const Call& call, std::string_view operand) {
   if (operand == "targets") {
+    if (is_vocabulary_shard(call)) return call.int_attr("classes");
     for (const TensorType& type : call.operands) {
       if (is_floating(type.dtype) && !type.shape.empty()) return type.shape.back();
     }
   }
-  for (const AttrSpec& spec : call.op->parsed().attrs) {
-    if (spec.name == "rows") return call.int_attr("rows");
+  const int64_t attr = int_attr_or_0(call, "rows");
+  const int64_t rows = attr > 0 ? attr : call.type("w").shape.at(0);
+  return is_vocabulary_shard(call) ? 3 * rows : rows;
+}
+
+// Statistics of shards of logits; in round 2 the last of several shards is all padding. Signs are
+// such that no loss is the difference of large numbers.
+double shard_statistic(const TensorType& stats, size_t i, double z, uint64_t round) {
+  const int64_t shard = static_cast<int64_t>(i) / (stats.elements() / stats.shape.at(0));
+  if (round == 2 && shard > 0 && shard + 1 == stats.shape[0]) {
+    return i % 3 == 0 ? -std::numeric_limits<double>::infinity() : 0;
   }
-  return call.operands.back().shape.at(0);
+  if (i % 3 == 0) return std::fabs(z);
+  return i % 3 == 1 ? std::fabs(z) + 0.5 : -std::fabs(z);
 }
 
 // Element i of an operand, derived from a standard normal number z. It depends on the operand name,
 // and for `acc` also on the op: it is a gradient in one and the words of an integer in another.
 double element(const Call& call, const std::string& name, size_t i, double z, uint64_t round) {
   const int64_t kind = static_cast<int64_t>(std::fabs(z) * 1000);
-  if (name == "rng") return std::vector<double>{17.0 + static_cast<double>(round), 3, 5, 2}.at(i);
+  if (name == "rng") {
+    return std::vector<double>{17.0 + static_cast<double>(round), 3, 5, 2, 1, 3}.at(i);
+  }
   if (name == "ids") return static_cast<double>(kind % index_limit(call, name));
   if (name == "targets") return static_cast<double>(kind % (index_limit(call, name) + 1) - 1);
   if (name == "micro") return round == 2 ? 3 : static_cast<double>(round);
@@ -44,6 +71,7 @@ double element(const Call& call, const std::string& name, size_t i, double z, ui
   if (name == "scale") return 4096;
   if (name == "good") return 2 - static_cast<double>(round);
   if (name == "coordinate") return static_cast<double>(round);
+  if (name == "stats") return shard_statistic(call.type(name), i, z, round);
   if (name == "lr") return 0.01;
   if (name == "coefficient") return round == 2 ? 0 : 0.75;
   if (name == "v") return z * z;
@@ -88,6 +116,9 @@ void fill_statistics(const Call& call, std::vector<HostTensor>& inputs) {
     if (!places.contains(spec.name)) continue;
     operands.push_back(inputs[places[spec.name]]);
     forward.operands.push_back(operands.back().type);
+    // Targets of other shards would be outside the logits; no statistic depends on the target.
+    const bool elsewhere = spec.name == "targets" && is_vocabulary_shard(call);
+    if (elsewhere) operands.back() = HostTensor(operands.back().type);
   }
   for (const AttrSpec& spec : op->parsed().attrs) {
     Attr value = spec.default_value;

@@ -48,11 +48,18 @@ inline constexpr LargeCase kLargeCases[] = {
      "dy: f32[2,211,96], qkv: f32[2,211,160], y: f32[2,211,96], lse: f32[2,6,211]; heads=6, kv_heads=2 | "
      "dy: f32[2,150,24], qkv: f32[2,150,48], y: f32[2,150,24], lse: f32[2,2,150], rng: i32[4]; heads=2, kv_heads=1, dropout=0.2, stream=5 | "
      "dy: bf16[1,100,24], qkv: bf16[1,100,72], y: bf16[1,100,24], lse: f32[1,1,100]; heads=1, kv_heads=1"},
-    {"embedding_grad", "ids: i32[4,100], dy: f32[4,100,33]; rows=131 | ids: i32[300], dy: bf16[300,5]; rows=70"},
+    {"embedding_grad",
+     "ids: i32[4,100], dy: f32[4,100,33]; rows=131 | ids: i32[300], dy: bf16[300,5]; rows=70 | "
+     "ids: i32[4,100], dy: f32[4,100,33], coordinate: i32[]; rows=131"},
     {"cross_entropy", "logits: f32[67,3001], targets: i32[67], count: f32[] | logits: bf16[5,1100], targets: i32[5], count: f32[]"},
     {"cross_entropy_grad",
      "dloss: f32[], logits: f32[67,3001], targets: i32[67], lse: f32[67], count: f32[] | "
-     "dloss: f32[], logits: bf16[5,1100], targets: i32[5], lse: f32[5], count: f32[]"},
+     "dloss: f32[], logits: bf16[5,1100], targets: i32[5], lse: f32[5], count: f32[] | "
+     "dloss: f32[], logits: f32[67,3001], targets: i32[67], lse: f32[67], count: f32[], coordinate: i32[]; classes=9000"},
+    {"cross_entropy_stats",
+     "logits: f32[67,3001], targets: i32[67], coordinate: i32[]; classes=9000, shards=1 | "
+     "logits: bf16[5,1100], targets: i32[5], coordinate: i32[]; classes=1100, shards=1"},
+    {"cross_entropy_combine", "stats: f32[3,2000,3], targets: i32[2000], count: f32[]"},
     {"square_sum", "g: f32[40000], g: f32[3,1025], g: bf16[20001]"},
     {"adamw", "w: f32[33,1029], g: f32[33,1029], m: f32[33,1029], v: f32[33,1029], lr: f32[], coefficient: f32[], count: i32[]; decay=0.1"},
     {"adamw_cast", "w: f32[33,1029], g: f32[33,1029], m: f32[33,1029], v: f32[33,1029], lr: f32[], coefficient: f32[], count: i32[], low: bf16[33,1029]; decay=0.1"},

@@ -18,11 +18,12 @@
 
 namespace weft {
 
-// Every op that one rank computes: all except sources and collectives.
+// Every op that one rank computes from its shards alone: all except sources, collectives and
+// take_shard.
 inline std::vector<const OpDef*> computed_ops() {
   std::vector<const OpDef*> ops;
   for (const OpDef* op : all_ops()) {
-    if (!op->traits.source && !op->traits.collective) ops.push_back(op);
+    if (!op->traits.source && !op->traits.places) ops.push_back(op);
   }
   return ops;
 }

@@ -10,6 +10,7 @@
 
 #include "conformance/inputs.h"
 #include "conformance/ops_under_test.h"
+#include "graph/ops/shapes.h"
 #include "graph/sharding.h"
 #include "runtime/cpu/device.h"
 #include "runtime/reference/kernels.h"
@@ -73,32 +74,99 @@ std::optional<std::vector<int64_t>> sharded_dims(const Call& call, const Sharded
   return dims;
 }
 
-// Shard `shard` of `shards` along a dim.
-HostTensor slice(const HostTensor& tensor, int64_t dim, int64_t shard, int64_t shards) {
-  TensorType type = tensor.type;
-  const auto at = static_cast<size_t>(dim);
-  type.shape[at] /= shards;
-  HostTensor part(type);
-  const Shape inner(type.shape.begin() + dim, type.shape.end());
-  const auto run = static_cast<size_t>(count(inner) * dtype_bytes(type.dtype));
-  const size_t runs = part.bytes.size() / std::max<size_t>(run, 1);
-  for (size_t i = 0; i < runs; ++i) {
-    const size_t from = (i * static_cast<size_t>(shards) + static_cast<size_t>(shard)) * run;
-    std::memcpy(part.bytes.data() + i * run, tensor.bytes.data() + from, run);
+// The parts of a dim of an operand or result in the rule; one if it is not packed.
+std::vector<int64_t> parts_of(const ShardingTerm& term, const TensorType& type, int64_t dim) {
+  const int64_t letter = dim - (std::ssize(type.shape) - std::ssize(term.dims));
+  if (letter >= 0 && !term.parts[static_cast<size_t>(letter)].empty()) {
+    return term.parts[static_cast<size_t>(letter)];
   }
-  return part;
+  return {type.shape[static_cast<size_t>(dim)]};
 }
 
-// Run-time scalars that say where a rank's shard starts.
-void shift_start(const Call& call, size_t operand, HostTensor& tensor, int64_t shard,
-                 int64_t length) {
-  const auto& specs = call.op->parsed().operands;
-  const std::string& name = specs.at(std::min(operand, specs.size() - 1)).name;
+// Shard `shard` of `shards` of every part of a dim.
+HostTensor slice(const HostTensor& tensor, int64_t dim, const std::vector<int64_t>& parts,
+                 int64_t shard, int64_t shards) {
+  TensorType type = tensor.type;
+  const auto at = static_cast<size_t>(dim);
+  const int64_t full = type.shape[at];
+  type.shape[at] /= shards;
+  HostTensor shard_tensor(type);
+  const Shape inside(type.shape.begin() + dim + 1, type.shape.end());
+  const int64_t inner = count(inside) * dtype_bytes(type.dtype);
+  const int64_t outer = std::ssize(tensor.bytes) / std::max<int64_t>(full * inner, 1);
+  char* to = shard_tensor.bytes.data();
+  for (int64_t i = 0; i < outer; ++i) {
+    int64_t begin = i * full;
+    for (const int64_t part : parts) {
+      const int64_t length = part / shards;
+      const auto bytes = static_cast<size_t>(length * inner);
+      std::memcpy(to, tensor.bytes.data() + (begin + shard * length) * inner, bytes);
+      to += bytes;
+      begin += part;
+    }
+  }
+  return shard_tensor;
+}
+
+// Whether the operand `coordinate` counts the shards of this dim: of a flat tensor, or of what the
+// op must locate.
+bool is_counted(const Call& call, const ShardedDim& sharded) {
+  return call.op->traits.update ||
+         dim_name(call, sharded.operand, sharded.dim) == std::string(1, call.op->located);
+}
+
+bool is_counted(const Call& call, const std::vector<int64_t>& dims) {
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (dims[i] >= 0) return is_counted(call, ShardedDim{i, dims[i]});
+  }
+  return false;
+}
+
+// Whether random numbers are keyed by the shard of this dim, not by the index in it.
+bool is_located(const Call& call, const std::vector<int64_t>& dims) {
+  const bool fused = call.op->name() == "fused";  // of dropout, if it names this dim
+  const std::string located(1, fused ? 's' : call.op->located);
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (dims[i] >= 0) return dim_name(call, i, dims[i]) == located;
+  }
+  return false;
+}
+
+bool is_rng(const Call& call, size_t operand) {
+  const std::string& name = operand_name(call, operand);
+  return call.type(operand).dtype == DType::I32 && (name == "rng" || call.op->name() == "fused");
+}
+
+// The random state of one of the shards into which the tensors of `rng` are divided; they may be
+// shards themselves.
+HostTensor sharded_rng(const HostTensor& rng, int64_t shard, int64_t shards) {
+  std::vector<double> words = rng.values();
+  const double outer = words.size() > 4 ? words[4] : 0;
+  const double outer_shards = words.size() > 4 ? words[5] : 1;
+  words.resize(6);
+  words[4] = outer * static_cast<double>(shards) + static_cast<double>(shard);
+  words[5] = outer_shards * static_cast<double>(shards);
+  return HostTensor(TensorType{DType::I32, {6}, {}}, words);
+}
+
+// Which of the shards a rank has, and how long they are.
+struct Shard {
+  int64_t index = 0, count = 1, length = 0;
+};
+
+// Run-time values that say where a rank's shard starts.
+void shift_start(const Call& call, const std::vector<int64_t>& dims, size_t operand,
+                 const Shard& shard, HostTensor& tensor) {
   auto* values = reinterpret_cast<int32_t*>(tensor.bytes.data());
-  const bool is_rng = tensor.type.dtype == DType::I32 && tensor.type.shape == Shape{4} &&
-                      (name == "rng" || call.op->name() == "fused");
-  if (is_rng) values[3] += static_cast<int32_t>(shard * length);
-  if (name == "coordinate") values[0] += static_cast<int32_t>(shard);
+  if (operand_name(call, operand) == "coordinate" && is_counted(call, dims)) {
+    values[0] += static_cast<int32_t>(shard.index);
+  }
+  if (!is_rng(call, operand)) return;
+  if (is_located(call, dims)) {
+    tensor = sharded_rng(tensor, shard.index, shard.count);
+  } else {
+    values[3] += static_cast<int32_t>(shard.index * shard.length);
+  }
 }
 
 struct ShardedRun {
@@ -108,17 +176,26 @@ struct ShardedRun {
 ShardedRun run_shards(const Call& call, const std::vector<HostTensor>& inputs,
                       const std::vector<int64_t>& dims, int64_t shards) {
   const auto device = make_host_device({.threads = 1});
+  const ShardingRule rule = sharding_rule(call);
   ShardedRun run;
   for (int64_t shard = 0; shard < shards; ++shard) {
     Call local = call;
     std::vector<HostTensor> operands;
-    int64_t length = 0;
+    Shard place{.index = shard, .count = shards};
     for (size_t i = 0; i < inputs.size(); ++i) {
-      operands.push_back(dims[i] < 0 ? inputs[i] : slice(inputs[i], dims[i], shard, shards));
-      local.operands[i] = operands[i].type;
-      if (dims[i] >= 0) length = operands[i].type.shape[static_cast<size_t>(dims[i])];
+      if (dims[i] < 0) {
+        operands.push_back(inputs[i]);
+      } else {
+        const auto parts = parts_of(rule.operands[i], call.operands[i], dims[i]);
+        operands.push_back(slice(inputs[i], dims[i], parts, shard, shards));
+      }
+      if (dims[i] >= 0) place.length = operands[i].type.shape[static_cast<size_t>(dims[i])];
     }
-    for (size_t i = 0; i < inputs.size(); ++i) shift_start(call, i, operands[i], shard, length);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      shift_start(call, dims, i, place, operands[i]);
+      local.operands[i] = operands[i].type;
+    }
+    if (call.op->localize != nullptr) call.op->localize(call, local);
     local.results.clear();
     local.results = local.op->infer(local);
     run.results.push_back(run_call(reference_kernels(), *device, local, operands));
@@ -126,11 +203,13 @@ ShardedRun run_shards(const Call& call, const std::vector<HostTensor>& inputs,
   return run;
 }
 
-void expect_concatenation(const HostTensor& full, const ShardedRun& run, size_t result, int64_t dim,
+// `parts` are those of the sharded dim of the result.
+void expect_concatenation(const HostTensor& full, const ShardedRun& run, size_t result,
+                          const std::vector<int64_t>& parts, int64_t dim,
                           const std::string& where) {
   const auto shards = static_cast<int64_t>(run.results.size());
   for (int64_t shard = 0; shard < shards; ++shard) {
-    EXPECT_TRUE(slice(full, dim, shard, shards).bytes ==
+    EXPECT_TRUE(slice(full, dim, parts, shard, shards).bytes ==
                 run.results[static_cast<size_t>(shard)][result].bytes)
         << where << ": shard " << shard << " differs";
   }
@@ -157,19 +236,44 @@ void expect_sum(const HostTensor& full, const ShardedRun& run, size_t result,
   }
 }
 
-// Decay by position needs to know where the shard starts: the last operand, which is optional.
-bool lacks_position(const Call& call) {
+bool has_attr(const Call& call, std::string_view name) {
+  const auto& attrs = call.op->parsed().attrs;
+  return std::any_of(attrs.begin(), attrs.end(),
+                     [&](const AttrSpec& attr) { return attr.name == name; });
+}
+
+// Decay by position and shards of the vocabulary need to know where the shard starts: the last
+// operand, which is optional.
+bool lacks_position(const Call& call, const ShardedDim& sharded) {
   const Signature& signature = call.op->parsed();
   const bool has_coordinate =
       !signature.operands.empty() && signature.operands.back().name == "coordinate";
-  return has_coordinate && call.operands.size() < signature.operands.size() &&
-         !call.ints_attr("decayed").empty();
+  if (!has_coordinate || call.operands.size() == signature.operands.size()) return false;
+  const bool anywhere = call.op->traits.update && call.ints_attr("decayed").empty();
+  return is_counted(call, sharded) && !anywhere;
+}
+
+// Whether a result has an element per shard, so that one kernel cannot compute it; that is covered
+// by unit/runtime/vocabulary_test.cpp.
+bool lists_shards(const Call& call, const ShardedDim& sharded) {
+  return has_attr(call, "shards") && dim_name(call, sharded.operand, sharded.dim) == "v";
 }
 
 // The sample with the sharded dims long enough for all shards.
 Call enlarged(Call call, const std::vector<int64_t>& dims) {
+  const auto sharded = std::find_if(dims.begin(), dims.end(), [](int64_t dim) { return dim >= 0; });
+  const bool by_head = dim_name(call, static_cast<size_t>(sharded - dims.begin()), *sharded) == "h";
+  for (const std::string_view name : {"heads", "kv_heads"}) {
+    if (!by_head || !has_attr(call, name)) continue;
+    Attr& heads = call.attrs.at(call.op->parsed().attr_index(name));
+    heads = std::get<int64_t>(heads) * kMaxShards;
+  }
   for (size_t i = 0; i < dims.size(); ++i) {
     if (dims[i] >= 0) call.operands[i].shape[static_cast<size_t>(dims[i])] *= kMaxShards;
+  }
+  if (has_attr(call, "classes")) {
+    Attr& classes = call.attrs.at(call.op->parsed().attr_index("classes"));
+    classes = std::get<int64_t>(classes) * kMaxShards;
   }
   call.results.clear();
   call.results = call.op->infer(call);
@@ -178,6 +282,7 @@ Call enlarged(Call call, const std::vector<int64_t>& dims) {
 
 void compare(const Call& call, const std::vector<int64_t>& dims) {
   const std::vector<Placement> placed = propagate(call, placements_of(dims));
+  const ShardingRule rule = sharding_rule(call);
   const std::vector<HostTensor> inputs = make_inputs(call, 0);
   const auto device = make_host_device({.threads = 1});
   const auto full = run_call(reference_kernels(), *device, call, inputs);
@@ -190,7 +295,8 @@ void compare(const Call& call, const std::vector<int64_t>& dims) {
       if (found.kind == PlacementKind::Partial) {
         expect_sum(full[r], run, r, where);
       } else {
-        expect_concatenation(full[r], run, r, found.dim, where);
+        const auto parts = parts_of(rule.results[r], call.results[r], found.dim);
+        expect_concatenation(full[r], run, r, parts, found.dim, where);
       }
     }
   }
@@ -201,11 +307,12 @@ class ShardingTest : public ::testing::TestWithParam<const OpDef*> {};
 TEST_P(ShardingTest, ShardsMakeTheFullTensor) {
   size_t compared = 0;
   for (const Call& sample : parse_samples(*GetParam())) {
-    if (!is_small(sample) || lacks_position(sample)) continue;
+    if (!is_small(sample)) continue;
     for (size_t operand = 0; operand < sample.operands.size(); ++operand) {
       for (size_t dim = 0; dim < sample.operands[operand].shape.size(); ++dim) {
-        const auto dims = sharded_dims(sample, {operand, static_cast<int64_t>(dim)});
-        if (!dims) continue;
+        const ShardedDim sharded{operand, static_cast<int64_t>(dim)};
+        const auto dims = sharded_dims(sample, sharded);
+        if (!dims || lacks_position(sample, sharded) || lists_shards(sample, sharded)) continue;
         compare(enlarged(sample, *dims), *dims);
         ++compared;
       }

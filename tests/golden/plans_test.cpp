@@ -77,13 +77,13 @@ TEST_P(PlanGolden, TheSameConfigGivesTheSamePlanBytes) {
 TEST_P(PlanGolden, TheGraphTakesAsLongAsItsPlan) {
   const Config config = load_config(GetParam(), {});
   const int64_t ranks = ranks_of(GetParam());
-  const int64_t micro_batches = accumulation_steps(config, ranks);
+  const int64_t micro_batches = accumulation_steps(config, degrees_of(config, ranks));
   const DeviceSpec device = device_of_rank(device_spec_of(config), ranks);
   BuiltModel model = build_model(
       resolve_model(config.model, 0),
       {.batch = config.training.local_batch_size * ranks, .seq_len = config.training.seq_len});
   run_passes(model.graph, pipeline(), config, device,
-             run_options(config, Goal::Train, data_parallel_mesh(config, ranks), "train"));
+             run_options(config, Goal::Train, mesh_of(config, ranks), "train"));
   std::vector<ProgramSource> sources = {{ProgramKind::Last, &model.graph}};
   if (micro_batches > 1) sources.push_back({ProgramKind::Micro, &model.graph});
   const Backend& backend = find_backend(config.device.backend);

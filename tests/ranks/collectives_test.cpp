@@ -211,6 +211,92 @@ void check_integers(Communicator& comm, Device& device, std::string_view axis, i
   }
 }
 
+// A tensor [outer, dim, inner], and this rank's shard along the dim.
+struct Sharded {
+  Sharded(const Shape& shape, size_t dim_, DType full_dtype, DType shard_dtype, int64_t shards,
+          Communicator& comm_, Device& device_)
+      : comm(comm_), device(device_), dim(static_cast<int64_t>(dim_)) {
+    full = {nullptr, full_dtype, shape};
+    shard = {nullptr, shard_dtype, shape};
+    size = shape.at(dim_);
+    part = (size + shards - 1) / shards;
+    shard.shape[dim_] = part;
+    for (size_t i = dim_ + 1; i < shape.size(); ++i) inner *= shape[i];
+    const int64_t bytes = (full.elements() * 8 + 63) / 64 * 64;
+    memory = static_cast<char*>(comm.allocate(bytes + shard.elements() * 8, device));
+    std::memset(memory, 0xff, static_cast<size_t>(bytes + shard.elements() * 8));
+    full.data = memory;
+    shard.data = memory + bytes;
+  }
+  ~Sharded() { comm.release(memory, device); }
+
+  Communicator& comm;
+  Device& device;
+  char* memory = nullptr;
+  Tensor full;
+  Tensor shard;
+  int64_t dim = 0;
+  int64_t size = 0;  // of the dim
+  int64_t part = 0;
+  int64_t inner = 1;
+};
+
+void check_all_gather_dim(const std::string& axis, Sharded& sharded) {
+  Communicator& comm = sharded.comm;
+  const std::vector<int64_t> group = comm.info().group(axis);
+  const DType dtype = sharded.full.dtype;
+  for (int round = 0; round < 3; ++round) {
+    fill(sharded.shard, comm.rank(), round);
+    comm.all_gather_dim({axis, 0}, sharded.shard, sharded.full, sharded.dim);
+    for (int64_t i = 0; i < sharded.full.elements(); ++i) {
+      const int64_t at = i / sharded.inner % sharded.size;
+      const int64_t outer = i / sharded.inner / sharded.size;
+      const int64_t owner = group[static_cast<size_t>(at / sharded.part)];
+      const int64_t local = (outer * sharded.part + at % sharded.part) * sharded.inner;
+      const float value = element(owner, round, local + i % sharded.inner);
+      require(read_bits(sharded.full, i) == encode(dtype, value),
+              cat("gathered element ", i, " along dim ", sharded.dim, " of ", axis,
+                  " differs in round ", round));
+    }
+  }
+}
+
+void check_reduce_scatter_dim(const std::string& axis, Sharded& sharded) {
+  Communicator& comm = sharded.comm;
+  const std::vector<int64_t> group = comm.info().group(axis);
+  for (int round = 0; round < 3; ++round) {
+    fill(sharded.full, comm.rank(), round);
+    comm.reduce_scatter_dim({axis, 1}, sharded.full, sharded.shard, sharded.dim);
+    for (int64_t i = 0; i < sharded.shard.elements(); ++i) {
+      const int64_t at = comm.coordinate(axis) * sharded.part + i / sharded.inner % sharded.part;
+      const int64_t outer = i / sharded.inner / sharded.part;
+      uint64_t expected = 0;
+      if (at < sharded.size) {
+        const int64_t from = (outer * sharded.size + at) * sharded.inner + i % sharded.inner;
+        const uint64_t sum = oracle_sum_bits(sharded.full.dtype, group, round, from);
+        expected = encode(sharded.shard.dtype, f32_from_bits(static_cast<uint32_t>(sum)));
+      }
+      require(read_bits(sharded.shard, i) == expected,
+              cat("reduced element ", i, " along dim ", sharded.dim, " of ", axis,
+                  " differs in round ", round));
+    }
+  }
+}
+
+void check_dims(Communicator& comm, Device& device, const std::string& axis) {
+  for (const Shape& shape : {Shape{3, 8, 5}, Shape{1, 7, 1}, Shape{2, 1, 4}}) {
+    for (size_t dim = 0; dim < shape.size(); ++dim) {
+      for (const DType dtype : {DType::F32, DType::BF16}) {
+        Sharded sharded(shape, dim, dtype, dtype, comm.size(axis), comm, device);
+        check_all_gather_dim(axis, sharded);
+        check_reduce_scatter_dim(axis, sharded);
+      }
+      Sharded widened(shape, dim, DType::BF16, DType::F32, comm.size(axis), comm, device);
+      check_reduce_scatter_dim(axis, widened);
+    }
+  }
+}
+
 void check_everything(Communicator& comm, Device& device) {
   for (const MeshAxis& axis : comm.info().mesh.axes) {
     for (const DType to : {DType::F32, DType::BF16, DType::F16}) {
@@ -253,6 +339,56 @@ class Collectives : public testing::TestWithParam<std::tuple<Transport, Mesh>> {
 
 TEST_P(Collectives, MatchTheOracle) {
   run(check_everything);
+}
+
+TEST_P(Collectives, AlongADimMatchTheOracle) {
+  run([](Communicator& comm, Device& device) {
+    std::vector<std::string> names;
+    for (const MeshAxis& axis : comm.info().mesh.axes) {
+      names.push_back(axis.name);
+      check_dims(comm, device, axis.name);
+    }
+    if (names.size() > 1) check_dims(comm, device, join(names, "+"));
+    comm.barrier();
+  });
+}
+
+TEST_P(Collectives, OfFlatTensorsOverAJointAxis) {
+  run([](Communicator& comm, Device& device) {
+    std::vector<std::string> names;
+    for (const MeshAxis& axis : comm.info().mesh.axes) names.push_back(axis.name);
+    const std::string joint = join(names, "+");
+    check_all_gather(comm, device, joint, DType::F32, DType::BF16);
+    check_reduce_scatter(comm, device, joint, DType::F32);
+    check_all_reduce(comm, device, joint, DType::F32, {1, 3000, 17});
+    comm.barrier();
+  });
+}
+
+// Two rows of three columns over two ranks, of which the second has one column and padding.
+TEST(CollectivesAlongADim, ShareAnUnevenDim) {
+  const auto body = [](Communicator& comm, Device& device) {
+    Sharded sharded({2, 3}, 1, DType::F32, DType::F32, 2, comm, device);
+    const float factor = comm.rank() == 0 ? 1.0F : 2.0F;
+    auto* full = sharded.full.as<float>();
+    for (int i = 0; i < 6; ++i) full[i] = factor * static_cast<float>(i + 1);
+    comm.reduce_scatter_dim({"tp", 0}, sharded.full, sharded.shard, 1);
+    const std::vector<float> shard(sharded.shard.as<float>(), sharded.shard.as<float>() + 4);
+    const std::vector<float> expected =
+        comm.rank() == 0 ? std::vector<float>{3, 6, 12, 15} : std::vector<float>{9, 0, 18, 0};
+    require(shard == expected, "the shard differs");
+    std::memset(sharded.full.data, 0xff, 6 * sizeof(float));
+    comm.all_gather_dim({"tp", 0}, sharded.shard, sharded.full, 1);
+    require(std::vector<float>(full, full + 6) == std::vector<float>{3, 6, 9, 12, 15, 18},
+            "the full tensor differs");
+    comm.barrier();
+  };
+  for (const Transport transport : {Transport::Threads, Transport::Shm}) {
+    for (const std::string& error :
+         run_ranks(make_mesh({{"tp", 2}}), {.transport = transport}, body)) {
+      EXPECT_EQ(error, "");
+    }
+  }
 }
 
 TEST_P(Collectives, GatherIntoASharedBlock) {

@@ -12,6 +12,7 @@
 #include "base/half.h"
 #include "graph/samples.h"
 #include "ranks/ranks.h"
+#include "runtime/comm/dim_layout.h"
 #include "runtime/comm/flat_layout.h"
 #include "runtime/comm/launcher.h"
 #include "runtime/comm/sum.h"
@@ -42,6 +43,7 @@ Outcome run(const Mesh& mesh, const CommOptions& options, const Body& body) {
       for (int64_t stream = 0; stream < kHostChannel; ++stream)
         groups.push_back({axis.name, stream});
     }
+    if (mesh.axes.size() == 2) groups.push_back({mesh.axes[0].name + "+" + mesh.axes[1].name, 0});
     comm->make_groups(groups);
     body(*comm, *device);
     device->set_watch({});
@@ -174,6 +176,58 @@ void check_flat(Communicator& comm, Device& device, DType dtype, DType shard_dty
   require(block.read(0, flat_bytes) == gathered, "all_gather differs from the CPU");
 }
 
+// The range of rank `coordinate` of a tensor along a dim, with zeros beyond the end.
+std::vector<char> range_of(const std::vector<char>& full, const DimLayout& layout, int64_t element,
+                           int64_t coordinate) {
+  std::vector<char> shard(static_cast<size_t>(layout.shard_elements() * element), 0);
+  for (int64_t row = 0; row < layout.outer(); ++row) {
+    std::copy_n(full.begin() + layout.in_full(row, coordinate) * element,
+                layout.length(coordinate) * layout.inner() * element,
+                shard.begin() + layout.in_shard(row) * element);
+  }
+  return shard;
+}
+
+// Along a dim of small integers, whose sums are exact in any order.
+void check_dim(Communicator& comm, Device& device, const std::string& axis, DType dtype,
+               int64_t dim) {
+  const Shape shape = {3, 8, 5};
+  const int64_t ranks = comm.size(axis), own = comm.coordinate(axis), element = dtype_bytes(dtype);
+  Shape part = shape;
+  int64_t& size = part[static_cast<size_t>(dim)];
+  size = (size + ranks - 1) / ranks;
+  const DimLayout layout(shape, part, dim, ranks);
+  Block block(comm, device, 1 << 16);
+  block.poison();
+  const Tensor full = block.tensor(0, dtype, shape);
+  const Tensor shard = block.tensor(4096, dtype, part);
+  CollectiveSite site{
+      .axis = axis, .stream = block.stream(), .workspace = block.tensor(8192, dtype, {}).data};
+  const auto values = [&](int64_t factor) {
+    std::vector<float> floats;
+    for (int64_t i = 0; i < count(shape); ++i)
+      floats.push_back(static_cast<float>(factor * (i % 9)));
+    std::vector<char> bytes(floats.size() * static_cast<size_t>(element));
+    convert({floats.data(), DType::F32}, count(shape), {bytes.data(), dtype});
+    return bytes;
+  };
+  int64_t factor = 0;
+  for (const int64_t rank : comm.info().group(axis)) factor += rank + 1;
+  const std::vector<char> sum = values(factor);
+  for (const bool ordered : {true, false}) {
+    if (!ordered && dtype != DType::F32) continue;
+    site.ordered = ordered;
+    block.write(0, values(comm.rank() + 1));
+    comm.reduce_scatter_dim(site, full, shard, dim);
+    require(
+        block.read(4096, layout.shard_elements() * element) == range_of(sum, layout, element, own),
+        cat("reduce_scatter along dim ", dim, " of ", axis));
+    block.write(0, std::vector<char>(sum.size(), '\xff'));
+    comm.all_gather_dim(site, shard, full, dim);
+    require(block.read(0, std::ssize(sum)) == sum, cat("all_gather along dim ", dim, " of ", axis));
+  }
+}
+
 // `elements` below and above the size up to which every rank computes the full sum.
 void check_sum(Communicator& comm, Device& device, DType dtype, int64_t elements) {
   const int64_t bytes = elements * dtype_bytes(dtype);
@@ -230,6 +284,22 @@ TEST_F(Nccl, OrderedCollectivesHaveTheBitsOfTheCpu) {
       check_integers(comm, device);
     });
   }
+}
+
+TEST_F(Nccl, CollectivesAlongADimMatchTheCpu) {
+  const auto check = [](Communicator& comm, Device& device, const std::string& axis) {
+    for (int64_t dim = 0; dim < 3; ++dim) {
+      check_dim(comm, device, axis, DType::F32, dim);
+      check_dim(comm, device, axis, DType::BF16, dim);
+    }
+  };
+  for (const int64_t ranks : {1, 2, 4}) {
+    SCOPED_TRACE(ranks);
+    expect_success(make_mesh({{"dp", ranks}}),
+                   [&](Communicator& comm, Device& device) { check(comm, device, "dp"); });
+  }
+  expect_success(make_mesh({{"other", 2}, {"dp", 2}}),
+                 [&](Communicator& comm, Device& device) { check(comm, device, "other+dp"); });
 }
 
 TEST_F(Nccl, GroupsAlongTwoAxesDoNotMix) {

@@ -62,7 +62,7 @@ int64_t largest_bucket(const Plan& plan) {
 int64_t bytes_of_start(const PreparedRun& run) {
   std::mutex one_at_a_time;
   int64_t most = 0;
-  const Mesh mesh = data_parallel_mesh(run.config, run.ranks);
+  const Mesh mesh = mesh_of(run.config, run.ranks);
   const auto errors = run_ranks(mesh, {}, [&](Communicator& comm, Device&) {
     Session session(run.config, run.compiled, comm);
     comm.barrier();

@@ -74,7 +74,7 @@ ShortRun short_run(const std::vector<std::string>& overrides, int64_t steps) {
 void on_ranks(const PreparedRun& prepared, const std::function<void(Communicator&)>& work) {
   const Config& config = prepared.config;
   const int64_t ranks = prepared.ranks;
-  const Mesh mesh = data_parallel_mesh(config, ranks);
+  const Mesh mesh = mesh_of(config, ranks);
   ThreadsJob job(ranks);
   std::vector<std::string> errors(static_cast<size_t>(ranks));
   std::vector<std::thread> threads;

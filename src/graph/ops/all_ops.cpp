@@ -14,8 +14,10 @@ constexpr const OpDef* kOps[] = {
     &kGelu,
     &kGeluGrad,
     &kDropout,
+    &kShardRng,
     &kFused,
     &kMatmul,
+    &kAddBias,
     &kSumRows,
     &kSplitTime,
     &kConcatTime,
@@ -38,6 +40,8 @@ constexpr const OpDef* kOps[] = {
     &kCrossEntropy,
     &kCrossEntropyGrad,
     &kCrossEntropyBoth,
+    &kCrossEntropyStats,
+    &kCrossEntropyCombine,
     &kAccumulate,
     &kSquareSum,
     &kNorm,
@@ -60,6 +64,8 @@ constexpr const OpDef* kOps[] = {
     &kReduceScatterStart,
     &kAllReduceStart,
     &kWait,
+    &kTakeShard,
+    &kToPartial,
 };
 
 }  // namespace

@@ -35,12 +35,13 @@ std::vector<TensorType> infer_dropout(const Call& call) {
   return {call.type(0)};
 }
 
-// Random numbers are keyed by the sample, which is dim 0; the other dims must not be sharded.
+// Random numbers are keyed by the sample, which is dim 0, and by the shard of dim 1, whose elements
+// are contiguous in a sample; those of other dims are not, so these must not be sharded.
 std::string sharding_by_sample(const Call& call) {
   std::vector<std::string> operands;
   std::string result;
   for (const TensorType& type : call.operands) {
-    std::string dims = "bTUVWXYZ";
+    std::string dims = "bsUVWXYZ";
     call.require(type.shape.size() <= dims.size(), "more dims than a sharding rule can name");
     dims.resize(type.shape.size());
     if (is_floating(type.dtype)) result = dims;
@@ -130,7 +131,8 @@ constinit const OpDef kDropout{
     .doc =
         "Zeroes each element with probability `rate` and scales the others by 1/(1-rate). rng is "
         "{seed low, seed high, step, first sample}; the random number of an element depends on "
-        "these, on `stream` and on its index in the global batch (dim 0 is the sample).",
+        "these, on `stream` and on its index in the global batch (dim 0 is the sample). If dim 1 "
+        "is sharded, rng also says which shard x is: {..., shard, shards}, see `shard_rng`.",
     .traits = {.elementwise = true, .linear = true},
     .infer = infer_dropout,
     .vjp = [](Vjp& v) -> std::vector<Value*> {
@@ -140,11 +142,33 @@ constinit const OpDef kDropout{
     },
     .cost = [](const Call& call) { return per_element(call, 20); },
     .sharding_of = [](const Call& call) { return sharding_by_sample(call); },
+    .located = 's',
     .samples =
         "x: f32[3,5,7], rng: i32[4]; rate=0.3, stream=7 | "
         "x: f32[4,9], rng: i32[4]; rate=0.0, stream=-1 | "
         "x: bf16[2,33], rng: i32[4]; rate=0.5, stream=123456789012 | "
-        "x: f32[5,8219], rng: i32[4]; rate=0.2, stream=3",
+        "x: f32[5,8219], rng: i32[4]; rate=0.2, stream=3 | "
+        "x: f32[3,5,7], rng: i32[6]; rate=0.3, stream=7 | "
+        "x: bf16[2,33], rng: i32[6]; rate=0.5, stream=9 | "
+        "x: f32[5,8219], rng: i32[6]; rate=0.2, stream=3",
+};
+
+constinit const OpDef kShardRng{
+    .signature = "shard_rng(rng, coordinate; shards: int) -> sharded",
+    .doc =
+        "The random state of a rank whose tensors hold shard `coordinate` of `shards` equal shards "
+        "of dim 1: {seed low, seed high, step, first sample, coordinate, shards}. With it an "
+        "element of a shard has the random number that it has in the full tensor.",
+    .traits = {.differentiable = false},
+    .infer = [](const Call& call) -> std::vector<TensorType> {
+      require_type(call, "rng", DType::I32, {4});
+      require_type(call, "coordinate", DType::I32, {});
+      const int64_t shards = call.int_attr("shards");
+      call.require(shards > 0, "shards is ", shards, ", expected a positive number");
+      return {{DType::I32, {6}, {}}};
+    },
+    .sharding = "R, -> W",
+    .samples = "rng: i32[4], coordinate: i32[]; shards=3",
 };
 
 constinit const OpDef kFused{
@@ -171,6 +195,10 @@ constinit const OpDef kFused{
         "x: bf16[2,9], x: bf16[2,9]; body=\"t0:bf16 = add($0, $1); t1:bf16 = gelu(t0); "
         "t2:bf16 = add(t0, t1)\" | "
         "x: f32[5,8219], x: f32[5,8219], x: i32[4]; body=\"t0:f32 = add($0, $1); t1:f32 = "
+        "dropout(t0, $2; rate=0.5, stream=9)\" | "
+        "x: f32[3,7], x: f32[3,7], x: i32[6]; body=\"t0:f32 = dropout($1, $2; rate=0.1, "
+        "stream=7); t1:f32 = add($0, t0)\" | "
+        "x: f32[5,1733], x: f32[5,1733], x: i32[6]; body=\"t0:f32 = add($0, $1); t1:f32 = "
         "dropout(t0, $2; rate=0.5, stream=9)\"",
 };
 

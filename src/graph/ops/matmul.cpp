@@ -1,4 +1,4 @@
-// Matmul, and the sum over rows that bias gradients need.
+// Matmul, its bias when that is added later, and the sum over rows that bias gradients need.
 #include "graph/ops/ops.h"
 #include "graph/ops/shapes.h"
 
@@ -72,7 +72,7 @@ constinit const OpDef kMatmul{
         "y = a b (+ bias): a [...,k], b [k,n] ([n,k] with tb) to [...,n]. With ta: a [...,m] and b "
         "[...,n] to [m,n], contracted over all rows. `out` names the dtype of y, which is rounded "
         "once from the accumulator; if it is empty, y has the dtype of a.",
-    .traits = {.matmul = true},
+    .traits = {.matmul = true, .bilinear = true},
     .infer = infer_matmul,
     .vjp = vjp_matmul,
     .cost = cost_matmul,
@@ -85,6 +85,25 @@ constinit const OpDef kMatmul{
         "a: f32[2,67,131], b: f32[131,259], bias: f32[259] | a: f32[131,67], b: f32[259,67]; "
         "tb=true | a: f32[2,259,67], b: f32[2,259,131]; ta=true | a: bf16[70,131], b: "
         "bf16[67,131]; tb=true",
+};
+
+constinit const OpDef kAddBias{
+    .signature = "add_bias(x, b) -> y",
+    .doc =
+        "y = x + b in every row: the bias of a matmul whose result had to be summed over ranks "
+        "first; created by `place`.",
+    .traits = {.in_place = true, .differentiable = false},
+    .infer = [](const Call& call) -> std::vector<TensorType> {
+      require_floating(call, "x", 1);
+      const TensorType& x = call.type("x");
+      require_type(call, "b", x.dtype, {row_length(x)});
+      return {x};
+    },
+    .cost = [](const Call& call) { return per_element(call, 1); },
+    .sharding = "...n, n -> ...n",
+    .samples =
+        "x: f32[2,3,5], b: f32[5] | x: f32[7], b: f32[7] | x: bf16[9,6], b: bf16[6] | "
+        "x: f32[3,131,67], b: f32[67]",
 };
 
 constinit const OpDef kSumRows{

@@ -1,4 +1,5 @@
 // The layers of a transformer: norms, gates, rotary positions, attention.
+#include "graph/dims.h"
 #include "graph/ops/ops.h"
 #include "graph/ops/shapes.h"
 
@@ -142,6 +143,39 @@ std::vector<Value*> vjp_attention(Vjp& v, const OpDef& grad) {
   return grads;
 }
 
+// Replaces p in the rule by the packed heads of q, k and v: a rank that has a part of the heads has
+// the same part of each.
+std::string by_head(const Call& call, std::string_view rule) {
+  const int64_t heads = call.int_attr("heads"), kv_heads = call.int_attr("kv_heads");
+  const int64_t head_dim = row_length(call.type("qkv")) / (heads + 2 * kv_heads);
+  const std::string packed =
+      dims::packed("h", {heads * head_dim, kv_heads * head_dim, kv_heads * head_dim});
+  std::string text;
+  for (const char c : rule) text += c == 'p' ? packed : std::string(1, c);
+  return text;
+}
+
+// gate|up.
+std::string halves(const Call& call) {
+  const int64_t half = row_length(call.type("x")) / 2;
+  return dims::packed("f", {half, half});
+}
+
+// The numbers of heads are divided like the width of the packed operand.
+void localize_heads(const Call& call, Call& local) {
+  const Signature& signature = call.op->parsed();
+  const std::string_view packed = call.op == &kRope ? "x" : "qkv";
+  const int64_t width = row_length(call.type(packed));
+  const int64_t part = row_length(local.type(packed));
+  for (const std::string_view name : {"heads", "kv_heads"}) {
+    if (call.op == &kRope && name == "kv_heads") continue;
+    const int64_t heads = call.int_attr(name);
+    call.require(heads * part % width == 0, name, " is ", heads, ", which does not divide over ",
+                 width / part, " ranks");
+    local.attrs.at(signature.attr_index(name)) = heads * part / width;
+  }
+}
+
 // `matmuls` over the causal half: 2 D FLOPs for each pair of positions.
 Cost cost_attention(const Call& call, double matmuls) {
   const Shape& qkv = call.type("qkv").shape;
@@ -236,7 +270,7 @@ constinit const OpDef kSwiglu{
       return {v.add(kSwigluGrad, {only_grad(v), v.operand("x")}, {}, "x")->result()};
     },
     .cost = [](const Call& call) { return per_element(call, 8); },
-    .sharding = "...W -> ...F",
+    .sharding_of = [](const Call& call) { return cat("...", halves(call), " -> ...f"); },
     .samples =
         "x: f32[2,3,10] | x: f32[5,14] | x: bf16[3,6] | "
         "x: f32[67,514]",
@@ -254,7 +288,8 @@ constinit const OpDef kSwigluGrad{
       return {x};
     },
     .cost = [](const Call& call) { return per_element(call, 8); },
-    .sharding = "...F, ...W -> ...W",
+    .sharding_of =
+        [](const Call& call) { return cat("...f, ...", halves(call), " -> ...", halves(call)); },
     .samples =
         "dy: f32[2,3,5], x: f32[2,3,10] | dy: f32[5,7], x: f32[5,14] | "
         "dy: bf16[3,3], x: bf16[3,6] | "
@@ -275,7 +310,15 @@ constinit const OpDef kRope{
     .infer = infer_rope,
     .vjp = vjp_rope,
     .cost = [](const Call& call) { return per_element(call, 3); },
-    .sharding = "bTW, bT -> bTW",
+    .sharding_of =
+        [](const Call& call) {
+          const int64_t rotated = call.int_attr("heads") * call.int_attr("head_dim");
+          const int64_t rest = row_length(call.type("x")) - rotated;
+          const std::string dim =
+              dims::packed("h", rest == 0 ? std::vector{rotated} : std::vector{rotated, rest});
+          return cat("bT", dim, ", bT -> bT", dim);
+        },
+    .localize = localize_heads,
     .samples =
         "x: f32[2,5,24]; heads=4, head_dim=4 | "
         "x: f32[1,7,16]; heads=2, head_dim=8, inverse=true | "
@@ -292,7 +335,8 @@ constinit const OpDef kAttention{
     .doc =
         "Causal attention with scale 1/sqrt(D) over packed qkv [batch,time,(heads+2 kv_heads)*D] "
         "to y [batch,time,heads*D]; query head h reads key head h / (heads/kv_heads). `dropout` "
-        "acts on the probabilities. lse [batch,heads,time] is kept for the gradient.",
+        "acts on the probabilities [batch,heads,time,time], whose random numbers follow from rng "
+        "as those of `dropout` do. lse [batch,heads,time] is kept for the gradient.",
     .traits = {.matmul = true},
     .infer = [](const Call& call) -> std::vector<TensorType> {
       const AttentionTypes types = attention_types(call);
@@ -300,12 +344,16 @@ constinit const OpDef kAttention{
     },
     .vjp = [](Vjp& v) { return vjp_attention(v, kAttentionGrad); },
     .cost = [](const Call& call) { return cost_attention(call, 2); },
-    .sharding = "bTW, R -> bTV, bHT",
+    .sharding_of = [](const Call& call) { return by_head(call, "bTp, R -> bTh, bhT"); },
+    .located = 'h',
+    .localize = localize_heads,
     .samples =
         "qkv: f32[2,5,24]; heads=2, kv_heads=2 | qkv: f32[1,7,24]; heads=4, kv_heads=2 | "
         "qkv: f32[2,6,12], rng: i32[4]; heads=2, kv_heads=1, dropout=0.25, stream=11 | "
         "qkv: f32[1,33,15]; heads=3, kv_heads=1 | qkv: bf16[1,9,24]; heads=1, kv_heads=1 | "
-        "qkv: f32[2,131,128], rng: i32[4]; heads=4, kv_heads=2, dropout=0.1, stream=5",
+        "qkv: f32[2,131,128], rng: i32[4]; heads=4, kv_heads=2, dropout=0.1, stream=5 | "
+        "qkv: f32[2,6,12], rng: i32[6]; heads=2, kv_heads=1, dropout=0.25, stream=11 | "
+        "qkv: f32[2,36,32], rng: i32[6]; heads=2, kv_heads=1, dropout=0.1, stream=5",
 };
 
 constinit const OpDef kAttentionGrad{
@@ -316,7 +364,9 @@ constinit const OpDef kAttentionGrad{
     .traits = {.differentiable = false, .matmul = true},
     .infer = infer_attention_grad,
     .cost = [](const Call& call) { return cost_attention(call, 5); },
-    .sharding = "bTV, bTW, bTV, bHT, R -> bTW",
+    .sharding_of = [](const Call& call) { return by_head(call, "bTh, bTp, bTh, bhT, R -> bTp"); },
+    .located = 'h',
+    .localize = localize_heads,
     .samples =
         "dy: f32[2,5,8], qkv: f32[2,5,24], y: f32[2,5,8], lse: f32[2,2,5]; heads=2, "
         "kv_heads=2 | dy: f32[1,7,12], qkv: f32[1,7,24], y: f32[1,7,12], lse: f32[1,4,7]; "
@@ -325,7 +375,11 @@ constinit const OpDef kAttentionGrad{
         "dy: bf16[1,9,8], qkv: bf16[1,9,24], y: bf16[1,9,8], lse: f32[1,1,9]; heads=1, "
         "kv_heads=1 | "
         "dy: f32[2,131,64], qkv: f32[2,131,128], y: f32[2,131,64], lse: f32[2,4,131], rng: i32[4]; "
-        "heads=4, kv_heads=2, dropout=0.1, stream=5",
+        "heads=4, kv_heads=2, dropout=0.1, stream=5 | "
+        "dy: f32[2,6,6], qkv: f32[2,6,12], y: f32[2,6,6], lse: f32[2,2,6], rng: i32[6]; heads=2, "
+        "kv_heads=1, dropout=0.25, stream=11 | "
+        "dy: f32[2,36,16], qkv: f32[2,36,32], y: f32[2,36,16], lse: f32[2,2,36], rng: i32[6]; "
+        "heads=2, kv_heads=1, dropout=0.1, stream=5",
 };
 
 constinit const OpDef kDocumentAttention{
@@ -343,14 +397,18 @@ constinit const OpDef kDocumentAttention{
     },
     .vjp = [](Vjp& v) { return vjp_attention(v, kDocumentAttentionGrad); },
     .cost = [](const Call& call) { return cost_attention(call, 2); },
-    .sharding = "bTW, bT, R -> bTV, bHT",
+    .sharding_of = [](const Call& call) { return by_head(call, "bTp, bT, R -> bTh, bhT"); },
+    .located = 'h',
+    .localize = localize_heads,
     .samples =
         "qkv: f32[2,7,24], positions: i32[2,7]; heads=4, kv_heads=2 | "
         "qkv: f32[2,6,12], positions: i32[2,6], rng: i32[4]; heads=2, kv_heads=1, dropout=0.25, "
         "stream=11 | qkv: bf16[1,9,24], positions: i32[1,9]; heads=1, kv_heads=1 | "
         "qkv: f32[3,331,32], positions: i32[3,331]; heads=2, kv_heads=1 | "
         "qkv: f32[2,131,128], positions: i32[2,131], rng: i32[4]; heads=4, kv_heads=2, "
-        "dropout=0.1, stream=5",
+        "dropout=0.1, stream=5 | "
+        "qkv: f32[2,6,12], positions: i32[2,6], rng: i32[6]; heads=2, kv_heads=1, dropout=0.25, "
+        "stream=11",
 };
 
 constinit const OpDef kDocumentAttentionGrad{
@@ -366,7 +424,10 @@ constinit const OpDef kDocumentAttentionGrad{
           return types;
         },
     .cost = [](const Call& call) { return cost_attention(call, 5); },
-    .sharding = "bTV, bTW, bTV, bHT, bT, R -> bTW",
+    .sharding_of =
+        [](const Call& call) { return by_head(call, "bTh, bTp, bTh, bhT, bT, R -> bTp"); },
+    .located = 'h',
+    .localize = localize_heads,
     .samples =
         "dy: f32[2,7,12], qkv: f32[2,7,24], y: f32[2,7,12], lse: f32[2,4,7], positions: i32[2,7]; "
         "heads=4, kv_heads=2 | dy: f32[2,6,6], qkv: f32[2,6,12], y: f32[2,6,6], "
@@ -376,7 +437,9 @@ constinit const OpDef kDocumentAttentionGrad{
         "dy: f32[3,331,16], qkv: f32[3,331,32], y: f32[3,331,16], lse: f32[3,2,331], "
         "positions: i32[3,331]; heads=2, kv_heads=1 | "
         "dy: f32[2,131,64], qkv: f32[2,131,128], y: f32[2,131,64], lse: f32[2,4,131], "
-        "positions: i32[2,131], rng: i32[4]; heads=4, kv_heads=2, dropout=0.1, stream=5",
+        "positions: i32[2,131], rng: i32[4]; heads=4, kv_heads=2, dropout=0.1, stream=5 | "
+        "dy: f32[2,6,6], qkv: f32[2,6,12], y: f32[2,6,6], lse: f32[2,2,6], positions: i32[2,6], "
+        "rng: i32[6]; heads=2, kv_heads=1, dropout=0.25, stream=11",
 };
 
 }  // namespace weft

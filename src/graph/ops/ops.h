@@ -9,10 +9,10 @@ namespace weft {
 extern const OpDef kInput, kParam, kState, kBucket;
 
 // ops/elementwise.cpp
-extern const OpDef kAdd, kCast, kGelu, kGeluGrad, kDropout, kFused;
+extern const OpDef kAdd, kCast, kGelu, kGeluGrad, kDropout, kShardRng, kFused;
 
 // ops/matmul.cpp
-extern const OpDef kMatmul, kSumRows;
+extern const OpDef kMatmul, kAddBias, kSumRows;
 
 // ops/slices.cpp: chunks of a batch along time.
 extern const OpDef kSplitTime, kConcatTime, kAddInPlace;
@@ -30,8 +30,11 @@ extern const OpDef kEmbedding, kEmbeddingGrad, kAddPositions, kAddPositionsGrad,
     kCrossEntropyGrad, kCrossEntropyBoth, kAccumulate, kSquareSum, kNorm, kClip, kUpdateScale,
     kAdamw, kAdamwCast;
 
+// ops/vocabulary.cpp: the loss on shards of the vocabulary.
+extern const OpDef kCrossEntropyStats, kCrossEntropyCombine;
+
 // ops/collective.cpp
 extern const OpDef kAllGather, kReduceScatter, kAllReduce, kAllGatherStart, kReduceScatterStart,
-    kAllReduceStart, kWait;
+    kAllReduceStart, kWait, kTakeShard, kToPartial;
 
 }  // namespace weft

@@ -73,9 +73,12 @@ inline void require_floating(const Call& call, std::string_view operand, size_t 
   require_floating(call, call.op->parsed().operand_index(operand), rank);
 }
 
-// Throws unless operand `rng` is the random state {seed low, seed high, step, first sample}.
+// Throws unless operand `rng` is the random state {seed low, seed high, step, first sample}, or
+// that of one shard, {..., shard, shards}; see shard_rng.
 inline void require_rng(const Call& call) {
-  require_type(call, "rng", DType::I32, {4});
+  const TensorType& rng = call.type("rng");
+  call.require(rng.dtype == DType::I32 && (rng.shape == Shape{4} || rng.shape == Shape{6}),
+               "rng is ", rng, ", expected i32[4] or i32[6]");
 }
 
 // `flops` per element of the first result, at the vector rate.

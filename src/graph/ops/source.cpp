@@ -1,18 +1,22 @@
 // Values bound from outside the program. Their types are given, not inferred, and they have a text
-// form of their own: %x = input "x" : type.
+// form of their own: %x = input "x" [batch, sequence] : type. The names of dims may be absent.
 #include "graph/ops/ops.h"
 
 namespace weft {
 
 constinit const OpDef kInput{
-    .signature = "input(; name: text) -> x",
-    .doc = "A tensor the caller writes before every run: tokens, targets, step scalars.",
+    .signature = "input(; name: text, dims = [texts]) -> x",
+    .doc =
+        "A tensor the caller writes before every run: tokens, targets, step scalars. `dims` names "
+        "its dims.",
     .traits = {.source = true, .differentiable = false},
 };
 
 constinit const OpDef kParam{
-    .signature = "param(; name: text) -> w",
-    .doc = "A trained parameter; it persists between runs and receives a gradient.",
+    .signature = "param(; name: text, dims = [texts]) -> w",
+    .doc =
+        "A trained parameter; it persists between runs and receives a gradient. `dims` names its "
+        "dims, from which its placement follows.",
     .traits = {.source = true, .differentiable = false},
 };
 

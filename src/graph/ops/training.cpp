@@ -13,8 +13,14 @@ void require_ids(const Call& call) {
   call.require(ids.dtype == DType::I32, "ids is ", ids, ", expected i32");
 }
 
+// The number of the shard that the operands hold.
+void require_coordinate(const Call& call) {
+  if (call.has_operand("coordinate")) require_type(call, "coordinate", DType::I32, {});
+}
+
 std::vector<TensorType> infer_embedding(const Call& call) {
   require_ids(call);
+  require_coordinate(call);
   require_floating(call, "w", 2);
   const TensorType& w = call.type("w");
   call.require(w.shape.size() == 2, "w is ", w, ", expected two dims");
@@ -23,6 +29,7 @@ std::vector<TensorType> infer_embedding(const Call& call) {
 
 std::vector<TensorType> infer_embedding_grad(const Call& call) {
   require_ids(call);
+  require_coordinate(call);
   require_floating(call, "dy", 1);
   const TensorType& dy = call.type("dy");
   require_floating(call, "dy", append_dim(call.type("ids").shape, row_length(dy)));
@@ -40,6 +47,7 @@ std::vector<TensorType> infer_add_positions(const Call& call) {
                    w.shape[0] >= x.shape[1],
                "w is ", w, ", expected ", dtype_name(x.dtype), " with ", x.shape[1],
                " or more rows of ", x.shape[2]);
+  if (call.has_operand("coordinate")) require_type(call, "coordinate", DType::I32, {});
   return {x};
 }
 
@@ -49,6 +57,7 @@ std::vector<TensorType> infer_add_positions_grad(const Call& call) {
   const int64_t rows = call.int_attr("rows");
   call.require(dy.shape.size() == 3, "dy is ", dy, ", expected [batch,time,width]");
   call.require(rows >= dy.shape[1], "rows is ", rows, ", expected ", dy.shape[1], " or more");
+  if (call.has_operand("coordinate")) require_type(call, "coordinate", DType::I32, {});
   return {{out_dtype(call, dy.dtype), {rows, dy.shape[2]}, {}}};
 }
 
@@ -67,6 +76,10 @@ std::vector<TensorType> infer_cross_entropy_grad(const Call& call) {
   require_type(call, "targets", DType::I32, leading_dims(logits));
   require_type(call, "lse", stat_dtype(logits), leading_dims(logits));
   require_type(call, "count", DType::F32, {});
+  require_coordinate(call);
+  const int64_t classes = call.int_attr("classes");
+  call.require(!call.has_operand("coordinate") || classes >= row_length(logits), "classes is ",
+               classes, ", expected ", row_length(logits), " or more");
   return {logits};
 }
 
@@ -98,7 +111,7 @@ std::vector<TensorType> infer_adamw(const Call& call) {
                  "low is ", low, ", expected bf16 or f16 ", to_string(w.shape));
     results.push_back(low);
   }
-  if (call.has_operand("coordinate")) require_type(call, "coordinate", DType::I32, {});
+  require_coordinate(call);
   const std::vector<int64_t>& decayed = call.ints_attr("decayed");
   bool in_order = decayed.size() % 2 == 0;
   int64_t last = -1;
@@ -114,16 +127,24 @@ std::vector<TensorType> infer_adamw(const Call& call) {
 }  // namespace
 
 constinit const OpDef kEmbedding{
-    .signature = "embedding(ids, w) -> y",
-    .doc = "y[..., :] = w[ids[...], :]; the result for an id outside the table is undefined.",
+    .signature = "embedding(ids, w, coordinate?) -> y",
+    .doc =
+        "y[..., :] = w[ids[...], :]; the result for an id outside the table is undefined. With a "
+        "coordinate, w holds the R rows from coordinate * R on of a larger table, and the result "
+        "for an id outside of them is 0.",
     .infer = infer_embedding,
     .vjp = [](Vjp& v) -> std::vector<Value*> {
       Value* dy = only_grad(v);
+      std::vector<Value*> operands = {v.operand("ids"), dy};
+      Value* coordinate = v.operand("coordinate");
+      if (coordinate != nullptr) operands.push_back(coordinate);
       Node* dw = v.add(
-          kEmbeddingGrad, {v.operand("ids"), dy},
+          kEmbeddingGrad, operands,
           {{"rows", v.operand("w")->type.shape[0]}, {"out", grad_out(v, "w", dy->type.dtype)}},
           "w");
-      return {nullptr, dw->result()};
+      std::vector<Value*> grads = {nullptr, dw->result()};
+      grads.resize(v.node().operands.size(), nullptr);
+      return grads;
     },
     // Only the selected rows are read.
     .cost =
@@ -131,62 +152,86 @@ constinit const OpDef kEmbedding{
           return Cost{.bytes = static_cast<double>(call.type("ids").bytes()) +
                                2 * static_cast<double>(call.results.at(0).bytes())};
         },
-    .sharding = "..., Vc -> ...c",
+    .sharding = "..., vc, -> ...c",
+    .located = 'v',
     .samples =
         "ids: i32[2,3], w: f32[7,5] | ids: i32[9], w: f32[3,4] | "
         "ids: i32[1,5], w: bf16[6,3] | "
-        "ids: i32[4,131], w: f32[67,67]",
+        "ids: i32[4,131], w: f32[67,67] | "
+        "ids: i32[2,9], w: f32[7,5], coordinate: i32[] | "
+        "ids: i32[11], w: bf16[4,3], coordinate: i32[]",
 };
 
 constinit const OpDef kEmbeddingGrad{
-    .signature = "embedding_grad(ids, dy; rows: int, out = \"\") -> dw",
+    .signature = "embedding_grad(ids, dy, coordinate?; rows: int, out = \"\") -> dw",
     .doc =
         "dw[id, :] = sum of dy over the positions that hold id, in order of position. `out` names "
-        "the dtype of dw; if it is empty, that is the dtype of dy.",
+        "the dtype of dw; if it is empty, that is the dtype of dy. With a coordinate, row r of dw "
+        "is "
+        "that of id coordinate * rows + r, and ids without a row are left out.",
     .traits = {.differentiable = false, .linear = true},
     .infer = infer_embedding_grad,
     .cost = [](const Call& call) { return per_operand_element(call, "dy", 1); },
-    .sharding = "..., ...c -> Vc",
+    .sharding = "..., ...c, -> vc",
+    .located = 'v',
+    .localize =
+        [](const Call& call, Call& local) {
+          local.attrs.at(call.op->parsed().attr_index("rows")) = local.results.at(0).shape.at(0);
+        },
     .samples =
         "ids: i32[2,3], dy: f32[2,3,5]; rows=7 | ids: i32[29], dy: f32[29,3]; rows=4 | "
         "ids: i32[2,5], dy: bf16[2,5,3]; rows=6, out=\"f32\" | "
-        "ids: i32[4,131], dy: f32[4,131,67]; rows=67",
+        "ids: i32[4,131], dy: f32[4,131,67]; rows=67 | "
+        "ids: i32[2,9], dy: f32[2,9,5], coordinate: i32[]; rows=7 | "
+        "ids: i32[29], dy: bf16[29,3], coordinate: i32[]; rows=4, out=\"f32\" | "
+        "ids: i32[4,131], dy: f32[4,131,67], coordinate: i32[]; rows=67",
 };
 
 constinit const OpDef kAddPositions{
-    .signature = "add_positions(x, w) -> y",
+    .signature = "add_positions(x, w, coordinate?) -> y",
     .doc =
         "y[b, t, :] = x[b, t, :] + w[t, :]: learned positions; w may have more rows than x has "
-        "positions.",
+        "positions. With a coordinate, x holds the T positions from coordinate * T on of longer "
+        "sequences.",
     .traits = {.in_place = true},
     .infer = infer_add_positions,
     .vjp = [](Vjp& v) -> std::vector<Value*> {
       Value* dy = only_grad(v);
+      std::vector<Value*> operands = {dy};
+      Value* coordinate = v.operand("coordinate");
+      if (coordinate != nullptr) operands.push_back(coordinate);
       Node* dw = v.add(
-          kAddPositionsGrad, {dy},
+          kAddPositionsGrad, operands,
           {{"rows", v.operand("w")->type.shape[0]}, {"out", grad_out(v, "w", dy->type.dtype)}},
           "w");
-      return {dy, dw->result()};
+      std::vector<Value*> grads = {dy, dw->result()};
+      grads.resize(v.node().operands.size(), nullptr);
+      return grads;
     },
     .cost = [](const Call& call) { return per_element(call, 1); },
-    .sharding = "bTc, Rc -> bTc",
+    .sharding = "bsc, Rc, -> bsc",
+    .located = 's',
     .samples =
         "x: f32[2,3,5], w: f32[4,5] | x: f32[3,2,7], w: f32[2,7] | "
+        "x: f32[2,3,5], w: f32[13,5], coordinate: i32[] | "
         "x: bf16[1,5,3], w: bf16[8,3] | "
         "x: f32[3,131,67], w: f32[140,67]",
 };
 
 constinit const OpDef kAddPositionsGrad{
-    .signature = "add_positions_grad(dy; rows: int, out = \"\") -> dw",
+    .signature = "add_positions_grad(dy, coordinate?; rows: int, out = \"\") -> dw",
     .doc =
-        "dw[t, :] = sum of dy[b, t, :] over b in order, zero for t beyond dy. `out` names the "
-        "dtype of dw; if it is empty, that is the dtype of dy.",
+        "dw[t, :] = sum of dy[b, t, :] over b in order, zero for t outside dy. `out` names the "
+        "dtype of dw; if it is empty, that is the dtype of dy. With a coordinate, dy holds the T "
+        "positions from coordinate * T on.",
     .traits = {.differentiable = false, .linear = true},
     .infer = infer_add_positions_grad,
     .cost = [](const Call& call) { return per_operand_element(call, "dy", 1); },
-    .sharding = "bTc -> Rc",
+    .sharding = "bsc, -> Rc",
+    .located = 's',
     .samples =
         "dy: f32[2,3,5]; rows=4 | dy: f32[3,2,7]; rows=2 | "
+        "dy: f32[2,3,5], coordinate: i32[]; rows=13 | "
         "dy: bf16[4,5,3]; rows=8, out=\"f32\" | "
         "dy: f32[9,131,67]; rows=140",
 };
@@ -215,19 +260,29 @@ constinit const OpDef kCrossEntropy{
 };
 
 constinit const OpDef kCrossEntropyGrad{
-    .signature = "cross_entropy_grad(dloss, logits, targets, lse, count) -> dlogits",
+    .signature =
+        "cross_entropy_grad(dloss, logits, targets, lse, count, coordinate?; classes = 0) -> "
+        "dlogits",
     .doc =
         "dlogits = (softmax(logits) - onehot(target)) * dloss / count; zero in rows with a "
-        "negative target.",
+        "negative target. With a coordinate, the logits are a shard of `classes` columns as in "
+        "cross_entropy_stats, and the gradient of padding is zero.",
     .traits = {.in_place = true, .differentiable = false},
     .infer = infer_cross_entropy_grad,
     .cost = [](const Call& call) { return per_element(call, 6); },
-    .sharding = ", ...V, ..., ..., -> ...V",
+    .sharding = ", ...v, ..., ..., , -> ...v",
+    .located = 'v',
     .samples =
         "dloss: f32[], logits: f32[2,3,7], targets: i32[2,3], lse: f32[2,3], count: f32[] | "
         "dloss: f32[], logits: f32[17,5], targets: i32[17], lse: f32[17], count: f32[] | "
         "dloss: f32[], logits: bf16[5,9], targets: i32[5], lse: f32[5], count: f32[] | "
-        "dloss: f32[], logits: f32[3,131,259], targets: i32[3,131], lse: f32[3,131], count: f32[]",
+        "dloss: f32[], logits: f32[3,131,259], targets: i32[3,131], lse: f32[3,131], count: f32[] "
+        "| dloss: f32[], logits: f32[2,3,7], targets: i32[2,3], lse: f32[2,3], count: f32[], "
+        "coordinate: i32[]; classes=19 | "
+        "dloss: f32[], logits: bf16[17,5], targets: i32[17], lse: f32[17], count: f32[], "
+        "coordinate: i32[]; classes=9 | "
+        "dloss: f32[], logits: bf16[6,16], targets: i32[6], lse: f32[6], count: f32[], "
+        "coordinate: i32[]; classes=37",
 };
 
 constinit const OpDef kCrossEntropyBoth{

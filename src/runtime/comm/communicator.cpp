@@ -22,10 +22,16 @@ int64_t RankInfo::coordinate(std::string_view axis) const {
 }
 
 std::vector<int64_t> RankInfo::group(std::string_view axis) const {
-  const int64_t stride = axis_stride(mesh, axis);
-  const int64_t first = rank - coordinate(axis) * stride;
-  std::vector<int64_t> ranks;
-  for (int64_t i = 0; i < mesh.axis_size(axis); ++i) ranks.push_back(first + i * stride);
+  std::vector<int64_t> ranks = {rank};
+  for (const std::string_view one : joint_axes(axis)) {
+    const int64_t stride = axis_stride(mesh, one);
+    std::vector<int64_t> longer;
+    for (const int64_t outer : ranks) {
+      const int64_t first = outer - coordinate(one) * stride;
+      for (int64_t i = 0; i < mesh.axis_size(one); ++i) longer.push_back(first + i * stride);
+    }
+    ranks = std::move(longer);
+  }
   return ranks;
 }
 

@@ -1,7 +1,7 @@
-// What ranks do together: collectives over one mesh axis, an arena that peers can reach, heartbeats
-// for the watchdog, and a shared way to fail. A collective either blocks its thread (which drives
-// one stream, so it overlaps with computation) or queues work on the device's stream. The ranks of
-// a group make the same calls in the same order per axis and channel.
+// What ranks do together: collectives over a mesh axis, plain or joint, an arena that peers can
+// reach, heartbeats for the watchdog, and a shared way to fail. A collective either blocks its
+// thread (which drives one stream, so it overlaps with computation) or queues work on the device's
+// stream. The ranks of a group make the same calls in the same order per axis and channel.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,10 @@ struct RankInfo {
   Mesh mesh;
   int64_t rank = 0;
 
-  // The rank's index along the axis; throws UserError for an unknown axis.
+  // The rank's index along the axis or joint axis, which must exist.
   int64_t coordinate(std::string_view axis) const;
-  // The ranks that differ from this one only along the axis, in order, including this one.
+  // The ranks that differ from this one only along the axis, or along any axis of a joint one, in
+  // order, including this one.
   std::vector<int64_t> group(std::string_view axis) const;
 };
 
@@ -90,9 +91,9 @@ class Communicator {
   virtual void* allocate_shared(std::string_view axis, int64_t bytes, Device& device) = 0;
   virtual void release(void* memory, Device& device) = 0;
 
-  // The three collectives take a flat tensor as its members: they lie in it in order, each aligned
-  // to the next multiple of kFlatBlock. Members may lie anywhere in the block. The gaps between
-  // members are neither read nor written.
+  // The next three collectives take a flat tensor as its members: they lie in it in order, each
+  // aligned to the next multiple of kFlatBlock. Members may lie anywhere in the block. The gaps
+  // between members are neither read nor written.
 
   // Gathers the group's shards of a flat tensor into its members. `shard` may have another dtype:
   // each rank converts its own part. Throws if the shards are too short for the members.
@@ -108,6 +109,19 @@ class Communicator {
   // Replaces each tensor by its sum over the group: floating-point types as in reduce_scatter, i64
   // exactly.
   virtual void all_reduce(const CollectiveSite& site, std::span<const Tensor> tensors) = 0;
+
+  // The two below move shards along a dim of one tensor (runtime/comm/dim_layout.h). Rank i of the
+  // group has range i of the dim; where the dim does not divide, the last ranges are shorter or
+  // empty, and a shard is padded to the length of the first.
+
+  // Gathers the group's shards into `full`, of the same dtype. The padding of shards is not read.
+  virtual void all_gather_dim(const CollectiveSite& site, const Tensor& shard, const Tensor& full,
+                              int64_t dim) = 0;
+
+  // Sums `full` over the group, as reduce_scatter does, and leaves this rank's range in `shard`,
+  // with zeros in its padding.
+  virtual void reduce_scatter_dim(const CollectiveSite& site, const Tensor& full,
+                                  const Tensor& shard, int64_t dim) = 0;
 
   // Waits for all ranks of the mesh. Host thread only, like exchange.
   virtual void barrier() = 0;

@@ -21,7 +21,10 @@ namespace weft {
 inline constexpr int64_t kMaxAxes = 6;
 inline constexpr int64_t kInlineBytes = 512;
 inline constexpr int64_t kMailBytes = 4096;
-inline constexpr int64_t kWorldAxis = kMaxAxes;  // the barrier of all ranks
+// A barrier belongs to a set of axes, one bit each: a plain axis has one bit, a joint axis several.
+// All ranks thus agree on the barrier of a joint axis without having made it together.
+inline constexpr int64_t kAxisSets = int64_t{1} << kMaxAxes;
+inline constexpr int64_t kWorldAxis = kAxisSets;  // the barrier of all ranks
 
 // One rank's side of a barrier, written by that rank only. Tag and payload of an arrival lie in the
 // slot of its parity, which is safe because no rank can be two arrivals ahead of a reader.
@@ -57,7 +60,7 @@ struct RankRecord {
   std::atomic<int64_t> sign_of_life;  // last heartbeat, in nanoseconds of the monotonic clock
   WaitRecord waits[kChannels];
   ProgressRecord progress[kChannels];
-  Cell cells[kMaxAxes + 1][kChannels];
+  Cell cells[kAxisSets + 1][kChannels];
   char mail[2][kMailBytes];
   int32_t exit_code;
   char error[1024];  // valid in state Failed
@@ -71,7 +74,7 @@ struct JobRecord {
   char abort_reason[1024];
 };
 
-// Identifies a barrier: the axis (or all ranks) and the channel.
+// Identifies a barrier: the set of axes (or all ranks) and the channel.
 struct BarrierId {
   int64_t axis = kWorldAxis;
   int64_t channel = 0;

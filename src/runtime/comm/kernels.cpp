@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "runtime/comm/communicator.h"
+#include "runtime/comm/dim_layout.h"
 #include "runtime/comm/flat_layout.h"
 
 namespace weft {
@@ -18,6 +19,24 @@ CollectiveSite site(const Launch& launch, bool ordered = true) {
           .stream = launch.stream,
           .ordered = ordered,
           .workspace = launch.workspace};
+}
+
+// Flat collectives have rows of their own, and so do those along a dim.
+Decision supports_flat(const Call& call) {
+  if (call.int_attr("dim") < 0) return Decision::yes();
+  return Decision::no("takes flat tensors, found dim");
+}
+
+Decision supports_dim(const Call& call) {
+  if (call.int_attr("dim") >= 0) return Decision::yes();
+  return Decision::no("takes shards along a dim, found no dim");
+}
+
+// Both, or the reason of the first that refuses.
+template <Decision (*kFirst)(const Call&), Decision (*kSecond)(const Call&)>
+Decision supports_both(const Call& call) {
+  Decision first = kFirst(call);
+  return first.allowed ? kSecond(call) : first;
 }
 
 Decision supports_floating(const Call& call) {
@@ -48,6 +67,17 @@ void all_gather(const Launch& launch) {
 template <bool kOrdered>
 void reduce_scatter(const Launch& launch) {
   comm(launch).reduce_scatter(site(launch, kOrdered), launch.operands, launch.results.at(0));
+}
+
+void all_gather_dim(const Launch& launch) {
+  comm(launch).all_gather_dim(site(launch), launch.operands.at(0), launch.results.at(0),
+                              launch.call->int_attr("dim"));
+}
+
+template <bool kOrdered>
+void reduce_scatter_dim(const Launch& launch) {
+  comm(launch).reduce_scatter_dim(site(launch, kOrdered), launch.operands.at(0),
+                                  launch.results.at(0), launch.call->int_attr("dim"));
 }
 
 template <bool kOrdered>
@@ -87,47 +117,87 @@ int64_t ordered_sum_workspace(const Call& call, int64_t ranks) {
   return sum_workspace(call.type(0).dtype, flat_end(members), ranks);
 }
 
-constexpr Kernel gather_row(std::string_view op) {
-  return {.op = op,
-          .name = "peer_all_gather",
-          .supports = supports_floating,
-          .launch = all_gather,
-          .shared_results = true};
+DimLayout dim_layout(const Shape& full, const Shape& shard, const Call& call, int64_t ranks) {
+  return {full, shard, call.int_attr("dim"), ranks};
 }
 
-constexpr Kernel scatter_row(std::string_view op) {
-  return {.op = op,
-          .name = "peer_reduce_scatter",
-          .supports = supports_floating,
-          .launch = reduce_scatter<true>};
+// A library gathers the shards one after the other; if that is not the full tensor, into here.
+int64_t gather_dim_workspace(const Call& call, int64_t ranks) {
+  const DimLayout layout = dim_layout(call.results.at(0).shape, call.type(0).shape, call, ranks);
+  if (ranks == 1 || layout.is_contiguous()) return 0;
+  return ranks * layout.shard_elements() * dtype_bytes(call.type(0).dtype);
 }
 
-constexpr Kernel reduce_row(std::string_view op) {
-  return {
-      .op = op, .name = "peer_all_reduce", .supports = supports_sum, .launch = all_reduce<true>};
+// The same for what it scatters.
+int64_t scatter_dim_workspace(const Call& call, int64_t ranks) {
+  const DimLayout layout = dim_layout(call.type(0).shape, call.results.at(0).shape, call, ranks);
+  if (ranks == 1 || layout.is_contiguous()) return 0;
+  return ranks * layout.shard_elements() * dtype_bytes(call.type(0).dtype);
+}
+
+// The parts of the other ranks, after the packed ranges of all ranks where these are strided.
+int64_t ordered_dim_workspace(const Call& call, int64_t ranks) {
+  const DimLayout layout = dim_layout(call.type(0).shape, call.results.at(0).shape, call, ranks);
+  if (ranks == 1) return 0;
+  const int64_t packed = layout.outer() == 1 ? 0 : ranks;
+  return (packed + ranks - 1) * layout.shard_elements() * dtype_bytes(call.type(0).dtype);
 }
 
 constexpr Kernel kPeerKernels[] = {
-    gather_row("all_gather"),
-    scatter_row("reduce_scatter"),
-    reduce_row("all_reduce"),
+    {.op = "all_gather",
+     .name = "peer_all_gather",
+     .supports = supports_both<supports_flat, supports_floating>,
+     .launch = all_gather,
+     .shared_results = true},
+    {.op = "all_gather",
+     .name = "peer_all_gather_dim",
+     .supports = supports_dim,
+     .launch = all_gather_dim},
+    {.op = "reduce_scatter",
+     .name = "peer_reduce_scatter",
+     .supports = supports_both<supports_flat, supports_floating>,
+     .launch = reduce_scatter<true>},
+    {.op = "reduce_scatter",
+     .name = "peer_reduce_scatter_dim",
+     .supports = supports_both<supports_dim, supports_floating>,
+     .launch = reduce_scatter_dim<true>},
+    {.op = "all_reduce",
+     .name = "peer_all_reduce",
+     .supports = supports_sum,
+     .launch = all_reduce<true>},
 };
 
 constexpr Kernel kGpuKernels[] = {
     {.op = "all_gather",
      .name = "nccl_all_gather",
-     .supports = supports_floating,
+     .supports = supports_both<supports_flat, supports_floating>,
      .launch = all_gather},
+    {.op = "all_gather",
+     .name = "nccl_all_gather_dim",
+     .supports = supports_dim,
+     .launch = all_gather_dim,
+     .group_workspace = gather_dim_workspace},
     {.op = "reduce_scatter",
      .name = "nccl_reduce_scatter",
-     .supports = supports_library_sum,
+     .supports = supports_both<supports_flat, supports_library_sum>,
      .launch = reduce_scatter<false>,
      .any_order = true},
     {.op = "reduce_scatter",
      .name = "ordered_reduce_scatter",
-     .supports = supports_floating,
+     .supports = supports_both<supports_flat, supports_floating>,
      .launch = reduce_scatter<true>,
      .group_workspace = ordered_scatter_workspace},
+    {.op = "reduce_scatter",
+     .name = "nccl_reduce_scatter_dim",
+     .supports = supports_both<supports_dim, supports_library_sum>,
+     .launch = reduce_scatter_dim<false>,
+     .group_workspace = scatter_dim_workspace,
+     .any_order = true},
+    {.op = "reduce_scatter",
+     .name = "ordered_reduce_scatter_dim",
+     .supports = supports_both<supports_dim, supports_floating>,
+     .launch = reduce_scatter_dim<true>,
+     .group_workspace = ordered_dim_workspace},
     {.op = "all_reduce",
      .name = "exact_all_reduce",
      .supports = supports_exact_sum,

@@ -10,6 +10,8 @@
 
 #include "base/error.h"
 #include "base/machine.h"
+#include "base/text.h"
+#include "runtime/comm/dim_layout.h"
 #include "runtime/comm/flat_layout.h"
 #include "runtime/comm/sum.h"
 
@@ -32,6 +34,15 @@ uint64_t tag_of(Kind kind, DType dtype, int64_t elements) {
 
 std::string tag_text(uint64_t tag) {
   return cat(kind_name(tag >> 56), " of ", tag & ((uint64_t{1} << 48) - 1), " elements");
+}
+
+// The name of a set of axes: those of its bits.
+std::string axis_of_set(const Mesh& mesh, int64_t set) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < mesh.axes.size(); ++i) {
+    if ((set >> i & 1) != 0) names.push_back(mesh.axes[i].name);
+  }
+  return join(names, "+");
 }
 
 int64_t total_elements(std::span<const Tensor> tensors) {
@@ -133,10 +144,10 @@ PeerMemory::PeerMemory(const Control& control, RankInfo info, const CommOptions&
         control.ranks());
   CHECK(info_.rank >= 0 && info_.rank < mesh.ranks(), "rank ", info_.rank);
   CHECK(static_cast<int64_t>(mesh.axes.size()) <= kMaxAxes, "axes ", mesh.axes.size());
-  for (size_t i = 0; i < mesh.axes.size(); ++i) {
-    const std::string& axis = mesh.axes[i].name;
-    groups_.push_back(
-        {static_cast<int64_t>(i), info_.group(axis), static_cast<size_t>(info_.coordinate(axis))});
+  groups_.push_back({.axis = 0, .ranks = {info_.rank}, .own = 0});  // of no axes
+  for (int64_t set = 1; set < int64_t{1} << mesh.axes.size(); ++set) {
+    const std::string axis = axis_of_set(mesh, set);
+    groups_.push_back({set, info_.group(axis), static_cast<size_t>(info_.coordinate(axis))});
   }
   Group world{.axis = kWorldAxis, .ranks = {}, .own = static_cast<size_t>(info_.rank)};
   for (int64_t i = 0; i < mesh.ranks(); ++i) world.ranks.push_back(i);
@@ -157,10 +168,14 @@ PeerMemory::~PeerMemory() {
 }
 
 const PeerMemory::Group& PeerMemory::group(std::string_view axis) const {
-  for (size_t i = 0; i < info_.mesh.axes.size(); ++i) {
-    if (info_.mesh.axes[i].name == axis) return groups_[i];
+  const std::vector<MeshAxis>& axes = info_.mesh.axes;
+  size_t set = 0, next = 0;
+  for (const std::string_view one : joint_axes(axis)) {
+    while (next < axes.size() && axes[next].name != one) ++next;
+    CHECK(next < axes.size(), "the mesh has no axis \"", axis, "\", with axes in its order");
+    set |= size_t{1} << next;
   }
-  throw InternalError(cat("the mesh has no axis \"", axis, "\""));
+  return groups_[set];
 }
 
 void* PeerMemory::allocate(int64_t bytes, Device& device) {
@@ -295,6 +310,60 @@ void PeerMemory::reduce_scatter(const CollectiveSite& site, std::span<const Tens
   }
   barrier.sync(tag_of(Kind::Done, dtype, shard_size));
   delay((size - 1) * shard_size * dtype_bytes(dtype));
+}
+
+void PeerMemory::all_gather_dim(const CollectiveSite& site, const Tensor& shard, const Tensor& full,
+                                int64_t dim) {
+  Barrier barrier(*this, group(site.axis), site.channel);
+  const Group& group = barrier.group();
+  const auto size = static_cast<int64_t>(barrier.size());
+  const DimLayout layout(full, shard, dim, size);
+  const DType dtype = full.dtype;
+  CHECK(shard.dtype == dtype, "shards of ", dtype_name(shard.dtype), " gathered as ",
+        dtype_name(dtype));
+  const auto copy_range = [&](int64_t i) {
+    const int64_t elements = layout.length(i) * layout.inner();
+    if (elements == 0) return;
+    const void* from = peer(group.ranks[static_cast<size_t>(i)], shard.data);
+    for (int64_t row = 0; row < layout.outer(); ++row) {
+      copy_bytes(shifted(full.data, dtype, layout.in_full(row, i)),
+                 shifted(from, dtype, layout.in_shard(row)), elements * dtype_bytes(dtype));
+    }
+  };
+  const auto own = static_cast<int64_t>(group.own);
+  barrier.arrive(tag_of(Kind::AllGather, dtype, shard.elements()));
+  copy_range(own);
+  for (int64_t k = 1; k < size; ++k) {
+    const int64_t i = (own + k) % size;  // each rank starts elsewhere, to spread the reads
+    barrier.await(static_cast<size_t>(i));
+    copy_range(i);
+  }
+  barrier.sync(tag_of(Kind::Done, dtype, shard.elements()));
+  delay((size - 1) * shard.elements() * dtype_bytes(dtype));
+}
+
+void PeerMemory::reduce_scatter_dim(const CollectiveSite& site, const Tensor& full,
+                                    const Tensor& shard, int64_t dim) {
+  Barrier barrier(*this, group(site.axis), site.channel);
+  const auto size = static_cast<int64_t>(barrier.size());
+  const DimLayout layout(full, shard, dim, size);
+  const auto own = static_cast<int64_t>(barrier.group().own);
+  const int64_t elements = layout.length(own) * layout.inner();
+  const int64_t padding = layout.part() * layout.inner() - elements;
+  barrier.sync(tag_of(Kind::ReduceScatter, full.dtype, shard.elements()));
+  const std::vector<const void*> bases = peers(barrier.group(), full.data);
+  std::vector<const void*> sources(bases.size());
+  for (int64_t row = 0; row < layout.outer(); ++row) {
+    for (size_t i = 0; i < bases.size(); ++i) {
+      sources[i] = shifted(bases[i], full.dtype, layout.in_full(row, own));
+    }
+    void* to = shifted(shard.data, shard.dtype, layout.in_shard(row));
+    tree_sum(sources, full.dtype, elements, {to, shard.dtype});
+    std::memset(shifted(to, shard.dtype, elements), 0,
+                static_cast<size_t>(padding * dtype_bytes(shard.dtype)));
+  }
+  barrier.sync(tag_of(Kind::Done, full.dtype, shard.elements()));
+  delay((size - 1) * shard.elements() * dtype_bytes(full.dtype));
 }
 
 void PeerMemory::all_reduce(const CollectiveSite& site, std::span<const Tensor> tensors) {

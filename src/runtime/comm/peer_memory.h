@@ -28,6 +28,10 @@ class PeerMemory : public Communicator {
   void reduce_scatter(const CollectiveSite& site, std::span<const Tensor> members,
                       const Tensor& shard) override;
   void all_reduce(const CollectiveSite& site, std::span<const Tensor> tensors) override;
+  void all_gather_dim(const CollectiveSite& site, const Tensor& shard, const Tensor& full,
+                      int64_t dim) override;
+  void reduce_scatter_dim(const CollectiveSite& site, const Tensor& full, const Tensor& shard,
+                          int64_t dim) override;
   void barrier() override;
   void exchange(std::span<const char> own, std::span<char> all) override;
   void start_step(int64_t step) override;
@@ -55,9 +59,9 @@ class PeerMemory : public Communicator {
   virtual void close_block(Block& block, Device& device) = 0;
 
  private:
-  // The ranks along an axis, or all ranks.
+  // The ranks along an axis, plain or joint, or all ranks.
   struct Group {
-    int64_t axis = kWorldAxis;
+    int64_t axis = kWorldAxis;  // the set of axes
     std::vector<int64_t> ranks;
     size_t own = 0;
   };
@@ -79,7 +83,7 @@ class PeerMemory : public Communicator {
   CommOptions options_;
   WaitOptions wait_;
   DeviceWait device_wait_;
-  std::vector<Group> groups_;  // one per axis, then the world
+  std::vector<Group> groups_;  // one per set of axes, then the world
   mutable std::mutex mutex_;   // guards the two below
   std::vector<Block> blocks_;
   int64_t link_free_ = 0;  // when the artificial link has finished its queued transfers

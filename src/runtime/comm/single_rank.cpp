@@ -27,6 +27,14 @@ class SingleRank : public Communicator {
     refuse(site.axis);
   }
 
+  void all_gather_dim(const CollectiveSite& site, const Tensor&, const Tensor&, int64_t) override {
+    refuse(site.axis);
+  }
+  void reduce_scatter_dim(const CollectiveSite& site, const Tensor&, const Tensor&,
+                          int64_t) override {
+    refuse(site.axis);
+  }
+
   void barrier() override {}
   void exchange(std::span<const char> own, std::span<char> all) override {
     CHECK(own.size() == all.size(), own.size(), " bytes of one rank, room for ", all.size());

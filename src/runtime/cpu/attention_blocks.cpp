@@ -44,9 +44,9 @@ WEFT_CLONES void multiply_tiles(const float* a, const float* b, int64_t rows, fl
 void fill_kept(const Problem& p, const Block& block, Scratch& scratch) {
   float ones[kKeys], row[kKeys];
   std::fill(ones, ones + kKeys, 1.0f);
-  const int64_t sample = p.dropout.first_sample + block.b;
+  const int64_t shard = p.dropout.shard_of(block.b);
   for (int64_t i = 0; i < block.queries; ++i) {
-    const int64_t query = (sample * p.heads + block.head) * p.time + block.query + i;
+    const int64_t query = (shard * p.heads + block.head) * p.time + block.query + i;
     apply_dropout(p.dropout, static_cast<uint64_t>(query * p.time + block.key), block.keys, ones,
                   row);
     for (int64_t k = 0; k < block.keys; ++k) scratch.kept[k * kTileStride + i] = row[k];

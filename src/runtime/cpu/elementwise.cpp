@@ -1,6 +1,7 @@
 // add, cast, gelu, gelu_grad, dropout and the fused chain of them. A single op is a chain of one
 // statement, so fusing cannot change bits. A chain runs block by block: each statement computes a
-// block in f32 and rounds it to its dtype before the next one reads it.
+// block in f32 and rounds it to its dtype before the next one reads it. Also shard_rng, for
+// dropout.
 #include <array>
 #include <numbers>
 #include <vector>
@@ -117,8 +118,7 @@ void drop_block(const Statement& statement, const Launch& launch, int64_t offset
       make_dropout(launch.operands.at(statement.rng), statement.stream, statement.rate);
   const Shape& shape = launch.results[0].shape;
   const int64_t samples = std::max<int64_t>(1, shape.at(0));
-  const int64_t first = dropout.first_sample * (count(shape) / samples) + offset;
-  apply_dropout(dropout, static_cast<uint64_t>(first), n, from, to);
+  apply_dropout_at(dropout, count(shape) / samples, offset, n, from, to);
 }
 
 using Values = std::array<const float*, kMaxBlocks>;
@@ -177,6 +177,14 @@ void launch_elementwise(const Launch& launch) {
   });
 }
 
+void launch_shard_rng(const Launch& launch) {
+  auto* sharded = launch.results.at(0).as<int32_t>();
+  const auto* rng = launch.operands.at(0).as<int32_t>();
+  std::copy(rng, rng + 4, sharded);
+  sharded[4] = scalar_i32(launch.operands.at(1));
+  sharded[5] = static_cast<int32_t>(launch.call->int_attr("shards"));
+}
+
 Decision supports_elementwise(const Call& call) {
   Decision decision = supports_cpu_dtypes(call);
   if (!decision.allowed || call.op->name() != "fused") return decision;
@@ -201,6 +209,7 @@ std::span<const Kernel> cpu_elementwise_kernels() {
                       .launch = launch_elementwise,
                       .prepare = prepare_elementwise});
     }
+    same.push_back({"shard_rng", "copy", supports_cpu_dtypes, nullptr, launch_shard_rng});
     return same;
   }();
   return rows;

@@ -15,6 +15,16 @@ namespace {
 
 constexpr int64_t kGradTiles = 64;
 
+// The optional operand 2 says which shard of a larger table this one with `rows` rows is.
+bool is_shard(const Launch& launch) {
+  return launch.operands.size() > 2;
+}
+
+// The id of its first row.
+int64_t first_id(const Launch& launch, int64_t rows) {
+  return is_shard(launch) ? scalar_i32(launch.operands[2]) * rows : 0;
+}
+
 void launch_embedding(const Launch& launch) {
   const Tensor& w = launch.operands.at(1);
   const Tensor& y = launch.results.at(0);
@@ -23,11 +33,18 @@ void launch_embedding(const Launch& launch) {
   const int64_t n = w.shape.at(1);
   const int64_t bytes = n * dtype_bytes(w.dtype);
   const int64_t step = tile_rows(n);
+  const int64_t first = first_id(launch, w.shape[0]);
   team(launch).run(ceil_div(places, step), [&](int64_t tile) {
     for (int64_t i = tile * step; i < std::min(places, (tile + 1) * step); ++i) {
-      CHECK(ids[i] >= 0 && ids[i] < w.shape[0], "id ", ids[i], " in a table of ", w.shape[0]);
-      std::memcpy(y.as<char>() + i * bytes, w.as<char>() + ids[i] * bytes,
-                  static_cast<size_t>(bytes));
+      const int64_t row = ids[i] - first;
+      const bool inside = row >= 0 && row < w.shape[0];
+      CHECK(inside || is_shard(launch), "id ", ids[i], " in a table of ", w.shape[0]);
+      char* to = y.as<char>() + i * bytes;
+      if (inside) {
+        std::memcpy(to, w.as<char>() + row * bytes, static_cast<size_t>(bytes));
+      } else {
+        std::memset(to, 0, static_cast<size_t>(bytes));
+      }
     }
   });
 }
@@ -40,14 +57,16 @@ void launch_embedding_grad(const Launch& launch) {
   const int64_t n = row_length(dy.shape);
   const int64_t rows = dw.shape.at(0);
   const int64_t step = ceil_div(rows, kGradTiles);
+  const int64_t skipped = first_id(launch, rows);
   float* sums = place(dw, 0, static_cast<float*>(launch.workspace));
   team(launch).run(ceil_div(rows, step), [&](int64_t tile, float* scratch) {
     const int64_t first = tile * step;
     const int64_t end = std::min(rows, first + step);
     std::fill(sums + first * n, sums + end * n, 0.0f);
     for (int64_t i = 0; i < places; ++i) {
-      if (ids[i] < first || ids[i] >= end) continue;
-      add_to_row(load(dy, i * n, n, scratch), n, sums + ids[i] * n);
+      const int64_t row = ids[i] - skipped;
+      if (row < first || row >= end) continue;
+      add_to_row(load(dy, i * n, n, scratch), n, sums + row * n);
     }
     store(dw, first * n, (end - first) * n, sums + first * n);
   });

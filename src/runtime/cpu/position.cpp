@@ -106,18 +106,42 @@ int64_t rope_workspace(const Call& call) {
   return call.type(0).shape.at(1) * call.int_attr("head_dim") * static_cast<int64_t>(sizeof(float));
 }
 
+// The position of the first row, if operand `coordinate` says which shard of the sequence it is in.
+int64_t first_position(const Launch& launch, size_t coordinate, int64_t positions) {
+  if (launch.operands.size() <= coordinate) return 0;
+  return scalar_i32(launch.operands[coordinate]) * positions;
+}
+
 void launch_add_positions(const Launch& launch) {
   const Tensor& x = launch.operands.at(0);
   const Tensor& w = launch.operands.at(1);
   const Tensor& y = launch.results.at(0);
   const int64_t positions = x.shape.at(1);
   const int64_t n = x.shape.at(2);
+  const int64_t first = first_position(launch, 2, positions);
   const int64_t rows = row_count(x.shape);
   const int64_t step = tile_rows(n);
   team(launch).run(ceil_div(rows, step), [&](int64_t tile, float* scratch) {
     for (int64_t row = tile * step; row < std::min(rows, (tile + 1) * step); ++row) {
       float* to = place(y, row * n, scratch + 2 * n);
-      add_rows(load(x, row * n, n, scratch), load(w, row % positions * n, n, scratch + n), n, to);
+      const float* position = load(w, (first + row % positions) * n, n, scratch + n);
+      add_rows(load(x, row * n, n, scratch), position, n, to);
+      store(y, row * n, n, to);
+    }
+  });
+}
+
+void launch_add_bias(const Launch& launch) {
+  const Tensor& x = launch.operands.at(0);
+  const Tensor& b = launch.operands.at(1);
+  const Tensor& y = launch.results.at(0);
+  const int64_t n = row_length(x);
+  const int64_t rows = row_count(x);
+  const int64_t step = tile_rows(n);
+  team(launch).run(ceil_div(rows, step), [&](int64_t tile, float* scratch) {
+    for (int64_t row = tile * step; row < std::min(rows, (tile + 1) * step); ++row) {
+      float* to = place(y, row * n, scratch + 2 * n);
+      add_rows(load(x, row * n, n, scratch), load(b, 0, n, scratch + n), n, to);
       store(y, row * n, n, to);
     }
   });
@@ -129,14 +153,20 @@ void launch_add_positions_grad(const Launch& launch) {
   const int64_t batch = dy.shape.at(0);
   const int64_t positions = dy.shape.at(1);
   const int64_t n = dy.shape.at(2);
-  team(launch).run(dw.shape.at(0), [&](int64_t t, float* scratch) {
-    float* sum = place(dw, t * n, scratch);
+  const int64_t first = first_position(launch, 1, positions);
+  team(launch).run(dw.shape.at(0), [&](int64_t row, float* scratch) {
+    const int64_t t = row - first;
+    float* sum = place(dw, row * n, scratch);
     std::fill(sum, sum + n, 0.0f);
-    for (int64_t b = 0; t < positions && b < batch; ++b) {
+    for (int64_t b = 0; t >= 0 && t < positions && b < batch; ++b) {
       add_to_row(load(dy, (b * positions + t) * n, n, scratch + n), n, sum);
     }
-    store(dw, t * n, n, sum);
+    store(dw, row * n, n, sum);
   });
+}
+
+Decision supports_bias(const Call& call) {
+  return supports_rows(call, call.type(0), 1);
 }
 
 Decision supports_position(const Call& call) {
@@ -148,6 +178,7 @@ Decision supports_position(const Call& call) {
 std::span<const Kernel> cpu_position_kernels() {
   static const Kernel rows[] = {
       {"rope", "rows", supports_position, rope_workspace, launch_rope, false, prepare_rope},
+      {"add_bias", "rows", supports_bias, nullptr, launch_add_bias},
       {"add_positions", "rows", supports_position, nullptr, launch_add_positions},
       {"add_positions_grad", "rows", supports_position, nullptr, launch_add_positions_grad},
   };

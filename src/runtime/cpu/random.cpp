@@ -32,11 +32,14 @@ WEFT_CLONES void keep(const uint32_t* words, float rate, float scale, int64_t n,
 
 Dropout make_dropout(const Tensor& rng, int64_t stream, double rate) {
   const int32_t* state = rng.as<int32_t>();
+  const bool sharded = rng.elements() > 4;
   const uint64_t seed = static_cast<uint32_t>(state[0]) | uint64_t{static_cast<uint32_t>(state[1])}
                                                               << 32;
   return {.key = random_key(seed, static_cast<uint64_t>(stream)),
           .step = static_cast<uint32_t>(state[2]),
           .first_sample = state[3],
+          .shard = sharded ? state[4] : 0,
+          .shards = sharded ? state[5] : 1,
           .rate = static_cast<float>(rate),
           .scale = static_cast<float>(1.0 / (1.0 - rate))};
 }
@@ -50,6 +53,23 @@ void apply_dropout(const Dropout& dropout, uint64_t first, int64_t n, const floa
     const int64_t skipped = static_cast<int64_t>(start % 4);
     random_words(dropout.key, dropout.step, start / 4, (skipped + run + 3) / 4, words);
     keep(words + skipped, dropout.rate, dropout.scale, run, from + done, to + done);
+  }
+}
+
+void apply_dropout_at(const Dropout& dropout, int64_t per_sample, int64_t offset, int64_t n,
+                      const float* from, float* to) {
+  if (dropout.shards == 1) {
+    const int64_t first = dropout.first_sample * per_sample + offset;
+    return apply_dropout(dropout, static_cast<uint64_t>(first), n, from, to);
+  }
+  // Between the local shards of two samples lie those of other ranks.
+  for (int64_t done = 0; done < n;) {
+    const int64_t sample = (offset + done) / per_sample;
+    const int64_t element = (offset + done) % per_sample;
+    const int64_t run = std::min(n - done, per_sample - element);
+    const int64_t first = dropout.shard_of(sample) * per_sample + element;
+    apply_dropout(dropout, static_cast<uint64_t>(first), run, from + done, to + done);
+    done += run;
   }
 }
 

@@ -6,14 +6,17 @@
 
 namespace weft::cuda {
 
-// add, cast, gelu, gelu_grad, dropout, fused.
+// add, cast, gelu, gelu_grad, dropout, shard_rng, fused.
 void launch_elementwise(const Launch& launch);
 void launch_vector_elementwise(const Launch& launch);
 void launch_vector_dropout(const Launch& launch);
 void launch_dropout_add(const Launch& launch);
+void launch_shard_rng(const Launch& launch);
 
 void launch_split_time(const Launch& launch);
 void launch_concat_time(const Launch& launch);
+void launch_take_shard(const Launch& launch);
+void launch_to_partial(const Launch& launch);
 void launch_matmul(const Launch& launch);
 void launch_cublaslt_matmul(const Launch& launch);
 void launch_sum_rows(const Launch& launch);
@@ -52,6 +55,7 @@ void launch_embedding_grad(const Launch& launch);
 void launch_vector_embedding(const Launch& launch);
 void launch_ordered_embedding_grad(const Launch& launch);
 void launch_ordered_embedding_grad_add(const Launch& launch);
+void launch_add_bias(const Launch& launch);
 void launch_add_positions(const Launch& launch);
 void launch_add_positions_grad(const Launch& launch);
 void launch_vector_add_positions(const Launch& launch);
@@ -62,6 +66,8 @@ void launch_vector_cross_entropy_grad(const Launch& launch);
 void launch_cluster_cross_entropy(const Launch& launch);
 void launch_cluster_cross_entropy_both(const Launch& launch);
 void launch_online_cross_entropy_both(const Launch& launch);
+void launch_online_cross_entropy_stats(const Launch& launch);
+void launch_cross_entropy_combine(const Launch& launch);
 // Zeroes an accumulator in micro-batch 0.
 void launch_clear_at_start(const Tensor& acc, const Tensor& micro, const Launch& launch);
 void launch_accumulate(const Launch& launch);

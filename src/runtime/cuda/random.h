@@ -14,17 +14,19 @@ struct DropRule {
   uint32_t below = 0;  // words less than this drop their element
   float scale = 1;     // of the kept elements
   uint64_t stream = 0;
+  bool sharded = false;  // the random state is that of one shard
 
   WEFT_HOST_DEVICE float apply(float value, uint32_t word) const {
     return word >= below ? value * scale : 0.0f;
   }
 };
 
-// Drops an element where unit_from_bits of its word is below the rate.
-inline DropRule drop_rule(double rate, int64_t stream) {
+// Drops an element where unit_from_bits of its word is below the rate. `state_words` is the length
+// of the random state.
+inline DropRule drop_rule(double rate, int64_t stream, int64_t state_words) {
   const double units = std::ceil(static_cast<double>(static_cast<float>(rate)) * 0x1p24);
   return {static_cast<uint32_t>(units) << 8, static_cast<float>(1.0 / (1.0 - rate)),
-          static_cast<uint64_t>(stream)};
+          static_cast<uint64_t>(stream), state_words > 4};
 }
 
 // The source of a site's random words: created once, drawn from many times.
@@ -32,6 +34,8 @@ struct DropStream {
   PhiloxKey key;
   uint32_t step;
   int32_t first_sample;
+  int32_t shard = 0;
+  int32_t shards = 1;
 
   // The Philox counter for elements `local` to `local` + 3 of a tensor with `per_sample` elements
   // per sample; both are multiples of four.
@@ -44,17 +48,30 @@ struct DropStream {
   WEFT_HOST_DEVICE uint32_t word(int64_t local, int64_t per_sample) const {
     return random_bits(key, step, element(local, per_sample));
   }
-  // The element's index over all samples of the batch.
+  // The element's index over all samples of the batch. Samples follow each other if they are not
+  // sharded, which saves a division.
   WEFT_HOST_DEVICE uint64_t element(int64_t local, int64_t per_sample) const {
-    return static_cast<uint64_t>(first_sample * per_sample + local);
+    if (shards == 1) return static_cast<uint64_t>(first_sample * per_sample + local);
+    const int64_t sample = local / per_sample;
+    return static_cast<uint64_t>((shard_of(sample) - sample) * per_sample + local);
+  }
+  // The number of the local shard of a sample, among all shards of all samples.
+  WEFT_HOST_DEVICE int64_t shard_of(int64_t sample) const {
+    return (first_sample + sample) * shards + shard;
   }
 };
 
-// `rng` = {seed low, seed high, step, first sample} in device memory.
-WEFT_HOST_DEVICE inline DropStream drop_stream(const int32_t* rng, const DropRule& rule) {
+// `rng` = {seed low, seed high, step, first sample}, and if `sharded` {..., shard, shards}, in
+// device memory. Kernels pass a constant `sharded` where that makes drawing faster.
+WEFT_HOST_DEVICE inline DropStream drop_stream(const int32_t* rng, const DropRule& rule,
+                                               bool sharded) {
   const uint64_t seed =
       static_cast<uint64_t>(static_cast<uint32_t>(rng[1])) << 32 | static_cast<uint32_t>(rng[0]);
-  return {random_key(seed, rule.stream), static_cast<uint32_t>(rng[2]), rng[3]};
+  return {random_key(seed, rule.stream), static_cast<uint32_t>(rng[2]), rng[3],
+          sharded ? rng[4] : 0, sharded ? rng[5] : 1};
+}
+WEFT_HOST_DEVICE inline DropStream drop_stream(const int32_t* rng, const DropRule& rule) {
+  return drop_stream(rng, rule, rule.sharded);
 }
 
 }  // namespace weft::cuda

@@ -76,6 +76,13 @@ void dropout(const Launch& launch) {
   write(launch.results[0], y);
 }
 
+void shard_rng(const Launch& launch) {
+  auto* sharded = launch.results[0].as<int32_t>();
+  for (const int32_t word : read_ints(launch.operands[0])) *sharded++ = word;
+  *sharded++ = read_ints(launch.operands[1])[0];
+  *sharded = static_cast<int32_t>(launch.call->int_attr("shards"));
+}
+
 void fused(const Launch& launch) {
   const FusedBody body = parse_fused_body(launch.call->text_attr("body"));
   std::vector<TensorType> types;

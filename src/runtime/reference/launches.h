@@ -11,6 +11,7 @@ void cast(const Launch&);
 void gelu(const Launch&);
 void gelu_grad(const Launch&);
 void dropout(const Launch&);
+void shard_rng(const Launch&);
 void fused(const Launch&);
 
 // matmul.cpp
@@ -35,13 +36,18 @@ void document_attention_grad(const Launch&);
 // training.cpp
 void embedding(const Launch&);
 void embedding_grad(const Launch&);
+void add_bias(const Launch&);
 void add_positions(const Launch&);
 void add_positions_grad(const Launch&);
 void cross_entropy(const Launch&);
 void cross_entropy_grad(const Launch&);
 void cross_entropy_both(const Launch&);
+void cross_entropy_stats(const Launch&);
+void cross_entropy_combine(const Launch&);
 void split_time(const Launch&);
 void concat_time(const Launch&);
+void take_shard(const Launch&);
+void to_partial(const Launch&);
 void accumulate(const Launch&);
 void square_sum(const Launch&);
 void norm(const Launch&);

@@ -70,10 +70,13 @@ DropoutMask::DropoutMask(const std::vector<int32_t>& rng, double rate, int64_t s
       stream_(static_cast<uint64_t>(stream)),
       step_(static_cast<uint32_t>(rng.at(2))),
       first_sample_(rng.at(3)),
+      shard_(rng.size() > 4 ? rng.at(4) : 0),
+      shards_(rng.size() > 4 ? rng.at(5) : 1),
       rate_(rate) {}
 
 double DropoutMask::factor(int64_t sample, int64_t element, int64_t per_sample) const {
-  const int64_t global = (first_sample_ + sample) * per_sample + element;
+  const int64_t shard = (first_sample_ + sample) * shards_ + shard_;
+  const int64_t global = shard * per_sample + element;
   const float unit = random_unit(random_key(seed_, stream_), step_, static_cast<uint64_t>(global));
   return unit >= static_cast<float>(rate_) ? 1.0 / (1.0 - rate_) : 0.0;
 }

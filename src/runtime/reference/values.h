@@ -23,7 +23,7 @@ void write(const Tensor& tensor, const Values& values);
 // Which elements dropout keeps, and by how much it scales them.
 class DropoutMask {
  public:
-  // `rng` = {seed low, seed high, step, first sample}.
+  // `rng` = {seed low, seed high, step, first sample}, or that and {shard, shards}.
   DropoutMask(const std::vector<int32_t>& rng, double rate, int64_t stream);
 
   // Factor of element `element` of local sample `sample`: 0 or 1 / (1 - rate).
@@ -34,6 +34,8 @@ class DropoutMask {
   uint64_t stream_;
   uint64_t step_;
   int64_t first_sample_;
+  int64_t shard_;
+  int64_t shards_;
   double rate_;
 };
 

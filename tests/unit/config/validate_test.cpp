@@ -93,17 +93,38 @@ TEST(Validate, AutomaticBucketsHaveAUseForASize) {
 
 TEST(Derived, ShardDegreeTakesWhatIsLeft) {
   const Config config = parse({"--parallelism.data_parallel_replicate_degree=2"});
-  EXPECT_EQ(data_parallel_degrees(config, 8).replicate, 2);
-  EXPECT_EQ(data_parallel_degrees(config, 8).shard, 4);
+  EXPECT_EQ(degrees_of(config, 8).dp_replicate, 2);
+  EXPECT_EQ(degrees_of(config, 8).dp_shard, 4);
+}
+
+// Ranks that share the work of layers work on the same samples.
+TEST(Derived, OnlyDataParallelRanksDivideTheBatch) {
+  const Config config = parse({"--parallelism.data_parallel_replicate_degree=2",
+                               "--parallelism.tensor_parallel_degree=2",
+                               "--training.local_batch_size=3", "--training.global_batch_size=24"});
+  const Degrees degrees = degrees_of(config, 8);
+  EXPECT_EQ(degrees.dp_shard, 2);
+  EXPECT_EQ(degrees.ranks(), 8);
+  EXPECT_EQ(degrees.batch_ranks(), 4);
+  EXPECT_EQ(accumulation_steps(config, degrees), 2);
+  EXPECT_EQ(global_batch_size(parse({"--training.local_batch_size=3"}), degrees), 12);
+  for (int64_t rank = 0; rank < 8; ++rank) {
+    EXPECT_EQ(degrees.batch_rank(rank), rank / 2);
+    EXPECT_EQ(global_micro_batch(config, degrees, {.rank = rank, .slot = 1}), 4 + rank / 2);
+  }
+  const Config elastic = parse({"--parallelism.tensor_parallel_degree=2",
+                                "--debug.deterministic=elastic", "--debug.elastic_shards=4"});
+  EXPECT_NO_THROW(validate(elastic, 8, {}));
+  EXPECT_EQ(accumulation_steps(elastic, degrees_of(elastic, 4)), 2);
 }
 
 TEST(Derived, GlobalBatchGivesTheAccumulation) {
   const Config plain = parse({"--training.local_batch_size=3"});
-  EXPECT_EQ(global_batch_size(plain, 4), 12);
-  EXPECT_EQ(accumulation_steps(plain, 4), 1);
+  EXPECT_EQ(global_batch_size(plain, degrees_of(plain, 4)), 12);
+  EXPECT_EQ(accumulation_steps(plain, degrees_of(plain, 4)), 1);
   const Config accumulated =
       parse({"--training.local_batch_size=3", "--training.global_batch_size=24"});
-  EXPECT_EQ(accumulation_steps(accumulated, 4), 2);
+  EXPECT_EQ(accumulation_steps(accumulated, degrees_of(accumulated, 4)), 2);
 }
 
 TEST(Derived, AnElasticStepHasItsShardsOnAnyNumberOfRanks) {
@@ -111,18 +132,18 @@ TEST(Derived, AnElasticStepHasItsShardsOnAnyNumberOfRanks) {
                                "--debug.elastic_shards=8"});
   for (const int64_t ranks : {1, 2, 4, 8}) {
     EXPECT_NO_THROW(validate(config, ranks, {}));
-    EXPECT_EQ(global_batch_size(config, ranks), 24);
-    EXPECT_EQ(accumulation_steps(config, ranks), 8 / ranks);
-    EXPECT_EQ(validation_slots(config, ranks), 8 / ranks);
+    EXPECT_EQ(global_batch_size(config, degrees_of(config, ranks)), 24);
+    EXPECT_EQ(accumulation_steps(config, degrees_of(config, ranks)), 8 / ranks);
+    EXPECT_EQ(validation_slots(config, degrees_of(config, ranks)), 8 / ranks);
   }
-  EXPECT_EQ(validation_slots(parse({"--training.global_batch_size=64"}), 2), 1);
+  EXPECT_EQ(validation_slots(parse({"--training.global_batch_size=64"}), {.dp_shard = 2}), 1);
 }
 
 // The micro-batches that each of two ranks computes, in order.
 std::vector<int64_t> micro_batches_of(const Config& config, int64_t rank) {
   std::vector<int64_t> numbers;
-  for (int64_t slot = 0; slot < accumulation_steps(config, 2); ++slot) {
-    numbers.push_back(global_micro_batch(config, {.ranks = 2, .rank = rank, .slot = slot}));
+  for (int64_t slot = 0; slot < accumulation_steps(config, degrees_of(config, 2)); ++slot) {
+    numbers.push_back(global_micro_batch(config, {.dp_shard = 2}, {.rank = rank, .slot = slot}));
   }
   return numbers;
 }

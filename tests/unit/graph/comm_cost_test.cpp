@@ -42,6 +42,44 @@ TEST(CommCost, AnAllReduceAcrossHostsCountsTheShardOfEachRank) {
             20 + 4 * 2048 / 0.5);
 }
 
+TEST(CommCost, CollectivesAlongADimCountTheFullTensorOfARank) {
+  EXPECT_EQ(seconds_of(R"(  %x = input "x" : f32[8,8] @S(0:dp_replicate) @S(1:dp_shard)
+  %y = all_gather(%x; axis="dp_shard", dim=1) : f32[8,8] @S(0:dp_replicate))"),
+            1 + 4 * 32);
+  EXPECT_EQ(seconds_of(R"(  %x = input "x" : f32[8,8] @S(0:dp_replicate) @P(dp_shard)
+  %y = reduce_scatter(%x; axis="dp_shard", dim=0) : f32[8,8] @S(0:dp_replicate) @S(0:dp_shard))"),
+            3 + 4 * 32);
+}
+
+TEST(CommCost, AJointAxisSpansTheHostsOfAllItsAxes) {
+  const Mesh mesh{{{"a", 2}, {"b", 2}, {"c", 2}}};  // 4 ranks per host: a host is a value of a
+  EXPECT_TRUE(on_one_host(mesh, "b+c", slow_links()));
+  EXPECT_FALSE(on_one_host(mesh, "a+b", slow_links()));
+  EXPECT_FALSE(on_one_host(mesh, "a+c", slow_links()));
+  EXPECT_FALSE(on_one_host(mesh, "a+b+c", slow_links()));
+}
+
+TEST(CommCost, CollectivesWithoutDimAreFlat) {
+  const Graph graph = parse_graph(R"(graph g(mesh dp=2) {
+  %x = input "x" : f32[8] @S(0:dp)
+  %p = input "p" : f32[8] @P(dp)
+  %a = all_gather_start(%x; axis="dp", dim=0) : future<f32[8]>
+  %b = reduce_scatter(%p; axis="dp", dim=0) : f32[8] @S(0:dp)
+  %c = reduce_scatter(%p; axis="dp") : f32[1024] @F(dp)
+  %d = all_gather(%c; axis="dp", types=["f32[8]"]) : f32[8]
+  %e = gelu(%d) : f32[8]
+  %f = all_reduce(%p; axis="dp") : f32[8]
+  return
+}
+)");
+  std::string flat;
+  for (const auto& node : graph.order()) {
+    EXPECT_EQ(is_flat_collective(*node), is_flat_collective(node->call()));
+    if (is_flat_collective(*node)) flat += node->result()->name;
+  }
+  EXPECT_EQ(flat, "cdf");
+}
+
 TEST(CommCost, ComputationCountsThePartOfARank) {
   const double part = seconds_of(R"(  %x = input "x" : f32[8,4] @S(0:dp_shard)
   %y = gelu(%x) : f32[8,4] @S(0:dp_shard))");

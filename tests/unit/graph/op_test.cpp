@@ -48,8 +48,9 @@ TEST(Op, EveryDefinitionIsComplete) {
     EXPECT_EQ(find_op(op->name()), op);
     if (op->traits.source) continue;
     EXPECT_NE(op->infer, nullptr);
-    EXPECT_EQ(op->samples.empty(), op->traits.collective);
-    EXPECT_EQ(op->sharding.empty() && op->sharding_of == nullptr, op->traits.collective);
+    EXPECT_EQ(op->samples.empty(), op->traits.places);
+    EXPECT_EQ(op->sharding.empty() && op->sharding_of == nullptr, op->traits.places);
+    EXPECT_TRUE(op->traits.places || !op->traits.collective);
     EXPECT_EQ(op->vjp != nullptr, op->traits.differentiable);
   }
 }

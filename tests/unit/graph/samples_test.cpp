@@ -42,7 +42,7 @@ TEST(CallText, AttributesReadBack) {
                     [] { parse_call_attrs(kGelu, "rate=0.5"); });
   expect_user_error(ExitCode::Config,
                     "embedding_grad needs the attribute \"rows\"; it is "
-                    "embedding_grad(ids, dy; rows: int, out = \"\") -> dw",
+                    "embedding_grad(ids, dy, coordinate?; rows: int, out = \"\") -> dw",
                     [] { parse_call_attrs(kEmbeddingGrad, ""); });
 }
 

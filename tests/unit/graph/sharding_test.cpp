@@ -40,11 +40,14 @@ void expect_refusal(const std::string& message, const OpDef& op, const Texts& op
 TEST(Sharding, RulesParse) {
   const ShardingRule rule = parse_sharding("...k, kN, -> ...N, ");
   ASSERT_EQ(rule.operands.size(), 3u);
-  EXPECT_EQ(rule.operands[0], (ShardingTerm{.leading = true, .dims = "k"}));
-  EXPECT_EQ(rule.operands[1], (ShardingTerm{.dims = "kN"}));
+  EXPECT_EQ(rule.operands[0], (ShardingTerm{.leading = true, .dims = "k", .parts = {{}}}));
+  EXPECT_EQ(rule.operands[1], (ShardingTerm{.dims = "kN", .parts = {{}, {}}}));
   EXPECT_EQ(rule.operands[2], ShardingTerm{});
   EXPECT_EQ(rule.results.size(), 2u);
   EXPECT_TRUE(parse_sharding("...+ -> W").operands[0].added);
+  const ShardingTerm packed = parse_sharding("bh(8|4)c -> b").operands[0];
+  EXPECT_EQ(packed.dims, "bhc");
+  EXPECT_EQ(packed.parts, (std::vector<std::vector<int64_t>>{{}, {8, 4}, {}}));
   EXPECT_THROW(parse_sharding("a, b"), InternalError);
   EXPECT_THROW(parse_sharding("a! -> b"), InternalError);
   EXPECT_THROW(parse_sharding("aa -> b"), InternalError);
@@ -90,16 +93,21 @@ TEST(Sharding, ElementwiseKeepsTheSharding) {
   expect_refusal("gelu: x has no dim 3 to shard over dp", kGelu, {"f32[4] @S(3:dp)"});
 }
 
-TEST(Sharding, DropoutIsShardedAlongSamplesOnly) {
+TEST(Sharding, DropoutIsShardedAlongSamplesAndTheNextDim) {
   const std::string_view attrs = "rate=0.1, stream=1";
   EXPECT_EQ(placed(kDropout, {"f32[4,6] @S(0:dp)", "i32[4]"}, attrs), Texts{"f32[4,6] @S(0:dp)"});
-  expect_refusal("dropout: dim 1 of x is sharded over dp, expected it unsharded", kDropout,
-                 {"f32[4,6] @S(1:dp)", "i32[4]"}, attrs);
+  EXPECT_EQ(placed(kDropout, {"f32[4,6,2] @S(0:dp) @S(1:tp)", "i32[6]"}, attrs),
+            Texts{"f32[4,6,2] @S(0:dp) @S(1:tp)"});
+  expect_refusal("dropout: dim 2 of x is sharded over tp, expected it unsharded", kDropout,
+                 {"f32[4,6,2] @S(2:tp)", "i32[6]"}, attrs);
+  expect_refusal("dropout: rng is i32[5], expected i32[4] or i32[6]", kDropout,
+                 {"f32[4,6]", "i32[5]"}, attrs);
   expect_refusal("dropout: x is flat over dp, expected a tensor", kDropout,
                  {"f32[1024] @F(dp)", "i32[4]"}, attrs);
   const std::string_view body = "body=\"t0:f32 = dropout($0, $1; rate=0.1, stream=7)\"";
-  expect_refusal("fused: dim 1 of x is sharded over dp, expected it unsharded", kFused,
-                 {"f32[4,6] @S(1:dp)", "i32[4]"}, body);
+  EXPECT_EQ(placed(kFused, {"f32[4,6] @S(1:tp)", "i32[6]"}, body), Texts{"f32[4,6] @S(1:tp)"});
+  expect_refusal("fused: dim 2 of x is sharded over tp, expected it unsharded", kFused,
+                 {"f32[4,6,2] @S(2:tp)", "i32[6]"}, body);
 }
 
 TEST(Sharding, MatmulSumsOverTheContractedDim) {
@@ -114,8 +122,12 @@ TEST(Sharding, MatmulSumsOverTheContractedDim) {
   EXPECT_EQ(placed(kSumRows, {"f32[4,2,6] @S(1:dp)"}), Texts{"f32[6] @P(dp)"});
   expect_refusal("matmul: dim 1 of a is sharded over tp, expected it unsharded", kMatmul,
                  {"f32[4,6] @S(1:tp)", "f32[6,8] @S(0:tp)", "f32[8]"});
+  // It is linear in one operand while the other is full, unless it adds a bias.
+  EXPECT_EQ(placed(kMatmul, {"f32[4,6] @P(dp)", "f32[6,8]"}), Texts{"f32[4,8] @P(dp)"});
+  expect_refusal("matmul: both operands are placed over dp, but one of them is a partial sum",
+                 kMatmul, {"f32[4,6] @P(dp)", "f32[6,8] @S(1:dp)"});
   expect_refusal("matmul: a is a partial sum over dp, expected the full value; reduce it first",
-                 kMatmul, {"f32[4,6] @P(dp)", "f32[6,8]"});
+                 kMatmul, {"f32[4,6] @P(dp)", "f32[6,8]", "f32[8]"});
 }
 
 TEST(Sharding, NormsDoNotShardRows) {
@@ -138,6 +150,12 @@ TEST(Sharding, AttentionIsShardedAlongTheBatch) {
             Texts{"f32[4,2,6] @P(dp)"});
 }
 
+TEST(Sharding, AttentionIsShardedAlongTheHeadsAlsoWithDropout) {
+  EXPECT_EQ(placed(kAttention, {"f32[4,3,12] @S(2:tp)", "i32[6]"},
+                   "heads=2, kv_heads=2, dropout=0.1, stream=1"),
+            (Texts{"f32[4,3,4] @S(2:tp)", "f32[4,2,3] @S(1:tp)"}));
+}
+
 TEST(Sharding, LossAndGradientsOfTablesArePartial) {
   EXPECT_EQ(placed(kEmbedding, {"i32[4,3] @S(0:dp)", "f32[7,5]"}), Texts{"f32[4,3,5] @S(0:dp)"});
   EXPECT_EQ(placed(kEmbeddingGrad, {"i32[4,3] @S(0:dp)", "f32[4,3,5] @S(0:dp)"}, "rows=7"),
@@ -145,8 +163,24 @@ TEST(Sharding, LossAndGradientsOfTablesArePartial) {
   EXPECT_EQ(placed(kAddPositionsGrad, {"f32[4,3,5] @S(0:dp)"}, "rows=3"), Texts{"f32[3,5] @P(dp)"});
   EXPECT_EQ(placed(kCrossEntropy, {"f32[4,7] @S(0:dp)", "i32[4] @S(0:dp)", "f32[]"}),
             (Texts{"f32[] @P(dp)", "f32[4] @S(0:dp)"}));
-  expect_refusal("embedding: dim 0 of w is sharded over tp, expected it unsharded", kEmbedding,
-                 {"i32[4]", "f32[8,5] @S(0:tp)"});
+  expect_refusal("cross_entropy: dim 1 of logits is sharded over tp, expected it unsharded",
+                 kCrossEntropy, {"f32[4,7] @S(1:tp)", "i32[4]", "f32[]"});
+}
+
+TEST(Sharding, ShardsOfTheVocabulary) {
+  EXPECT_EQ(placed(kEmbedding, {"i32[4,3]", "f32[8,5] @S(0:tp)", "i32[]"}),
+            Texts{"f32[4,3,5] @P(tp)"});
+  const std::string logits = "f32[4,3,8] @S(0:dp) @S(2:tp)";
+  const std::string rows = "i32[4,3] @S(0:dp)";
+  EXPECT_EQ(placed(kCrossEntropyStats, {logits, rows, "i32[]"}, "classes=8, shards=2"),
+            Texts{"f32[2,4,3,3] @S(1:dp) @S(0:tp)"});
+  EXPECT_EQ(placed(kCrossEntropyCombine, {"f32[2,4,3,3] @S(1:dp)", rows, "f32[]"}),
+            (Texts{"f32[] @P(dp)", "f32[4,3] @S(0:dp)"}));
+  EXPECT_EQ(placed(kCrossEntropyGrad,
+                   {"f32[]", logits, rows, "f32[4,3] @S(0:dp)", "f32[]", "i32[]"}, "classes=8"),
+            Texts{logits});
+  expect_refusal("cross_entropy_combine: dim 0 of stats is sharded over tp, expected it unsharded",
+                 kCrossEntropyCombine, {"f32[2,4,3] @S(0:tp)", "i32[4]", "f32[]"});
 }
 
 TEST(Sharding, PartialSumsPassThroughLinearOpsTogether) {

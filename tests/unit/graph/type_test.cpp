@@ -43,8 +43,26 @@ TEST(Type, LocalShapeDividesTheShardedDim) {
   EXPECT_EQ(mesh.ranks(), 8);
   EXPECT_EQ(local_shape(parse_type("f32[8,6] @S(0:dp) @S(1:tp)"), mesh), (Shape{2, 3}));
   EXPECT_EQ(local_shape(parse_type("f32[8,6] @P(dp)"), mesh), (Shape{8, 6}));
-  EXPECT_THROW(local_shape(parse_type("f32[6] @S(0:dp)"), mesh), UserError);
   EXPECT_THROW(local_shape(parse_type("f32[6] @S(0:pp)"), mesh), UserError);
+}
+
+TEST(Type, LocalShapeIsRoundedUpWhereADimDoesNotDivide) {
+  Mesh mesh{{{"dp", 4}, {"tp", 2}}};
+  EXPECT_EQ(local_shape(parse_type("f32[6] @S(0:dp)"), mesh), (Shape{2}));
+  EXPECT_EQ(local_shape(parse_type("f32[9,3] @S(0:dp) @S(0:tp) @S(1:tp)"), mesh), (Shape{2, 2}));
+  EXPECT_EQ(local_shape(parse_type("f32[9] @S(0:dp+tp)"), mesh), (Shape{2}));
+}
+
+TEST(Type, AJointAxisCountsItsAxesRowMajor) {
+  EXPECT_EQ(joint_axes("dp"), (std::vector<std::string_view>{"dp"}));
+  EXPECT_EQ(joint_axes("dp+tp"), (std::vector<std::string_view>{"dp", "tp"}));
+  Mesh mesh{{{"dp", 2}, {"cp", 3}, {"tp", 2}}};
+  EXPECT_EQ(mesh.axis_size("dp+tp"), 4);
+  EXPECT_EQ(mesh.axis_size("dp+cp+tp"), 12);
+  EXPECT_EQ(mesh.coordinate(10, "dp+tp"), 2);  // 1, 2, 0
+  EXPECT_EQ(mesh.coordinate(10, "cp+tp"), 4);
+  EXPECT_EQ(mesh.coordinate(10, "dp+cp+tp"), 10);
+  EXPECT_EQ(user_error_of([&] { mesh.axis_size("dp+pp"); }), "the mesh has no axis \"pp\"");
 }
 
 TEST(Type, FlatStorageIsPaddedToFullBlocksPerRank) {
@@ -52,6 +70,16 @@ TEST(Type, FlatStorageIsPaddedToFullBlocksPerRank) {
   EXPECT_EQ(local_shape(parse_type("f32[3] @F(dp)"), mesh), (Shape{1024}));
   EXPECT_EQ(local_shape(parse_type("f32[4096] @F(dp)"), mesh), (Shape{1024}));
   EXPECT_EQ(local_shape(parse_type("f32[4097] @F(dp)"), mesh), (Shape{2048}));
+}
+
+TEST(Type, FlatStorageOverSeveralAxesIsPaddedOnce) {
+  Mesh mesh{{{"dp", 4}, {"tp", 2}}};
+  EXPECT_EQ(local_shape(parse_type("f32[3] @F(dp) @F(tp)"), mesh), (Shape{1024}));
+  EXPECT_EQ(local_shape(parse_type("f32[8193] @F(dp) @F(tp)"), mesh), (Shape{2048}));
+  EXPECT_EQ(local_shape(parse_type("f32[8193] @F(dp+tp)"), mesh), (Shape{2048}));
+  for (const char* text : {"f32[8194,3] @F(dp) @S(0:tp)", "f32[8194,3] @S(0:tp) @F(dp)"}) {
+    EXPECT_EQ(local_shape(parse_type(text), mesh), (Shape{4096})) << text;  // 12291 / 4
+  }
 }
 
 TEST(Type, KnowsFlatStorageAndPartialSums) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "graph/call_text.h"
 #include "graph/ops/ops.h"
 #include "plan/summary.h"
 
@@ -22,7 +23,7 @@ Step gather() {
   step.op = "all_gather";
   step.operands = {ref(0, DType::F32, {kFlat / 2})};
   step.results = {ref(1, DType::BF16, kFirst), ref(1, DType::BF16, kSecond, 1024 * 2)};
-  step.attrs = {std::string("shard"), std::vector<std::string>{"bf16[1024]", "bf16[600]"}};
+  step.attrs = parse_call_attrs(kAllGather, "axis=\"shard\", types=[\"bf16[1024]\",\"bf16[600]\"]");
   return step;
 }
 
@@ -31,7 +32,7 @@ Step scatter() {
   step.op = "reduce_scatter";
   step.operands = {ref(2, DType::F32, kFirst), ref(2, DType::F32, kSecond, 1024 * 4)};
   step.results = {ref(3, DType::F32, {kFlat / 2})};
-  step.attrs = {std::string("shard"), std::string()};
+  step.attrs = parse_call_attrs(kReduceScatter, "axis=\"shard\"");
   step.phase = Phase::Backward;
   return step;
 }
@@ -59,6 +60,23 @@ TEST(CommVolume, GathersSendTheirPartInTheGatheredDtype) {
   ASSERT_EQ(volumes.size(), 1u);
   EXPECT_EQ(volumes[0],
             (CollectiveVolume{"all_gather", "shard", 2, 2, kFlat * 2, kFlat * 2, 2 * kFlat}));
+}
+
+TEST(CommVolume, CollectivesAlongADimMoveOneTensorUnpacked) {
+  Step gathers = gather();
+  gathers.operands = {ref(0, DType::BF16, {4, 3, 5})};
+  gathers.results = {ref(1, DType::BF16, {4, 6, 5}, 512)};
+  gathers.attrs = parse_call_attrs(kAllGather, "axis=\"shard\", dim=1");
+  Step scatters = scatter();
+  scatters.operands = {ref(2, DType::F32, {4, 6, 5}, 64)};
+  scatters.results = {ref(3, DType::F32, {2, 6, 5})};
+  scatters.attrs = parse_call_attrs(kReduceScatter, "axis=\"shard\", dim=0");
+  const Plan plan = plan_of({gathers, scatters});
+  const auto volumes = collective_volumes(plan, ProgramKind::Last);
+  ASSERT_EQ(volumes.size(), 2u);
+  EXPECT_EQ(volumes[0], (CollectiveVolume{"all_gather", "shard", 2, 1, 240, 240, 120}));
+  EXPECT_EQ(volumes[1], (CollectiveVolume{"reduce_scatter", "shard", 2, 1, 480, 480, 240}));
+  EXPECT_EQ(packing_bytes(plan, ProgramKind::Last), 0);
 }
 
 TEST(CommVolume, ReductionsSendTheDtypeOfTheirOperands) {

@@ -10,8 +10,10 @@
 namespace weft {
 namespace {
 
-const std::vector<ParamShape> kParams = {
-    {"a", {40, 64}, {40}}, {"b", {700}, {700}}, {"c", {24, 50, 3}, {8, 12, 4}}, {"d", {1}, {1}}};
+const std::vector<ParamShape> kParams = {{"a", {40, 64}, {}},
+                                         {"b", {700}, {}},
+                                         {"c", {24, 50, 3}, {{8, 12, 4}, {20, 30}}},
+                                         {"d", {1}, {}}};
 
 // The ranks over which a flat tensor is sharded: along one axis, or several folded into one.
 int64_t axis_ranks(const Mesh& mesh, const std::string& axes) {
@@ -30,33 +32,51 @@ int64_t axis_index(const Mesh& mesh, const std::string& axes, int64_t rank) {
   return index;
 }
 
-// A plan that stores the parameters in flat buckets of two over an axis, or replicated.
-Plan plan_of(const Mesh& mesh, const std::string& axis) {
+struct Case {
+  const char* name;
+  Mesh mesh;
+  std::string axis;          // of F
+  std::string sharded = {};  // the axis of S, along the last dim of every parameter
+
+  // Ranks with the same elements.
+  int64_t replicas() const {
+    return mesh.ranks() / axis_ranks(mesh, axis) / axis_ranks(mesh, sharded);
+  }
+};
+
+FlatMember member_of(const ParamShape& param, const Case& test) {
+  const int64_t last = std::ssize(param.shape) - 1;
+  if (test.sharded.empty()) return {param.name, param.shape, {}};
+  return {param.name, param.shape, {{PlacementKind::Sharded, test.sharded, last}}};
+}
+
+Shape local_of(const FlatMember& member, const Mesh& mesh) {
+  return local_shape({DType::F32, member.shape, member.placement}, mesh);
+}
+
+// A plan that stores the parameters in flat buckets of two over an axis, or each on its own.
+Plan plan_of(const Case& test) {
   Plan plan;
-  plan.mesh = mesh;
-  if (axis.empty()) {
+  plan.mesh = test.mesh;
+  if (test.axis.empty()) {
     for (const ParamShape& param : kParams) {
-      plan.params.push_back({param.name, {0, DType::F32, param.shape}});
+      const FlatMember member = member_of(param, test);
+      plan.params.push_back({param.name, {0, DType::F32, local_of(member, test.mesh)}});
+      if (!test.sharded.empty()) plan.params.back().members = {member};
     }
     return plan;
   }
   for (size_t i = 0; i < kParams.size(); i += 2) {
-    const std::vector<Shape> shapes = {kParams[i].shape, kParams[i + 1].shape};
-    const int64_t shards = axis_ranks(mesh, axis);
+    const std::vector<FlatMember> members = {member_of(kParams[i], test),
+                                             member_of(kParams[i + 1], test)};
+    const std::vector<Shape> shapes = {local_of(members[0], test.mesh),
+                                       local_of(members[1], test.mesh)};
+    const int64_t shards = axis_ranks(test.mesh, test.axis);
     const int64_t shard = flat_padded((flat_size(shapes) + shards - 1) / shards);
-    plan.params.push_back({kParams[i].name + "+1",
-                           {0, DType::F32, {shard}},
-                           axis,
-                           {{kParams[i].name, shapes[0]}, {kParams[i + 1].name, shapes[1]}}});
+    plan.params.push_back({kParams[i].name + "+1", {0, DType::F32, {shard}}, test.axis, members});
   }
   return plan;
 }
-
-struct Case {
-  const char* name;
-  Mesh mesh;
-  std::string axis;
-};
 
 const Case kCases[] = {
     {"one", {}, ""},
@@ -70,14 +90,21 @@ const Case kCases[] = {
     {"hsdp3x4", {{{"dp_replicate", 3}, {"dp_shard", 4}}}, "dp_shard"},
     {"folded2x2", {{{"dp_shard", 2}, {"tp", 2}}}, "dp_shard+tp"},
     {"folded_hsdp", {{{"dp_replicate", 2}, {"dp_shard", 3}, {"cp", 2}, {"tp", 2}}}, "dp_shard+tp"},
+    {"tp2", {{{"tp", 2}}}, "", "tp"},
+    {"ddp2_tp3", {{{"dp_replicate", 2}, {"tp", 3}}}, "", "tp"},
+    {"fsdp2_tp2", {{{"dp_shard", 2}, {"tp", 2}}}, "dp_shard", "tp"},
+    {"hsdp_cp2_tp4",
+     {{{"dp_replicate", 2}, {"dp_shard", 2}, {"cp", 2}, {"tp", 4}}},
+     "dp_shard+cp",
+     "tp"},
 };
 
 class IndexMapTest : public testing::TestWithParam<Case> {};
 
 TEST_P(IndexMapTest, EveryElementHasOneWriterAndAllItsReplicas) {
-  const auto& [name, mesh, axis] = GetParam();
-  const Plan plan = plan_of(mesh, axis);
-  const int64_t replicas = mesh.ranks() / axis_ranks(mesh, axis);
+  const Mesh& mesh = GetParam().mesh;
+  const Plan plan = plan_of(GetParam());
+  const int64_t replicas = GetParam().replicas();
   for (size_t param = 0; param < kParams.size(); ++param) {
     std::vector<int64_t> held(static_cast<size_t>(count(kParams[param].shape)));
     std::vector<int64_t> written = held;
@@ -104,9 +131,9 @@ TEST_P(IndexMapTest, EveryElementHasOneWriterAndAllItsReplicas) {
 }
 
 TEST_P(IndexMapTest, APlaceInTheFlatIsThatOfItsMembers) {
-  const auto& [name, mesh, axis] = GetParam();
-  if (axis.empty()) return;
-  const Plan plan = plan_of(mesh, axis);
+  const auto& [name, mesh, axis, sharded] = GetParam();
+  if (axis.empty() || !sharded.empty()) return;
+  const Plan plan = plan_of(GetParam());
   for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
     const IndexMap map(plan, kParams, rank);
     const int64_t shard = count(map.binding(0).tensor.shape);
@@ -119,9 +146,9 @@ TEST_P(IndexMapTest, APlaceInTheFlatIsThatOfItsMembers) {
 }
 
 TEST_P(IndexMapTest, ReplicasShareTheWritingEvenly) {
-  const auto& [name, mesh, axis] = GetParam();
-  const Plan plan = plan_of(mesh, axis);
-  const int64_t replicas = mesh.ranks() / axis_ranks(mesh, axis);
+  const Mesh& mesh = GetParam().mesh;
+  const Plan plan = plan_of(GetParam());
+  const int64_t replicas = GetParam().replicas();
   for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
     const IndexMap map(plan, kParams, rank);
     int64_t held = 0, written = 0;
@@ -137,68 +164,63 @@ TEST_P(IndexMapTest, ReplicasShareTheWritingEvenly) {
 INSTANTIATE_TEST_SUITE_P(Meshes, IndexMapTest, testing::ValuesIn(kCases),
                          [](const auto& test) { return test.param.name; });
 
-// All elements of the boxes, one by one.
-std::vector<int64_t> elements_of(const Shape& shape, const std::vector<Box>& boxes) {
-  std::vector<int64_t> elements;
-  for (const Box& box : boxes) {
-    for (int64_t local = 0; local < count(box.size); ++local) {
-      int64_t rest = local, element = 0, stride = 1;
-      for (size_t dim = shape.size(); dim-- > 0;) {
-        element += (box.begin[dim] + rest % box.size[dim]) * stride;
-        rest /= box.size[dim];
-        stride *= shape[dim];
-      }
-      elements.push_back(element);
+// The global index of each place of a local dim, -1 for padding: shard `index` of every part.
+std::vector<int64_t> places_of(int64_t size, std::vector<int64_t> parts, int64_t index,
+                               int64_t shards) {
+  if (parts.empty()) parts = {size};
+  std::vector<int64_t> places;
+  int64_t begin = 0;
+  for (const int64_t part : parts) {
+    const int64_t most = (part + shards - 1) / shards;
+    for (int64_t i = index * most; i < (index + 1) * most; ++i) {
+      places.push_back(i < part ? begin + i : -1);
     }
+    begin += part;
   }
-  return elements;
+  return places;
 }
 
-TEST(IndexMapBoxes, RunsAreTheElementsOfTheBoxesInOrder) {
+TEST(LocalRuns, AreTheElementsOfTheLocalTensorInOrder) {
   const ParamShape& param = kParams[2];
-  const Mesh mesh{{{"tp", 4}, {"ep", 2}}};
+  const Mesh mesh{{{"tp", 4}}};
   for (const int64_t dim : {0, 1, 2}) {
     for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
-      const Placement placement = {{PlacementKind::Sharded, "tp", dim},
-                                   {PlacementKind::Sharded, "ep", (dim + 1) % 3}};
-      const std::vector<Box> boxes = local_boxes(param, placement, mesh, rank);
-      const std::vector<int64_t> expected = elements_of(param.shape, boxes);
-      const auto total = static_cast<int64_t>(expected.size());
-      for (const int64_t begin : {int64_t{0}, total / 3, (total + 1) / 2}) {
-        const int64_t end = std::min(total, begin + (total + 1) / 2);
-        std::vector<int64_t> found;
-        for (const ElementRun& run : runs_of(param.shape, boxes, begin, end, 100)) {
-          EXPECT_EQ(run.at, 100 + static_cast<int64_t>(found.size()));
-          for (int64_t i = 0; i < run.elements; ++i) found.push_back(run.first + i);
+      std::vector<std::vector<int64_t>> places;
+      for (size_t i = 0; i < 3; ++i) {
+        const bool is_sharded = static_cast<int64_t>(i) == dim;
+        const std::vector<int64_t> parts =
+            i < param.parts.size() ? param.parts[i] : std::vector<int64_t>{};
+        places.push_back(is_sharded ? places_of(param.shape[i], parts, rank, 4)
+                                    : places_of(param.shape[i], {}, 0, 1));
+      }
+      std::vector<int64_t> expected;  // by place in the local tensor
+      for (const int64_t a : places[0]) {
+        for (const int64_t b : places[1]) {
+          for (const int64_t c : places[2]) {
+            const bool padding = a < 0 || b < 0 || c < 0;
+            expected.push_back(padding ? -1 : (a * param.shape[1] + b) * param.shape[2] + c);
+          }
         }
-        EXPECT_EQ(found, std::vector<int64_t>(expected.begin() + begin, expected.begin() + end))
-            << "dim " << dim << " rank " << rank << " from " << begin;
       }
+      std::vector<int64_t> found(expected.size(), -1);
+      for (const ElementRun& run :
+           local_runs(param, {{PlacementKind::Sharded, "tp", dim}}, mesh, rank)) {
+        for (int64_t i = 0; i < run.elements; ++i) {
+          found.at(static_cast<size_t>(run.at + i)) = run.first + i;
+        }
+      }
+      EXPECT_EQ(found, expected) << "dim " << dim << " rank " << rank;
     }
   }
 }
 
-TEST(IndexMapBoxes, ShardsOfEverySliceCoverTheParameterOnce) {
-  const ParamShape& param = kParams[2];
-  const Mesh mesh{{{"tp", 5}}};
-  for (const int64_t dim : {0, 1, 2}) {
-    std::vector<int64_t> seen(static_cast<size_t>(count(param.shape)));
-    for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
-      const auto boxes = local_boxes(param, {{PlacementKind::Sharded, "tp", dim}}, mesh, rank);
-      EXPECT_EQ(boxes.size(), param.slices.size());
-      for (const int64_t element : elements_of(param.shape, boxes)) {
-        ++seen.at(static_cast<size_t>(element));
-      }
-    }
-    EXPECT_EQ(seen, std::vector<int64_t>(seen.size(), 1)) << dim;
-  }
-}
-
-TEST(IndexMapBoxes, ContiguousBoxesGiveOneRun) {
-  const Shape shape = {8, 4};
-  const std::vector<Box> boxes = {{{2, 0}, {3, 4}}, {{5, 0}, {2, 4}}};
-  EXPECT_EQ(runs_of(shape, boxes, 0, 20, 7), (std::vector<ElementRun>{{8, 20, 7}}));
-  EXPECT_EQ(runs_of(shape, boxes, 3, 3, 7), std::vector<ElementRun>{});
+TEST(LocalRuns, ContiguousElementsAreOneRun) {
+  const Mesh mesh{{{"tp", 2}}};
+  EXPECT_EQ(local_runs({"a", {8, 4}, {}}, {}, mesh, 1), (std::vector<ElementRun>{{0, 32, 0}}));
+  EXPECT_EQ(local_runs({"a", {8, 4}, {}}, {{PlacementKind::Sharded, "tp", 0}}, mesh, 1),
+            (std::vector<ElementRun>{{16, 16, 0}}));
+  EXPECT_EQ(local_runs({"a", {2, 4}, {}}, {{PlacementKind::Sharded, "tp", 1}}, mesh, 1),
+            (std::vector<ElementRun>{{2, 2, 0}, {6, 2, 2}}));
 }
 
 }  // namespace

@@ -307,6 +307,41 @@ TEST(Lower, IsDeterministic) {
   EXPECT_EQ(print_plan(tiny_plan()), print_plan(tiny_plan()));
 }
 
+constexpr std::string_view kAlongADim = R"(graph g(mesh cp=2, tp=2) {
+  %x = input "x" : f32[6,8] @S(0:cp) @S(1:tp)
+  %c = input "c" : i32[]
+  %h = gelu(%x) : f32[6,8] @S(0:cp) @S(1:tp)
+  %f = all_gather(%h; axis="tp", dim=1) : f32[6,8] @S(0:cp)
+  %s = take_shard(%f, %c; axis="tp", dim=0) : f32[6,8] @S(0:cp) @S(0:tp)
+  %p = input "p" : f32[6,8] @P(cp) @P(tp)
+  %d = gelu(%p) : f32[6,8] @P(cp) @P(tp)
+  %r = reduce_scatter(%d; axis="cp+tp", dim=0) : f32[6,8] @S(0:cp) @S(0:tp)
+  return s=%s, r=%r
+}
+)";
+
+TEST(Lower, CollectivesAlongADimHaveOrdinaryBuffers) {
+  const Graph graph = parse_graph(kAlongADim);
+  std::vector<Kernel> kernels = plain_kernels();
+  for (Kernel& kernel : kernels) kernel.shared_results = kernel.op == "all_gather";
+  DeviceSpec device = tiny_device();
+  device.ranks_share_memory = true;
+  const std::vector<ProgramSource> sources = {{ProgramKind::Last, &graph}};
+  const Plan plan = lower(sources, {.backend = "test", .kernels = kernels, .device = device});
+  EXPECT_TRUE(plan.shared.empty());
+  const Step& gather = find_step(plan, ProgramKind::Last, "all_gather");
+  EXPECT_EQ(gather.operands.at(0).shape, (Shape{3, 4}));
+  EXPECT_EQ(gather.results.at(0).shape, (Shape{3, 8}));
+  const Buffer& full = plan.buffers[static_cast<size_t>(gather.results.at(0).buffer)];
+  EXPECT_EQ(full.kind, BufferKind::Activation);
+  EXPECT_EQ(full.bytes, 3 * 8 * 4);
+  EXPECT_EQ(find_step(plan, ProgramKind::Last, "take_shard").results.at(0).shape, (Shape{2, 8}));
+  const Step& scatter = find_step(plan, ProgramKind::Last, "reduce_scatter");
+  EXPECT_EQ(scatter.results.at(0).shape, (Shape{2, 8}));
+  const Buffer& summed = plan.buffers[static_cast<size_t>(scatter.operands.at(0).buffer)];
+  EXPECT_EQ(summed.bytes, 6 * 8 * 4);
+}
+
 constexpr std::string_view kReduction = R"(graph g(mesh dp_shard=2) {
   %g = input "g" : f32[2048] @P(dp_shard)
   %x = input "x" : f32[8]

@@ -13,7 +13,7 @@ namespace weft {
 namespace {
 
 ParamInfo normal(std::string name, Shape shape, double std) {
-  return {std::move(name), std::move(shape), Init::Normal, std, {}};
+  return {std::move(name), std::move(shape), {}, Init::Normal, std, {}};
 }
 
 std::vector<float> values(const ParamInfo& param, uint64_t seed) {
@@ -64,7 +64,7 @@ TEST(Init, DependsOnSeedAndName) {
 }
 
 TEST(Init, ConstantsAndBounds) {
-  ParamInfo param = {"norm.weight", {3}, Init::Ones, 0, {}};
+  ParamInfo param = {"norm.weight", {3}, {}, Init::Ones, 0, {}};
   EXPECT_EQ(values(param, 1), (std::vector<float>{1, 1, 1}));
   param.init = Init::Zeros;
   EXPECT_EQ(values(param, 1), (std::vector<float>{0, 0, 0}));

@@ -76,9 +76,15 @@ std::string write_file(const TempFolder& folder, const std::vector<Tensor>& tens
 
 // Two parameters: one fused from two tensors, one with a tied head.
 std::vector<ParamInfo> two_params() {
-  return {
-      {"ab", {3, 2}, Init::Normal, 1, {{"transformer.a", 0, 1}, {"transformer.b", 1, 2}}},
-      {"t", {2}, Init::Normal, 1, {{"transformer.t", 0, 2}}, {"head"}, {{"transformer.z", {2}}}}};
+  return {{"ab", {3, 2}, {}, Init::Normal, 1, {{"transformer.a", 0, 1}, {"transformer.b", 1, 2}}},
+          {"t",
+           {2},
+           {},
+           Init::Normal,
+           1,
+           {{"transformer.t", 0, 2}},
+           {"head"},
+           {{"transformer.z", {2}}}}};
 }
 
 Arrays load_two(const std::string& path) {

@@ -6,10 +6,13 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "runtime/comm/control.h"
+#include "runtime/comm/dim_layout.h"
 #include "runtime/comm/flat_layout.h"
 #include "runtime/comm/nccl/arithmetic.h"
 #include "runtime/comm/nccl/connect.h"
@@ -32,15 +35,87 @@ ncclDataType_t nccl_type(DType dtype) {
       return ncclBfloat16;
     case DType::F16:
       return ncclFloat16;
+    case DType::F64:
+      return ncclFloat64;
+    case DType::I32:
+      return ncclInt32;
     case DType::I64:
       return ncclInt64;
-    default:
-      CHECK(false, "a collective of ", dtype_name(dtype));
   }
+  CHECK(false, "a collective of an unknown dtype");
 }
 
 size_t unsigned_count(int64_t elements) {
   return static_cast<size_t>(elements);
+}
+
+// Rows of a strided copy: `bytes` of each, at these distances.
+struct Rows {
+  int64_t count = 0;
+  int64_t bytes = 0;
+};
+
+struct Strided {
+  void* data = nullptr;
+  int64_t stride = 0;  // bytes
+};
+
+// The longest stride of a two-dimensional copy.
+constexpr int64_t kLongestPitch = std::numeric_limits<int32_t>::max();
+
+void copy_rows(const Strided& to, const Strided& from, const Rows& rows, cudaStream_t stream) {
+  if (rows.count == 0 || rows.bytes == 0) return;
+  const auto bytes = static_cast<size_t>(rows.bytes);
+  if (rows.count > 1 && std::max(to.stride, from.stride) <= kLongestPitch) {
+    CUDA_CHECK(cudaMemcpy2DAsync(
+        to.data, static_cast<size_t>(to.stride), from.data, static_cast<size_t>(from.stride), bytes,
+        static_cast<size_t>(rows.count), cudaMemcpyDeviceToDevice, stream));
+    return;
+  }
+  for (int64_t i = 0; i < rows.count; ++i) {
+    CUDA_CHECK(cudaMemcpyAsync(static_cast<char*>(to.data) + i * to.stride,
+                               static_cast<const char*>(from.data) + i * from.stride, bytes,
+                               cudaMemcpyDeviceToDevice, stream));
+  }
+}
+
+// A rank's range of a tensor sharded along a dim, and a packed shard, as rows.
+Strided in_full(const Tensor& full, const DimLayout& layout, int64_t rank) {
+  return {shifted(full.data, full.dtype, layout.in_full(0, rank)),
+          layout.size() * layout.inner() * dtype_bytes(full.dtype)};
+}
+
+Strided in_shard(void* shard, DType dtype, const DimLayout& layout) {
+  return {shard, layout.in_shard(1) * dtype_bytes(dtype)};
+}
+
+Rows rows_of(const DimLayout& layout, int64_t rank, DType dtype) {
+  return {layout.outer(), layout.length(rank) * layout.inner() * dtype_bytes(dtype)};
+}
+
+// Elements of a rank's range that ranks send each other: packed ranges of several rows have their
+// padding in between.
+int64_t sent_elements(const DimLayout& layout, int64_t rank) {
+  if (layout.length(rank) == 0) return 0;
+  return layout.outer() == 1 ? layout.length(rank) * layout.inner() : layout.shard_elements();
+}
+
+void zero_padding(const Tensor& shard, const DimLayout& layout, int64_t rank, cudaStream_t stream) {
+  const int64_t filled = layout.length(rank) * layout.inner();
+  const int64_t element = dtype_bytes(shard.dtype);
+  const int64_t stride = layout.in_shard(1) * element;
+  const int64_t bytes = stride - filled * element;
+  if (bytes == 0) return;
+  if (layout.outer() > 1 && stride <= kLongestPitch) {
+    CUDA_CHECK(cudaMemset2DAsync(shifted(shard.data, shard.dtype, filled),
+                                 static_cast<size_t>(stride), 0, static_cast<size_t>(bytes),
+                                 static_cast<size_t>(layout.outer()), stream));
+    return;
+  }
+  for (int64_t row = 0; row < layout.outer(); ++row) {
+    CUDA_CHECK(cudaMemsetAsync(shifted(shard.data, shard.dtype, layout.in_shard(row) + filled), 0,
+                               static_cast<size_t>(bytes), stream));
+  }
 }
 
 class GpuRank : public Communicator {
@@ -61,6 +136,10 @@ class GpuRank : public Communicator {
   void reduce_scatter(const CollectiveSite& site, std::span<const Tensor> members,
                       const Tensor& shard) override;
   void all_reduce(const CollectiveSite& site, std::span<const Tensor> tensors) override;
+  void all_gather_dim(const CollectiveSite& site, const Tensor& shard, const Tensor& full,
+                      int64_t dim) override;
+  void reduce_scatter_dim(const CollectiveSite& site, const Tensor& full, const Tensor& shard,
+                          int64_t dim) override;
 
   void barrier() override { hosts_->barrier(); }
   void exchange(std::span<const char> own, std::span<char> all) override {
@@ -99,6 +178,10 @@ class GpuRank : public Communicator {
 
   static void sum_shards(const Work& work, std::span<const Tensor> members, const Tensor& shard,
                          void* workspace);
+  static void sum_ranges(const Work& work, const Tensor& full, const Tensor& shard,
+                         const DimLayout& layout, void* workspace);
+  static void exchange_parts(const Work& work, DType dtype, const DimLayout& layout,
+                             std::span<void* const> ranges, void* received);
   static void sum_small(const Work& work, const Tensor& flat, void* workspace);
   static void sum_slices(const Work& work, const Tensor& flat, void* workspace);
 
@@ -261,6 +344,103 @@ void GpuRank::sum_slices(const Work& work, const Tensor& flat, void* workspace) 
     send(place(group.rank), own, rank);
     receive(place(rank), length(rank), rank);
   });
+}
+
+void GpuRank::all_gather_dim(const CollectiveSite& site, const Tensor& shard, const Tensor& full,
+                             int64_t dim) {
+  Work work(*this, site);
+  const Group& group = work.group();
+  const DimLayout layout(full, shard, dim, group.size);
+  const DType dtype = full.dtype;
+  CHECK(shard.dtype == dtype, "shards of ", dtype_name(shard.dtype), " gathered as ",
+        dtype_name(dtype));
+  const bool direct = layout.is_contiguous();
+  void* gathered = direct ? full.data : site.workspace;
+  if (group.size == 1) {
+    gathered = shard.data;
+  } else {
+    NCCL_CHECK(functions().all_gather(shard.data, gathered, unsigned_count(shard.elements()),
+                                      nccl_type(dtype), group.comm, work.stream()));
+  }
+  for (int64_t rank = 0; rank < group.size && gathered != full.data; ++rank) {
+    void* from = shifted(gathered, dtype, rank * layout.shard_elements());
+    copy_rows(in_full(full, layout, rank), in_shard(from, dtype, layout),
+              rows_of(layout, rank, dtype), work.stream());
+  }
+  work.end();
+}
+
+void GpuRank::reduce_scatter_dim(const CollectiveSite& site, const Tensor& full,
+                                 const Tensor& shard, int64_t dim) {
+  Work work(*this, site);
+  const Group& group = work.group();
+  const DimLayout layout(full, shard, dim, group.size);
+  if (site.ordered || group.size == 1) {
+    sum_ranges(work, full, shard, layout, site.workspace);
+  } else {
+    const bool direct = layout.is_contiguous();
+    // The padding of a packed range is sent as it is; its sum is overwritten below.
+    for (int64_t rank = 0; rank < group.size && !direct; ++rank) {
+      void* to = shifted(site.workspace, full.dtype, rank * layout.shard_elements());
+      copy_rows(in_shard(to, full.dtype, layout), in_full(full, layout, rank),
+                rows_of(layout, rank, full.dtype), work.stream());
+    }
+    NCCL_CHECK(functions().reduce_scatter(direct ? full.data : site.workspace, shard.data,
+                                          unsigned_count(shard.elements()), nccl_type(shard.dtype),
+                                          ncclSum, group.comm, work.stream()));
+  }
+  zero_padding(shard, layout, group.rank, work.stream());
+  work.end();
+}
+
+// Every rank sends the others their ranges and sums its own. Ranges that are not contiguous are
+// packed first, each with its padding, as the sum has the layout of the shard.
+void GpuRank::sum_ranges(const Work& work, const Tensor& full, const Tensor& shard,
+                         const DimLayout& layout, void* workspace) {
+  const Group& group = work.group();
+  const DType dtype = full.dtype;
+  const bool packs = layout.outer() > 1 && group.size > 1;
+  std::vector<void*> ranges;
+  for (int64_t rank = 0; rank < group.size; ++rank) {
+    ranges.push_back(packs ? shifted(workspace, dtype, rank * layout.shard_elements())
+                           : shifted(full.data, dtype, layout.in_full(0, rank)));
+    if (!packs) continue;
+    copy_rows(in_shard(ranges.back(), dtype, layout), in_full(full, layout, rank),
+              rows_of(layout, rank, dtype), work.stream());
+  }
+  const int64_t packed = packs ? group.size * layout.shard_elements() : 0;
+  void* received = shifted(workspace, dtype, packed);
+  if (group.size > 1) exchange_parts(work, dtype, layout, ranges, received);
+  nccl::tree_sum({.own = {ranges[static_cast<size_t>(group.rank)], dtype},
+                  .others = received,
+                  .rank = group.rank,
+                  .ranks = group.size,
+                  .elements = sent_elements(layout, group.rank)},
+                 {shard.data, shard.dtype}, work.stream());
+}
+
+// Sends each rank its range; those of this rank arrive one after the other.
+void GpuRank::exchange_parts(const Work& work, DType dtype, const DimLayout& layout,
+                             std::span<void* const> ranges, void* received) {
+  const Group& group = work.group();
+  const int64_t own = sent_elements(layout, group.rank);
+  int64_t arrived = 0;
+  NCCL_CHECK(functions().group_start());
+  for (int64_t rank = 0; rank < group.size; ++rank) {
+    if (rank == group.rank) continue;
+    const int64_t sent = sent_elements(layout, rank);
+    if (sent > 0) {
+      NCCL_CHECK(functions().send(ranges[static_cast<size_t>(rank)], unsigned_count(sent),
+                                  nccl_type(dtype), static_cast<int>(rank), group.comm,
+                                  work.stream()));
+    }
+    if (own == 0) continue;
+    NCCL_CHECK(functions().receive(shifted(received, dtype, arrived), unsigned_count(own),
+                                   nccl_type(dtype), static_cast<int>(rank), group.comm,
+                                   work.stream()));
+    arrived += own;
+  }
+  NCCL_CHECK(functions().group_end());
 }
 
 // What the GPU is executing takes precedence over what was queued.

@@ -53,8 +53,10 @@ struct AttentionShape {
   // Applies dropout to a value of query i and key j.
   __device__ float drop_pair(int64_t b, int64_t h, int64_t i, int64_t j, float value) const {
     if (rng == nullptr) return value;
-    const int64_t local = ((b * heads + h) * length + i) * length + j;
-    return dropout.apply(value, drop_stream(rng, dropout).word(local, heads * length * length));
+    const DropStream stream = drop_stream(rng, dropout);
+    const int64_t row = (stream.shard_of(b) * heads + h) * length + i;
+    const auto element = static_cast<uint64_t>(row * length + j);
+    return dropout.apply(value, random_bits(stream.key, stream.step, element));
   }
 };
 
@@ -80,8 +82,9 @@ inline AttentionShape attention_shape(const Launch& launch, const AttentionPlace
   shape.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.dim)));
   const double rate = call.double_attr("dropout");
   if (rate > 0) {
-    shape.rng = launch.operands.at(places.rng).as<int32_t>();
-    shape.dropout = drop_rule(rate, call.int_attr("stream"));
+    const Tensor& rng = launch.operands.at(places.rng);
+    shape.rng = rng.as<int32_t>();
+    shape.dropout = drop_rule(rate, call.int_attr("stream"), rng.elements());
   }
   if (places.positions > 0) shape.positions = launch.operands.at(places.positions).as<int32_t>();
   return shape;

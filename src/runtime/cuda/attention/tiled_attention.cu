@@ -78,8 +78,8 @@ __global__ void __launch_bounds__(kTileThreads, kForwardBlocks<kType, kDim>)
   QueryWalk<kType, kDim> walk(shape);
   const OwnTile& own = walk.own;
   const OwnQueries& queries = walk.queries;
-  const PairDraws draws(shape);
-  const uint64_t pairs = draws.head_start(own.sample, own.head);
+  const PairDraws draws(shape, own.sample);
+  const uint64_t pairs = draws.head_start(own.head);
   T::copy_own(shared.q, walk.q, walk.pitch, walk.dim, walk.first_query, walk.length);
   walk.copy_keys(shared, 0, walk.key);
 

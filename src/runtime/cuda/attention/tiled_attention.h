@@ -160,17 +160,19 @@ struct QueryWalk {
 struct PairDraws {
   DropStream stream = {};
   uint32_t below = 0;
-  int64_t heads = 0;
   int64_t length = 0;
+  int64_t first_head = 0;  // head 0 of the sample, among the heads of all samples and shards
 
-  __device__ explicit PairDraws(const AttentionShape& shape)
-      : below(shape.dropout.below), heads(shape.heads), length(shape.length) {
-    if (shape.rng != nullptr) stream = drop_stream(shape.rng, shape.dropout);
+  __device__ PairDraws(const AttentionShape& shape, int64_t sample)
+      : below(shape.dropout.below), length(shape.length) {
+    if (shape.rng == nullptr) return;
+    stream = drop_stream(shape.rng, shape.dropout);
+    first_head = stream.shard_of(sample) * shape.heads;
   }
 
   // The element index of query 0 and key 0 of a head.
-  __device__ uint64_t head_start(int64_t sample, int64_t head) const {
-    return ((stream.first_sample + sample) * heads + head) * length * length;
+  __device__ uint64_t head_start(int64_t head) const {
+    return (first_head + head) * length * length;
   }
 
   __device__ uint32_t kept_of(const PhiloxBlock& block) const {

@@ -71,8 +71,8 @@ __global__ void __launch_bounds__(kTileThreads, kQueryBlocks<kType, kDim>)
   QueryWalk<kType, kDim> walk(shape);
   const OwnTile& own = walk.own;
   const OwnQueries& queries = walk.queries;
-  const PairDraws draws(shape);
-  const uint64_t pairs = draws.head_start(own.sample, own.head);
+  const PairDraws draws(shape, own.sample);
+  const uint64_t pairs = draws.head_start(own.head);
   T::copy_own(shared.q, walk.q, walk.pitch, walk.dim, walk.first_query, walk.length);
   T::copy_own(shared.dy,
               static_cast<const Element*>(args.dy.data) + shape.y_at(own.sample, own.head, 0),
@@ -244,7 +244,7 @@ __global__ void __launch_bounds__(kTileThreads, kKeyBlocks)
   const int length = static_cast<int>(shape.length);
   const int dim = static_cast<int>(shape.dim);
   const OwnTile own(static_cast<int>(shape.kv_heads), own_tiles(length));
-  const PairDraws draws(shape);
+  const PairDraws draws(shape, own.sample);
   const int64_t pitch = (shape.heads + 2 * shape.kv_heads) * dim;
   const auto* qkv = static_cast<const Element*>(shape.qkv.data);
   const auto* dy = static_cast<const Element*>(args.dy.data);
@@ -286,8 +286,7 @@ __global__ void __launch_bounds__(kTileThreads, kKeyBlocks)
       walk.advance();
       fetch((item + 1) % 2);
     }
-    sums.add(shared, item % 2, shape, draws, draws.head_start(own.sample, head),
-             first_key + warp_row(), query);
+    sums.add(shared, item % 2, shape, draws, draws.head_start(head), first_key + warp_row(), query);
     if (item + 1 < items) keep_stats((item + 1) % 2);
   }
   auto* dqkv = static_cast<Element*>(args.dqkv.data);

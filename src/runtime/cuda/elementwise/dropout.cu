@@ -1,5 +1,6 @@
-// dropout, alone or added to a residual. Drawing takes about as long as reading and writing, so a
-// thread keeps the loads of several vectors in flight while it draws.
+// dropout, alone or added to a residual, and the random state of a shard. Drawing takes about as
+// long as reading and writing, so a thread keeps the loads of several vectors in flight while it
+// draws.
 #include "runtime/cuda/elementwise/elementwise_program.h"
 #include "runtime/cuda/launches.h"
 #include "runtime/cuda/random.h"
@@ -20,7 +21,7 @@ struct DropArgs {
   int64_t per_sample = 0;
 };
 
-template <DType kType, bool kAdds>
+template <DType kType, bool kAdds, bool kSharded>
 struct DropVectors {
   static constexpr int kVectors = kType == DType::F32 ? 2 : 4;  // per thread
   using V = Vector<kType>;
@@ -37,7 +38,7 @@ struct DropVectors {
       x[v] = V::fetch(args.x, i);
       if constexpr (kAdds) residual[v] = V::fetch(args.residual, i);
     }
-    const DropStream stream = drop_stream(args.rng, args.rule);
+    const DropStream stream = drop_stream(args.rng, args.rule, kSharded);
 #pragma unroll
     for (int v = 0; v < kVectors; v += 2) {
       const int64_t i = first + v * stride;
@@ -69,23 +70,34 @@ struct DropVectors {
   }
 };
 
-template <DType kType, bool kAdds>
+template <DType kType, bool kAdds, bool kSharded>
 __global__ void drop_vectors(DropArgs args) {
-  DropVectors<kType, kAdds>::run(args);
+  DropVectors<kType, kAdds, kSharded>::run(args);
 }
 
-template <bool kAdds>
-void run(const Launch& launch, DropArgs args) {
+template <bool kAdds, bool kSharded>
+void run_as(const Launch& launch, DropArgs args) {
   const Tensor& result = launch.results.at(0);
   args.result = result.data;
   args.elements = result.elements();
   args.per_sample = result.shape.empty() ? args.elements : args.elements / result.shape[0];
   with_dtype(result.dtype, [&](auto type) {
     constexpr DType kType = decltype(type)::kValue;
-    constexpr int64_t kShare = DropVectors<kType, kAdds>::kVectors * kLanes;
+    constexpr int64_t kShare = DropVectors<kType, kAdds, kSharded>::kVectors * kLanes;
     const unsigned blocks = blocks_for((args.elements + kShare - 1) / kShare, kThreads);
-    drop_vectors<kType, kAdds><<<blocks, kThreads, 0, stream_of(launch)>>>(args);
+    drop_vectors<kType, kAdds, kSharded><<<blocks, kThreads, 0, stream_of(launch)>>>(args);
   });
+}
+
+template <bool kAdds>
+void run(const Launch& launch, const DropArgs& args) {
+  args.rule.sharded ? run_as<kAdds, true>(launch, args) : run_as<kAdds, false>(launch, args);
+}
+
+__global__ void shard_rng(const int32_t* rng, const int32_t* coordinate, int32_t shards,
+                          int32_t* sharded) {
+  const unsigned i = threadIdx.x;
+  sharded[i] = i < 4 ? rng[i] : i == 4 ? *coordinate : shards;
 }
 
 }  // namespace
@@ -94,7 +106,8 @@ void launch_vector_dropout(const Launch& launch) {
   DropArgs args;
   args.x = launch.operands.at(0).data;
   args.rng = launch.operands.at(1).as<int32_t>();
-  args.rule = drop_rule(launch.call->double_attr("rate"), launch.call->int_attr("stream"));
+  args.rule = drop_rule(launch.call->double_attr("rate"), launch.call->int_attr("stream"),
+                        launch.operands.at(1).elements());
   run<false>(launch, args);
 }
 
@@ -106,6 +119,13 @@ void launch_dropout_add(const Launch& launch) {
   args.rng = launch.operands.at(places.rng).as<int32_t>();
   args.rule = places.rule;
   run<true>(launch, args);
+}
+
+void launch_shard_rng(const Launch& launch) {
+  const Tensor& sharded = launch.results.at(0);
+  shard_rng<<<1, static_cast<unsigned>(sharded.elements()), 0, stream_of(launch)>>>(
+      launch.operands.at(0).as<int32_t>(), launch.operands.at(1).as<int32_t>(),
+      static_cast<int32_t>(launch.call->int_attr("shards")), sharded.as<int32_t>());
 }
 
 }  // namespace weft::cuda

@@ -61,12 +61,14 @@ struct SmallProgram {
   ElementwiseStep step[kVectorSteps];
   Elements operand[kVectorOperands];
   bool floating[kVectorOperands];  // the others hold random states
+  bool sharded = false;            // one of them is that of a shard
   Elements result;
   int64_t elements = 0;
   int64_t per_sample = 0;
 };
 
 // Computes the values before they are rounded to the type of the step.
+template <bool kSharded>
 __device__ void apply_vector(const SmallProgram& program, const ElementwiseStep& step,
                              const float (&left)[kLanes], const float (&right)[kLanes], int64_t i,
                              float (&result)[kLanes]) {
@@ -85,7 +87,7 @@ __device__ void apply_vector(const SmallProgram& program, const ElementwiseStep&
       break;
     case ElementwiseOp::Dropout: {
       const auto* rng = static_cast<const int32_t*>(program.operand[step.right].data);
-      const DropStream stream = drop_stream(rng, step.drop);
+      const DropStream stream = drop_stream(rng, step.drop, kSharded && step.drop.sharded);
       for (int e = 0; e < kLanes; e += 4) {
         const PhiloxBlock words = stream.block(i + e, program.per_sample);
         for (int w = 0; w < 4; ++w) result[e + w] = step.drop.apply(left[e + w], words.word[w]);
@@ -96,7 +98,7 @@ __device__ void apply_vector(const SmallProgram& program, const ElementwiseStep&
 }
 
 // A single op, for bf16 tensors or for any type: no program to interpret.
-template <bool kBf16>
+template <bool kBf16, bool kSharded>
 __global__ void run_vector_op(SmallProgram program) {
   const int64_t i = vector_start();
   if (i >= program.elements) return;
@@ -107,12 +109,12 @@ __global__ void run_vector_op(SmallProgram program) {
   if constexpr (kBf16) {
     Vector<DType::BF16>::load(program.operand[0].data, i, left);
     if (two) Vector<DType::BF16>::load(program.operand[1].data, i, right);
-    apply_vector(program, program.step[0], left, right, i, result);
+    apply_vector<kSharded>(program, program.step[0], left, right, i, result);
     Vector<DType::BF16>::store(program.result.data, i, result);
   } else {
     load_vector(program.operand[0], i, left);
     if (two) load_vector(program.operand[1], i, right);
-    apply_vector(program, program.step[0], left, right, i, result);
+    apply_vector<kSharded>(program, program.step[0], left, right, i, result);
     store_vector(program.result, i, result);
   }
 }
@@ -131,7 +133,7 @@ __device__ void pick(const float (&values)[kValues][kLanes], int index, float (&
 }
 
 // A chain: operand o is value o, step s is value kOperands + s.
-template <int kOperands, int kSteps>
+template <int kOperands, int kSteps, bool kSharded>
 __global__ void run_vector_chain(SmallProgram program) {
   const int64_t i = vector_start();
   if (i >= program.elements) return;
@@ -153,12 +155,27 @@ __global__ void run_vector_chain(SmallProgram program) {
     float right[kLanes];
     pick(values, place(step.left), left);
     if (step.op != ElementwiseOp::Dropout) pick(values, place(step.right), right);
-    apply_vector(program, step, left, right, i, values[kOperands + s]);
+    apply_vector<kSharded>(program, step, left, right, i, values[kOperands + s]);
     if (s + 1 < program.steps) round_vector(step.result, values[kOperands + s]);
   }
   float result[kLanes];
   pick(values, kOperands + program.steps - 1, result);
   store_vector(program.result, i, result);
+}
+
+template <bool kSharded>
+void run_program(const SmallProgram& program, bool bf16, cudaStream_t stream) {
+  const unsigned blocks = vector_blocks(program.elements);
+  if (program.steps == 1 && bf16) {
+    run_vector_op<true, kSharded><<<blocks, kThreads, 0, stream>>>(program);
+  } else if (program.steps == 1) {
+    run_vector_op<false, kSharded><<<blocks, kThreads, 0, stream>>>(program);
+  } else if (program.steps <= 2 && program.operands <= 3) {
+    run_vector_chain<3, 2, kSharded><<<blocks, kThreads, 0, stream>>>(program);
+  } else {
+    run_vector_chain<kVectorOperands, kVectorSteps, kSharded>
+        <<<blocks, kThreads, 0, stream>>>(program);
+  }
 }
 
 }  // namespace
@@ -183,7 +200,10 @@ void launch_vector_elementwise(const Launch& launch) {
   SmallProgram program;
   program.operands = full.operands;
   program.steps = full.steps;
-  for (int s = 0; s < full.steps; ++s) program.step[s] = full.step[s];
+  for (int s = 0; s < full.steps; ++s) {
+    program.step[s] = full.step[s];
+    program.sharded |= full.step[s].drop.sharded;
+  }
   for (int o = 0; o < full.operands; ++o) {
     const Tensor& operand = launch.operands.at(static_cast<size_t>(o));
     program.operand[o] = elements(operand);
@@ -192,21 +212,12 @@ void launch_vector_elementwise(const Launch& launch) {
   program.result = elements(result);
   program.elements = result.elements();
   program.per_sample = result.shape.empty() ? 1 : program.elements / result.shape[0];
-  const unsigned blocks = vector_blocks(program.elements);
   bool bf16 = result.dtype == DType::BF16;
   for (const Tensor& operand : launch.operands) {
     bf16 = bf16 && (operand.dtype == DType::BF16 || !is_floating(operand.dtype));
   }
-  if (full.steps == 1 && bf16) {
-    run_vector_op<true><<<blocks, kThreads, 0, stream_of(launch)>>>(program);
-  } else if (full.steps == 1) {
-    run_vector_op<false><<<blocks, kThreads, 0, stream_of(launch)>>>(program);
-  } else if (full.steps <= 2 && full.operands <= 3) {
-    run_vector_chain<3, 2><<<blocks, kThreads, 0, stream_of(launch)>>>(program);
-  } else {
-    run_vector_chain<kVectorOperands, kVectorSteps>
-        <<<blocks, kThreads, 0, stream_of(launch)>>>(program);
-  }
+  program.sharded ? run_program<true>(program, bf16, stream_of(launch))
+                  : run_program<false>(program, bf16, stream_of(launch));
 }
 
 }  // namespace weft::cuda

@@ -25,7 +25,8 @@ ElementwiseStep make_step(const Call& call) {
   step.op = elementwise_op(call);
   step.result = call.results.at(0).dtype;
   if (step.op == ElementwiseOp::Dropout) {
-    step.drop = drop_rule(call.double_attr("rate"), call.int_attr("stream"));
+    step.drop =
+        drop_rule(call.double_attr("rate"), call.int_attr("stream"), call.type("rng").elements());
   }
   return step;
 }

@@ -1,6 +1,6 @@
-// cross_entropy and its gradient. One block per row computes lse and the row's loss in one pass
-// with a running maximum; one block then adds the rows in a fixed tree. A target outside the
-// vocabulary traps. Long rows on Hopper: cluster_loss.cu.
+// cross_entropy and its gradient, also on shards of the vocabulary. One block per row computes lse
+// and the row's loss in one pass with a running maximum; one block then adds the rows in a fixed
+// tree. A target outside the vocabulary traps. Long rows on Hopper: cluster_loss.cu.
 #include "runtime/cuda/reduction/loss.h"
 
 #include <cmath>
@@ -19,6 +19,24 @@ __global__ void total_loss(const float* losses, const float* valid, float* loss,
   if (threadIdx.x == 0) *loss = total / *valid;
 }
 
+// The columns of a row of logits, which may be one of several shards.
+struct Columns {
+  int64_t n = 0;
+  const int32_t* coordinate = nullptr;  // the number of the shard; nullptr: all columns
+  int64_t classes = 0;                  // columns of all shards; those from here on are padding
+
+  // The class of the first column.
+  __device__ int64_t first() const { return coordinate == nullptr ? 0 : *coordinate * n; }
+  // The number of columns before the padding.
+  __device__ int64_t valid() const {
+    return coordinate == nullptr ? n : max(int64_t{0}, min(classes - first(), n));
+  }
+};
+
+Columns shard_columns(const Tensor& logits, const Tensor& coordinate, const Launch& launch) {
+  return {row_length(logits), coordinate.as<int32_t>(), launch.call->int_attr("classes")};
+}
+
 struct LossGradArgs {
   const float* dloss = nullptr;
   Elements logits;
@@ -27,18 +45,20 @@ struct LossGradArgs {
   const float* valid = nullptr;
   Elements dlogits;
   int64_t elements = 0;
-  int64_t n = 0;
+  Columns columns;
 };
 
 __global__ void loss_grad(LossGradArgs args) {
   const int64_t i = global_thread();
   if (i >= args.elements) return;
-  const int64_t row = i / args.n;
+  const int64_t row = i / args.columns.n;
+  const int64_t column = i % args.columns.n;
   const int64_t target = args.targets[row];
   float grad = 0;
-  if (target >= 0) {
+  if (target >= 0 && column < args.columns.valid()) {
     const float p = expf(args.logits.get(i) - args.lse[row]);
-    grad = (p - (i % args.n == target ? 1.0f : 0.0f)) * (*args.dloss / *args.valid);
+    const bool is_target = args.columns.first() + column == target;
+    grad = (p - (is_target ? 1.0f : 0.0f)) * (*args.dloss / *args.valid);
   }
   args.dlogits.put(i, grad);
 }
@@ -83,10 +103,12 @@ struct RowParts {
   int head, tail;
   int64_t body;
 
-  __device__ RowParts(int64_t row, int64_t n) : first(row * n) {
-    head = static_cast<int>(min((kLanes - first % kLanes) % kLanes, n));
-    body = (n - head) / kLanes * kLanes;
-    tail = static_cast<int>(n - head - body);
+  __device__ RowParts(int64_t row, int64_t n) : RowParts(row, n, n) {}
+  // The first `used` elements of a row of n.
+  __device__ RowParts(int64_t row, int64_t n, int64_t used) : first(row * n) {
+    head = static_cast<int>(min((kLanes - first % kLanes) % kLanes, used));
+    body = (used - head) / kLanes * kLanes;
+    tail = static_cast<int>(used - head - body);
   }
   // The element of the row outside of full vectors that this thread handles, or -1.
   __device__ int64_t edge() const {
@@ -168,8 +190,9 @@ template <DType kType>
 __global__ void vector_loss_grad(LossGradArgs args) {
   const int64_t i = vector_start();
   if (i >= args.elements) return;
-  const int64_t row = i / args.n;
-  const int64_t first = i % args.n;
+  const int64_t row = i / args.columns.n;
+  const int64_t column = i % args.columns.n;
+  const int64_t first = args.columns.first() + column;
   const int64_t target = args.targets[row];
   float value[kLanes] = {};
   if (target >= 0) {
@@ -177,8 +200,58 @@ __global__ void vector_loss_grad(LossGradArgs args) {
     const float scale = *args.dloss / *args.valid;
     Vector<kType>::load(args.logits.data, i, value);
     logit_grads<kType>(value, lse, static_cast<int>(target - first), scale);
+    if (args.columns.coordinate != nullptr) {
+      const int64_t valid = args.columns.valid() - column;
+      for (int e = 0; e < kLanes; ++e) value[e] = e < valid ? value[e] : 0.0f;
+    }
   }
   Vector<kType>::store(args.dlogits.data, i, value);
+}
+
+struct StatsArgs {
+  const void* logits = nullptr;
+  const int32_t* targets = nullptr;
+  float* stats = nullptr;
+  Columns columns;
+};
+
+constexpr int kStats = 3;  // per row: largest logit, sum of exponentials, logit of the target
+
+template <DType kType>
+__global__ void online_row_stats(StatsArgs args) {
+  const int64_t row = blockIdx.x;
+  const int64_t valid = args.columns.valid();
+  const int64_t target = args.targets[row];
+  const int64_t column = target < 0 ? -1 : target - args.columns.first();
+  if (target >= args.columns.classes) __trap();
+  const RowParts parts(row, args.columns.n, valid);
+  const ExpSum total = row_exp_sum<kType>(args.logits, parts);
+  if (threadIdx.x != 0) return;
+  const bool inside = column >= 0 && column < valid;
+  float* out = args.stats + row * kStats;
+  out[0] = total.maximum;
+  out[1] = total.sum;
+  out[2] = inside ? target_logit<kType>(args.logits, parts.first, column, valid) : 0.0f;
+}
+
+// One thread per row adds the shards in order.
+__global__ void combine_stats(const float* stats, LossArgs args, int64_t shards) {
+  const int64_t row = global_thread();
+  if (row >= args.rows) return;
+  const float* first = stats + row * kStats;
+  const int64_t stride = args.rows * kStats;
+  float maximum = -INFINITY;
+  for (int64_t s = 0; s < shards; ++s) maximum = fmaxf(maximum, first[s * stride]);
+  float sum = 0;
+  float logit = 0;
+  for (int64_t s = 0; s < shards; ++s) {
+    const float* of = first + s * stride;
+    sum += of[1] * expf(of[0] - maximum);
+    logit += of[2];
+  }
+  const float lse = maximum + logf(sum);
+  args.lse[row] = lse;
+  args.losses[row] = args.targets[row] < 0 ? 0.0f : lse - logit;
 }
 
 LossGradArgs loss_grad_args(const Launch& launch) {
@@ -191,7 +264,10 @@ LossGradArgs loss_grad_args(const Launch& launch) {
   args.valid = launch.operands.at(4).as<float>();
   args.dlogits = elements(launch.results.at(0));
   args.elements = logits.elements();
-  args.n = row_length(logits);
+  args.columns.n = row_length(logits);
+  if (launch.operands.size() > 5) {
+    args.columns = shard_columns(logits, launch.operands[5], launch);
+  }
   return args;
 }
 
@@ -245,6 +321,32 @@ void launch_online_cross_entropy_both(const Launch& launch) {
         <<<blocks_for(args.rows, 1), kLossThreads, 0, stream_of(launch)>>>(args);
   });
   launch_total_loss(args, launch.results.at(1), launch);
+}
+
+void launch_online_cross_entropy_stats(const Launch& launch) {
+  const Tensor& logits = launch.operands.at(0);
+  StatsArgs args;
+  args.logits = logits.data;
+  args.targets = launch.operands.at(1).as<int32_t>();
+  args.stats = launch.results.at(0).as<float>();
+  args.columns = shard_columns(logits, launch.operands.at(2), launch);
+  with_dtype(logits.dtype, [&](auto tag) {
+    online_row_stats<tag.kValue>
+        <<<blocks_for(row_count(logits), 1), kLossThreads, 0, stream_of(launch)>>>(args);
+  });
+}
+
+void launch_cross_entropy_combine(const Launch& launch) {
+  const Tensor& stats = launch.operands.at(0);
+  LossArgs args;
+  args.targets = launch.operands.at(1).as<int32_t>();
+  args.valid = launch.operands.at(2).as<float>();
+  args.lse = launch.results.at(1).as<float>();
+  args.losses = static_cast<float*>(launch.workspace);
+  args.rows = launch.operands[1].elements();
+  combine_stats<<<blocks_for(args.rows, kThreads), kThreads, 0, stream_of(launch)>>>(
+      stats.as<float>(), args, stats.shape.at(0));
+  launch_total_loss(args, launch.results.at(0), launch);
 }
 
 void launch_cross_entropy_grad(const Launch& launch) {

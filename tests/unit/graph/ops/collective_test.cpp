@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "graph/builder.h"
+#include "graph/call_text.h"
 #include "graph/ops/ops.h"
 #include "graph/text.h"
 #include "graph/verify.h"
@@ -28,10 +29,18 @@ std::vector<std::string> infer(const OpDef& op, const std::vector<std::string>& 
 
 using Texts = std::vector<std::string>;
 const Attrs kShard = {std::string("dp_shard")};
-const Attrs kScatter = {std::string("dp_shard"), std::string()};
+const Attrs kScatter = parse_call_attrs(kReduceScatter, "axis=\"dp_shard\"");
 
-Attrs gather(Texts types) {
-  return {std::string("dp_shard"), std::move(types)};
+Attrs gather(const Texts& types, const std::string& axis = "dp_shard") {
+  return parse_call_attrs(kAllGather, cat("axis=\"", axis, "\", types=", to_string(Attr(types))));
+}
+
+Attrs gather_dim(const std::string& axis, int64_t dim) {
+  return parse_call_attrs(kAllGather, cat("axis=\"", axis, "\", dim=", dim));
+}
+
+Attrs scatter_dim(const std::string& axis, int64_t dim, const std::string& out = "") {
+  return parse_call_attrs(kReduceScatter, cat("axis=\"", axis, "\", out=\"", out, "\", dim=", dim));
 }
 
 void expect_refusal(const std::string& message, const OpDef& op, const Texts& operands,
@@ -100,17 +109,112 @@ TEST(Collective, ReduceScatterTurnsPartialIntoFlat) {
       "f32[3] @P(dp_shard)",
       kReduceScatter, {"f32[3] @P(dp_shard)", "f32[4] @P(dp_replicate) @P(dp_shard)"}, kScatter);
   expect_refusal(
-      "reduce_scatter: g is f32[4] @S(0:dp_replicate) @P(dp_shard), expected @P(axis) alone",
-      kReduceScatter, {"f32[4] @S(0:dp_replicate) @P(dp_shard)"}, kScatter);
+      "reduce_scatter: shards is 1, expected the number of shards of f32[4] @S(0:tp) @P(dp_shard)",
+      kReduceScatter, {"f32[4] @S(0:tp) @P(dp_shard)"}, kScatter);
   expect_refusal("reduce_scatter: no operands, expected one or more", kReduceScatter, {}, kScatter);
+}
+
+// A bucket of weights that are sharded over tp along different dims.
+TEST(Collective, FlatTensorsOfShardsKnowTheShardsOfTheirMembers) {
+  const std::vector<std::string> types = {"f32[6,64] @S(0:tp)", "f32[64,51] @S(1:tp)"};
+  EXPECT_EQ(infer(kAllGather, {"f32[6144] @F(dp_shard) @S(0:tp)"},
+                  make_attrs(kAllGather, {{"axis", std::string("dp_shard")},
+                                          {"types", types},
+                                          {"shards", int64_t{2}}})),
+            (Texts{types[0], types[1]}));
+  EXPECT_EQ(
+      infer(
+          kReduceScatter, {"f32[6,64] @P(dp_shard) @S(0:tp)", "f32[64,51] @P(dp_shard) @S(1:tp)"},
+          make_attrs(kReduceScatter, {{"axis", std::string("dp_shard")}, {"shards", int64_t{2}}})),
+      (Texts{"f32[6144] @F(dp_shard) @S(0:tp)"}));
 }
 
 TEST(Collective, ReduceScatterKeepsTheDtypeOrGivesTheOneAskedFor) {
   EXPECT_EQ(infer(kReduceScatter, {"bf16[3] @P(dp_shard)"}, kScatter),
             (Texts{"bf16[1024] @F(dp_shard)"}));
-  EXPECT_EQ(infer(kReduceScatter, {"bf16[3] @P(dp_shard)"},
-                  {std::string("dp_shard"), std::string("f32")}),
+  EXPECT_EQ(infer(kReduceScatter, {"bf16[3] @P(dp_shard)"}, scatter_dim("dp_shard", -1, "f32")),
             (Texts{"f32[1024] @F(dp_shard)"}));
+}
+
+TEST(Collective, AllGatherAlongADimDropsItsShards) {
+  EXPECT_EQ(infer(kAllGather, {"bf16[4,6] @S(0:dp) @P(cp) @S(1:tp)"}, gather_dim("tp", 1)),
+            (Texts{"bf16[4,6] @S(0:dp) @P(cp)"}));
+  EXPECT_EQ(infer(kAllGather, {"i32[4] @S(0:dp) @S(0:tp)"}, gather_dim("tp", 0)),
+            (Texts{"i32[4] @S(0:dp)"}));
+  EXPECT_EQ(infer(kAllGatherStart, {"f32[4] @S(0:dp) @S(0:tp)"}, gather_dim("dp+tp", 0)),
+            (Texts{"future<f32[4]>"}));
+  expect_refusal("all_gather: x is f32[4,6] @S(0:tp), expected @S(1:tp)", kAllGather,
+                 {"f32[4,6] @S(0:tp)"}, gather_dim("tp", 1));
+  expect_refusal("all_gather: x is f32[4] @S(0:tp), expected @S(0:dp) @S(0:tp)", kAllGather,
+                 {"f32[4] @S(0:tp)"}, gather_dim("dp+tp", 0));
+  expect_refusal(
+      "all_gather: x is f32[4] @S(0:dp) @S(0:tp), expected no shards of dim 0 after those over dp",
+      kAllGather, {"f32[4] @S(0:dp) @S(0:tp)"}, gather_dim("dp", 0));
+  expect_refusal("all_gather: dim is 1, expected one of f32[4] @S(0:tp)", kAllGather,
+                 {"f32[4] @S(0:tp)"}, gather_dim("tp", 1));
+  expect_refusal("all_gather: found 2 operands, expected one with dim", kAllGather,
+                 {"f32[4] @S(0:tp)", "f32[4]"}, gather_dim("tp", 0));
+  expect_refusal("all_gather: types is given, expected none with dim", kAllGather,
+                 {"f32[4] @S(0:tp)"},
+                 parse_call_attrs(kAllGather, "axis=\"tp\", types=[\"f32[4]\"], dim=0"));
+}
+
+TEST(Collective, ReduceScatterAlongADimTurnsPartialIntoShards) {
+  EXPECT_EQ(infer(kReduceScatter, {"bf16[4,6] @S(0:dp) @P(cp) @P(tp)"}, scatter_dim("cp", 1)),
+            (Texts{"bf16[4,6] @S(0:dp) @S(1:cp) @P(tp)"}));
+  EXPECT_EQ(infer(kReduceScatter, {"bf16[4,6] @P(cp) @P(tp)"}, scatter_dim("cp+tp", 0, "f32")),
+            (Texts{"f32[4,6] @S(0:cp) @S(0:tp)"}));
+  expect_refusal("reduce_scatter: g is f32[4] @P(tp), expected @P(cp) @P(tp)", kReduceScatter,
+                 {"f32[4] @P(tp)"}, scatter_dim("cp+tp", 0));
+  expect_refusal(
+      "reduce_scatter: g is f32[4] @P(cp) @S(0:tp), expected no shards of dim 0 after those over "
+      "cp",
+      kReduceScatter, {"f32[4] @P(cp) @S(0:tp)"}, scatter_dim("cp", 0));
+  expect_refusal("reduce_scatter: found 2 operands, expected one with dim", kReduceScatter,
+                 {"f32[4] @P(tp)", "f32[4] @P(tp)"}, scatter_dim("tp", 0));
+  expect_refusal("reduce_scatter: g is f16[4] @P(tp), expected f32 or bf16", kReduceScatter,
+                 {"f16[4] @P(tp)"}, scatter_dim("tp", 0));
+}
+
+TEST(Collective, FlatCollectivesOverAJointAxis) {
+  EXPECT_EQ(infer(kReduceScatter, {"f32[3] @P(dp) @P(tp)"}, scatter_dim("dp+tp", -1)),
+            (Texts{"f32[1024] @F(dp) @F(tp)"}));
+  for (const char* x : {"f32[1024] @F(dp) @F(tp)", "f32[1024] @F(dp+tp)"}) {
+    EXPECT_EQ(infer(kAllGather, {x}, gather({"f32[3]"}, "dp+tp")), (Texts{"f32[3]"}));
+  }
+  EXPECT_EQ(infer(kAllReduce, {"f32[3] @P(dp) @P(tp)"}, {std::string("dp+tp")}), (Texts{"f32[3]"}));
+}
+
+TEST(Collective, TakeShardAddsShards) {
+  const auto taken = [](const std::string& x, const std::string& axis, int64_t dim) {
+    return infer(kTakeShard, {x, "i32[]"}, {axis, dim});
+  };
+  EXPECT_EQ(taken("f32[4,6] @S(0:dp)", "tp", 1), (Texts{"f32[4,6] @S(0:dp) @S(1:tp)"}));
+  EXPECT_EQ(taken("i32[4] @P(dp)", "cp+tp", 0), (Texts{"i32[4] @P(dp) @S(0:cp) @S(0:tp)"}));
+  expect_refusal("take_shard: x is f32[4] @P(tp), expected no placement over tp", kTakeShard,
+                 {"f32[4] @P(tp)", "i32[]"}, {std::string("tp"), int64_t{0}});
+  expect_refusal("take_shard: coordinate is f32[], expected i32[]", kTakeShard, {"f32[4]", "f32[]"},
+                 {std::string("tp"), int64_t{0}});
+  expect_refusal("take_shard: dim is 1, expected one of f32[4]", kTakeShard, {"f32[4]", "i32[]"},
+                 {std::string("tp"), int64_t{1}});
+}
+
+TEST(Collective, TextOfCollectivesAlongADimRoundTrips) {
+  const std::string text = R"text(graph step(mesh cp=2, tp=4) {
+  %x = input "x" : bf16[6,8] @S(0:cp) @S(1:tp)
+  %c = input "c" : i32[]
+  %f = all_gather(%x; axis="tp", dim=1) : bf16[6,8] @S(0:cp)
+  %s = take_shard(%f, %c; axis="tp", dim=0) : bf16[6,8] @S(0:cp) @S(0:tp)
+  %g = all_gather_start(%s; axis="cp+tp", dim=0) : future<bf16[6,8]>
+  %w = wait(%g) : bf16[6,8]
+  %p = input "p" : f32[6,8] @P(cp) @P(tp)
+  %r = reduce_scatter(%p; axis="cp+tp", out="bf16", dim=0) : bf16[6,8] @S(0:cp) @S(0:tp)
+  return w=%w, r=%r
+}
+)text";
+  const Graph graph = parse_graph(text);
+  verify(graph);
+  EXPECT_EQ(print_graph(graph), text);
 }
 
 TEST(Collective, AllReduceRemovesPartial) {

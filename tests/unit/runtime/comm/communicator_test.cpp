@@ -23,6 +23,16 @@ TEST(RankInfo, RanksAreRowMajorOverTheAxes) {
   EXPECT_EQ(info.group("c"), (std::vector<int64_t>{8, 9}));
 }
 
+TEST(RankInfo, AJointAxisIsTheGroupAlongAnyOfItsAxes) {
+  const RankInfo info = place(9);  // 1, 1, 1
+  EXPECT_EQ(info.coordinate("a+c"), 3);
+  EXPECT_EQ(info.group("a+c"), (std::vector<int64_t>{2, 3, 8, 9}));
+  EXPECT_EQ(info.coordinate("b+c"), 3);
+  EXPECT_EQ(info.group("b+c"), (std::vector<int64_t>{6, 7, 8, 9, 10, 11}));
+  EXPECT_EQ(info.group("a+b+c").size(), 12U);
+  EXPECT_THROW(info.group("a+d"), InternalError);
+}
+
 TEST(RankInfo, RefusesAnUnknownAxis) {
   EXPECT_THROW(place(0).coordinate("d"), InternalError);
   EXPECT_THROW(place(0).group("d"), InternalError);

@@ -41,6 +41,8 @@ TEST(SingleRank, RefusesCollectives) {
   const auto device = make_host_device({.threads = 1});
   EXPECT_THROW(single_rank().allocate_shared("dp_shard", 256, *device), InternalError);
   EXPECT_THROW(single_rank().all_reduce({.axis = "dp_shard"}, {}), InternalError);
+  EXPECT_THROW(single_rank().all_gather_dim({.axis = "tp"}, {}, {}, 0), InternalError);
+  EXPECT_THROW(single_rank().reduce_scatter_dim({.axis = "tp"}, {}, {}, 0), InternalError);
 }
 
 }  // namespace

@@ -1,0 +1,31 @@
+// Names of dims. A model says what the dims of its parameters and inputs mean, never where they
+// lie; the names of all other values follow from the sharding rules of the ops, and the names fix
+// the placements (passes/place.cpp).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace weft::dims {
+
+inline constexpr std::string_view kBatch = "batch";
+inline constexpr std::string_view kSequence = "sequence";
+inline constexpr std::string_view kEmbed = "embed";
+inline constexpr std::string_view kHeads = "heads";
+inline constexpr std::string_view kFfn = "ffn";
+inline constexpr std::string_view kVocab = "vocab";
+// Rows of a table of learned positions; never sharded.
+inline constexpr std::string_view kPositions = "positions";
+
+// A dim that holds several parts one after the other, such as q|k|v: "heads(64|32|32)". Sharding
+// such a dim shards each part.
+std::string packed(std::string_view name, const std::vector<int64_t>& parts);
+
+// "heads" of "heads(64|32|32)".
+std::string_view name_of(std::string_view dim);
+// {64, 32, 32} of "heads(64|32|32)"; empty for a dim that is not packed.
+std::vector<int64_t> parts_of(std::string_view dim);
+
+}  // namespace weft::dims

@@ -1,0 +1,124 @@
+#include "passes/dim_names.h"
+
+#include <algorithm>
+#include <map>
+
+#include "graph/dims.h"
+#include "graph/names.h"
+#include "graph/ops/ops.h"
+#include "graph/sharding.h"
+#include "graph/sources.h"
+#include "graph/update.h"
+
+namespace weft {
+
+namespace {
+
+std::vector<std::string> plain_names(const std::vector<std::string>& dims) {
+  std::vector<std::string> names;
+  for (const std::string& dim : dims) names.emplace_back(dims::name_of(dim));
+  return names;
+}
+
+// rng has one dim and may be as long as the batch, so the number of dims has to match as well.
+bool is_batch(const Shape& shape, const Shape& inputs_like) {
+  return !inputs_like.empty() && shape.size() >= inputs_like.size() && shape[0] == inputs_like[0];
+}
+
+// The gradient of one micro-batch, or nullptr.
+const Value* gradient_of(const Graph& graph, const Node& param) {
+  const Node* update = update_of(*param.result());
+  const Value* grad = update != nullptr
+                          ? update->operand("g")
+                          : graph.find_output({OutputRole::Gradient, source_name(param)});
+  while (grad != nullptr && grad->def->op == &kAccumulate) grad = grad->def->operand("g");
+  return grad;
+}
+
+}  // namespace
+
+DimNames::DimNames(const Graph& graph, const Shape& inputs_like, const NamingOptions& options)
+    : options_(options) {
+  std::map<std::string, Names> params;
+  for (const auto& node : graph.order()) {
+    if (node->op != &kParam && node->op != &kInput) continue;
+    const Value& value = *node->result();
+    Names names = plain_names(dim_names(*node));
+    names.resize(value.type.shape.size());
+    if (node->op == &kParam) {
+      weights_.insert(&value);
+      params[source_name(*node)] = names;
+      if (const Value* gradient = gradient_of(graph, *node)) name_gradient(gradient, names);
+    } else if (dim_names(*node).empty() && is_batch(value.type.shape, inputs_like)) {
+      names[0] = dims::kBatch;
+    }
+    names_[&value] = std::move(names);
+  }
+  for (const auto& node : graph.order()) {
+    if (node->op != &kState || state_key(*node).role != StateRole::LowCopy) continue;
+    weights_.insert(node->result());
+    names_[node->result()] = params[state_key(*node).owner];
+  }
+}
+
+// What is added up to a gradient, or cast to it, is named like it.
+void DimNames::name_gradient(const Value* gradient, const Names& names) {
+  if (!gradients_.insert(gradient).second) return;
+  names_[gradient] = names;
+  const Node& def = *gradient->def;
+  if (def.op != &kAdd && def.op != &kAddInPlace && def.op != &kCast) return;
+  for (const Value* part : def.operands) name_gradient(part, names);
+}
+
+void DimNames::name_results(const Node& node) {
+  const RuleDims dims = rule_dims(node.call());
+  const auto name_of = [&](const RuleDim& dim) -> std::string {
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      const int64_t at = find_dim(dims.operands[i], dim);
+      const auto known = names_.find(node.operands[i]);
+      if (at < 0 || known == names_.end()) continue;
+      const std::string& name = known->second.at(static_cast<size_t>(at));
+      if (!name.empty()) return name;
+    }
+    return "";
+  };
+  const bool of_weight = !node.operands.empty() && node.op->traits.elementwise &&
+                         std::all_of(node.operands.begin(), node.operands.end(),
+                                     [&](const Value* value) { return is_weight(*value); });
+  for (const auto& value : node.results) {
+    if (of_weight) weights_.insert(value.get());
+    if (gradients_.contains(value.get())) continue;
+    Names& names = names_[value.get()];
+    names.clear();
+    for (const RuleDim& dim : dims.results[value->index]) names.push_back(name_of(dim));
+  }
+}
+
+int64_t DimNames::find(const Value& value, std::string_view name) const {
+  const auto known = names_.find(&value);
+  if (known == names_.end()) return -1;
+  const auto found = std::find(known->second.begin(), known->second.end(), name);
+  return found == known->second.end() ? -1 : found - known->second.begin();
+}
+
+NamedPlacement DimNames::placement(const Value& value, std::string_view axis) const {
+  using Kind = NamedPlacement::Kind;
+  const auto along = [&](std::string_view name, Kind otherwise) -> NamedPlacement {
+    const int64_t dim = find(value, name);
+    return dim < 0 ? NamedPlacement{otherwise} : NamedPlacement{Kind::Sharded, dim};
+  };
+  const bool is_stored = is_weight(value) || is_gradient(value);
+  if (axis == names::kContextAxis) return along(dims::kSequence, Kind::Full);
+  if (axis != names::kTensorAxis) {
+    return options_.shards_batch ? along(dims::kBatch, Kind::Full) : NamedPlacement{};
+  }
+  for (const std::string_view name : {dims::kHeads, dims::kFfn, dims::kVocab}) {
+    if (find(value, name) >= 0) return along(name, Kind::Full);
+  }
+  // A stream value has an embed dim and none of those above.
+  if (find(value, dims::kEmbed) < 0) return {Kind::Open};
+  return options_.shards_sequence && !is_stored ? along(dims::kSequence, Kind::Full)
+                                                : NamedPlacement{};
+}
+
+}  // namespace weft

@@ -1,0 +1,57 @@
+// The names of the dims of every value, and the placements that they fix. Parameters and inputs are
+// named by the model; the names of other values follow from the sharding rules of the ops.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "config/config.h"
+#include "graph/graph.h"
+
+namespace weft {
+
+// What the names of a value say about its placement over one axis. Full: it is replicated. Open:
+// they leave it to the op that computes the value.
+struct NamedPlacement {
+  enum class Kind { Sharded, Full, Open };
+  Kind kind = Kind::Full;
+  int64_t dim = 0;  // Sharded only
+};
+
+struct NamingOptions {
+  bool shards_batch = true;      // over the data-parallel axes
+  bool shards_sequence = false;  // of stream values over tp
+};
+
+class DimNames {
+ public:
+  // `inputs_like` is the shape of the tokens: an input whose dims the graph does not name is
+  // sharded like them if it begins with the same batch.
+  DimNames(const Graph& graph, const Shape& inputs_like, const NamingOptions& options);
+
+  // Names the results of a node from those of its operands.
+  void name_results(const Node& node);
+
+  NamedPlacement placement(const Value& value, std::string_view axis) const;
+
+  // Whether the value is a parameter in any dtype, and whether it is the gradient of one or a
+  // contribution to it.
+  bool is_weight(const Value& value) const { return weights_.contains(&value); }
+  bool is_gradient(const Value& value) const { return gradients_.contains(&value); }
+
+ private:
+  using Names = std::vector<std::string>;
+
+  void name_gradient(const Value* gradient, const Names& names);
+  int64_t find(const Value& value, std::string_view name) const;
+
+  NamingOptions options_;
+  std::unordered_map<const Value*, Names> names_;
+  std::unordered_set<const Value*> weights_;
+  std::unordered_set<const Value*> gradients_;
+};
+
+}  // namespace weft

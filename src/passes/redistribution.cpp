@@ -1,0 +1,99 @@
+#include "passes/redistribution.h"
+
+#include "base/error.h"
+#include "graph/builder.h"
+#include "graph/names.h"
+#include "graph/ops/ops.h"
+#include "graph/sources.h"
+
+namespace weft {
+
+namespace {
+
+Builder builder_at(Graph& graph, Node* before, const Node& like) {
+  Builder builder(graph, before);
+  builder.set_path(like.path);
+  builder.set_phase(like.phase);
+  return builder;
+}
+
+}  // namespace
+
+Value* all_reduce(Graph& graph, Value* value, Node* before, const NodeOptions& options) {
+  CHECK(is_partial(value->type), "%", value->name, " is ", to_string(value->type));
+  Builder builder(graph, before);
+  builder.set_path(options.path);
+  builder.set_phase(options.phase);
+  const std::string name = value->name + ".reduced";
+  const std::vector<MeshAxis> axes = graph.mesh().axes;
+  for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
+    const AxisPlacement* placement = placement_over(value->type, axis->name);
+    if (placement == nullptr || placement->kind != PlacementKind::Partial) continue;
+    Node* node = builder.add(kAllReduce, {value}, {{"axis", axis->name}}, name);
+    graph.replace_uses(value, node->result(), node);
+    value = node->result();
+  }
+  return value;
+}
+
+Value* coordinate_input(Graph& graph, const std::string& axis) {
+  const std::string name = names::coordinate(axis);
+  if (Value* known = find_input(graph, name)) return known;
+  return graph
+      .insert_source(graph.order().front().get(), kInput, name, TensorType{DType::I32, {}, {}},
+                     {.name = name})
+      ->result();
+}
+
+Value* Redistribution::reduce(Value* value, const std::string& axis, std::optional<int64_t> dim) {
+  Node* def = value->def;
+  Builder builder = builder_at(graph_, graph_.next(def), *def);
+  Node* node = dim ? builder.add(kReduceScatter, {value}, {{"axis", axis}, {"dim", *dim}},
+                                 value->name + ".shard")
+                   : builder.add(kAllReduce, {value}, {{"axis", axis}}, value->name + ".reduced");
+  graph_.replace_uses(value, node->result(), node);
+  ++reductions_;
+  return node->result();
+}
+
+Value* Redistribution::reduce_all(Value* value) {
+  Node* def = value->def;
+  ++reductions_;
+  return all_reduce(graph_, value, graph_.next(def), {.path = def->path, .phase = def->phase});
+}
+
+Value* Redistribution::move(Value* value, const std::string& axis, std::optional<int64_t> dim,
+                            Node* reader) {
+  const AxisPlacement* entry = placement_over(value->type, axis);
+  CHECK(entry == nullptr || entry->kind == PlacementKind::Sharded, "%", value->name, " is ",
+        to_string(value->type));
+  if (entry == nullptr ? !dim : dim == entry->dim) return value;
+  if (entry != nullptr) value = gather(value, axis, reader);
+  return dim ? take(value, axis, *dim, reader) : value;
+}
+
+Value* Redistribution::gather(Value* value, const std::string& axis, Node* reader) {
+  Value*& full = moved_[{value->name, axis, -1}];
+  if (full == nullptr) {
+    const int64_t dim = placement_over(value->type, axis)->dim;
+    full = builder_at(graph_, reader, *reader)
+               .add(kAllGather, {value}, {{"axis", axis}, {"dim", dim}}, value->name + ".full")
+               ->result();
+    ++gathers_;
+  }
+  return full;
+}
+
+Value* Redistribution::take(Value* value, const std::string& axis, int64_t dim, Node* reader) {
+  Value*& part = moved_[{value->name, axis, dim}];
+  if (part == nullptr) {
+    Value* coordinate = coordinate_input(graph_, axis);
+    part = builder_at(graph_, reader, *reader)
+               .add(kTakeShard, {value, coordinate}, {{"axis", axis}, {"dim", dim}},
+                    value->name + ".part")
+               ->result();
+  }
+  return part;
+}
+
+}  // namespace weft
