@@ -100,6 +100,7 @@ check same llama_recompute --activation_checkpoint.mode=full
 
 # Two and four ranks on one GPU.
 check scripts/gpu_ranks.sh "$build/weft"
+check scripts/gpu_meshes.sh "$build/weft"
 check scripts/gpu_failures.sh "$build/weft"
 
 if command -v compute-sanitizer > /dev/null; then
