@@ -14,6 +14,7 @@
 #include "base/one_of.h"
 #include "compile/mfu.h"
 #include "config/derived.h"
+#include "graph/comm_cost.h"
 #include "graph/names.h"
 #include "graph/text.h"
 #include "plan/lower.h"
@@ -199,6 +200,19 @@ Mesh mesh_of(const Config& config, int64_t ranks) {
   add(names::kContextAxis, degrees.cp);
   add(names::kTensorAxis, degrees.tp);
   return mesh;
+}
+
+std::string mesh_warning(const Compiled& compiled) {
+  const Mesh& mesh = compiled.plan.mesh;
+  const bool uses = std::any_of(mesh.axes.begin(), mesh.axes.end(), [](const MeshAxis& axis) {
+    return axis.name == names::kTensorAxis;
+  });
+  if (!uses || on_one_host(mesh, names::kTensorAxis, compiled.device)) return "";
+  const int64_t host = ranks_on_host(compiled.device, mesh.ranks());
+  return cat("tensor parallelism over ", mesh.axis_size(names::kTensorAxis),
+             " ranks crosses hosts of ", host,
+             " ranks, and its traffic is waited for in every layer; use ",
+             "parallelism.tensor_parallel_degree = ", host, " or less");
 }
 
 Compiled compile(const Config& config, const CompileOptions& options) {

@@ -174,6 +174,7 @@ class Sharder {
     Value* loss = graph_.find_output({OutputRole::Loss});
     if (loss == nullptr || loss->def->op != &kAccumulate) return;
     const std::vector<Node*> sums = take_sums(loss);
+    if (!is_partial(loss->type)) return;
     reduce_sum(loss, sums, [&](Value* value, Phase phase) {
       Node* before = graph_.next(value->def);
       return all_reduce(graph_, value, before, {.path = value->def->path, .phase = phase});

@@ -162,6 +162,7 @@ std::string to_json(const PlanReport& report) {
                        {"step", step_object(report.step)},
                        {"memory", memory_object(report.memory)},
                        {"alternative", alternative},
+                       {"mesh_warning", report.mesh_warning},
                        {"compile_seconds", report.compile_seconds}};
   return object.dump(2);
 }

@@ -15,10 +15,11 @@ std::string bytes(int64_t count) {
 }
 
 StepForecast forecast_step(const Config& config, const Compiled& compiled, int64_t ranks) {
-  const int64_t micro_batches = accumulation_steps(config, degrees_of(config, ranks));
-  const int64_t sequences = config.training.local_batch_size * micro_batches;
+  const Degrees degrees = degrees_of(config, ranks);
+  const int64_t micro_batches = accumulation_steps(config, degrees);
+  const int64_t tokens = global_batch_size(config, degrees) * config.training.seq_len;
   const double rate =
-      static_cast<double>(sequences * config.training.seq_len) / compiled.estimate.seconds;
+      static_cast<double>(tokens) / static_cast<double>(ranks) / compiled.estimate.seconds;
   StepForecast step{.time = compiled.estimate,
                     .micro_batches = micro_batches,
                     .tokens_per_second = rate,
@@ -88,6 +89,7 @@ PlanReport make_report(const Config& config, const Compiled& compiled,
                     .memory = memory_need(compiled),
                     .searched = false,
                     .alternative = {},
+                    .mesh_warning = mesh_warning(compiled),
                     .compile_seconds = compiled.milliseconds * 1e-3};
   report.searched = options.search && !report.memory.fits();
   if (report.searched) {
@@ -99,8 +101,9 @@ PlanReport make_report(const Config& config, const Compiled& compiled,
 std::string to_text(const PlanReport& report) {
   return cat("model         ", describe_model(report.model, report.parameters), "\n",
              "graph         ", report.graph_nodes, " nodes\n", to_string(report.plan), "\n",
-             step_lines(report), memory_lines(report), "compiled in   ",
-             static_cast<int64_t>(report.compile_seconds * 1e3), " ms");
+             step_lines(report), memory_lines(report),
+             report.mesh_warning.empty() ? "" : cat("WARNING       ", report.mesh_warning, "\n"),
+             "compiled in   ", static_cast<int64_t>(report.compile_seconds * 1e3), " ms");
 }
 
 }  // namespace weft

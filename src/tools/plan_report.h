@@ -44,6 +44,7 @@ struct PlanReport {
   MemoryNeed memory;
   bool searched = false;                   // whether a change that makes it fit was searched for
   std::optional<Alternative> alternative;  // the result of the search
+  std::string mesh_warning;                // see compile.h; empty: none
   double compile_seconds = 0;
 };
 

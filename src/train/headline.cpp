@@ -121,6 +121,8 @@ std::vector<std::string> headline(const Config& config, const Compiled& compiled
                         "folder, add --checkpoint.initial_load_path=",
                         config.model.flavor));
   }
+  const std::string slow = mesh_warning(compiled);
+  if (!slow.empty()) lines.push_back("WARNING  " + slow);
   return lines;
 }
 

@@ -88,6 +88,53 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Mesh,
                            return cat(std::get<0>(test.param), "_", std::get<1>(test.param).name);
                          });
 
+struct StepCase {
+  std::string name;
+  Overrides overrides;
+  double tolerance = 2e-6;
+};
+
+class MeshSteps : public testing::TestWithParam<StepCase> {};
+
+// Kinds of steps that change what is sent: other dtypes, and sequences that tp does not divide.
+TEST_P(MeshSteps, AgreeWithOneRank) {
+  const auto& [name, overrides, tolerance] = GetParam();
+  const MeshCase mesh{"", 1, 2, 2};
+  for (const Overrides& model : {kGpt2, kLlama}) {
+    const Overrides step = with(model, overrides);
+    const ShortRun one = short_run(with(step, {cat("--training.local_batch_size=", kBatch)}));
+    const ShortRun run = short_run_on_ranks(mesh.ranks(), with(step, mesh.overrides()));
+    for (size_t i = 0; i < one.losses.size(); ++i) {
+      EXPECT_NEAR(run.losses[i] / one.losses[i], 1, tolerance) << "loss of step " << i + 1;
+      EXPECT_NEAR(run.grad_norms[i] / one.grad_norms[i], 1, 20 * tolerance)
+          << "norm of step " << i + 1;
+    }
+  }
+}
+
+const StepCase kSteps[] = {
+    {"bfloat16", {"--training.mixed_precision_param=bfloat16"}, 1e-3},
+    {"bfloat16_kept",
+     {"--training.mixed_precision_param=bfloat16", "--training.keep_low_precision=true"},
+     1e-3},
+    {"float16", {"--training.mixed_precision_param=float16"}, 2e-4},
+    {"odd_sequence", {"--training.seq_len=15"}},
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, MeshSteps, testing::ValuesIn(kSteps),
+                         [](const auto& test) { return test.param.name; });
+
+// Sums over tp come first in every micro-batch, so at a fixed degree the tree over micro-batches
+// does not depend on the data-parallel ranks.
+TEST(MeshElastic, BitsHoldOverDataParallelRanks) {
+  const Overrides elastic =
+      with(kLlama, {"--parallelism.tensor_parallel_degree=2", "--training.local_batch_size=1",
+                    "--debug.deterministic=elastic", "--debug.elastic_shards=4"});
+  const ShortRun expected = short_run_on_ranks(2, elastic);
+  for (const int64_t ranks : {4, 8}) {
+    EXPECT_TRUE(short_run_on_ranks(ranks, elastic) == expected) << ranks << " ranks";
+  }
+}
+
 class MeshChoices : public testing::TestWithParam<std::string> {};
 
 TEST_P(MeshChoices, KeepTheBits) {

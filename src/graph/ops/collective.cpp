@@ -189,7 +189,7 @@ Types infer_all_gather(const Call& call) {
 
 // Dtypes in which floating-point sums over ranks are sent.
 bool is_summed(DType dtype) {
-  return dtype == DType::F32 || dtype == DType::BF16;
+  return dtype == DType::F32 || dtype == DType::BF16 || dtype == DType::F16;
 }
 
 Types infer_scatter_dim(const Call& call) {
@@ -198,7 +198,7 @@ Types infer_scatter_dim(const Call& call) {
   const int64_t dim = require_dim(call, 0);
   require_placement(call, 0, PlacementKind::Partial);
   TensorType shard = call.type(0);
-  call.require(is_summed(shard.dtype), "g is ", shard, ", expected f32 or bf16");
+  call.require(is_summed(shard.dtype), "g is ", shard, ", expected f32, bf16 or f16");
   shard.dtype = out_dtype(call, shard.dtype);
   shard.placement = with_kind(call, shard.placement, PlacementKind::Sharded, dim);
   return {shard};
@@ -236,7 +236,7 @@ Types infer_reduce_scatter(const Call& call) {
     const TensorType& g = call.type(i);
     require_placement(call, i, PlacementKind::Partial);
     call.require(is_summed(g.dtype) && g.dtype == call.type(0).dtype, "g is ", g,
-                 ", expected f32 or bf16, one dtype for all operands");
+                 ", expected f32, bf16 or f16, one dtype for all operands");
     call.require(in_flat(g.placement) == in_flat(first), "g is ", g, ", expected the placement of ",
                  call.type(0));
     call.require(!is_flat(g), "g is ", g, ", expected a tensor");
@@ -254,7 +254,7 @@ Types infer_all_reduce(const Call& call) {
     require_placement(call, i, PlacementKind::Partial);
     const TensorType& x = call.type(i);
     call.require((is_summed(x.dtype) || x.dtype == DType::I64) && x.dtype == call.type(0).dtype,
-                 "x is ", x, ", expected f32, bf16 or i64, one dtype for all operands");
+                 "x is ", x, ", expected f32, bf16, f16 or i64, one dtype for all operands");
     results[i].placement = without_axis(call, x.placement);
   }
   return results;

@@ -99,10 +99,12 @@ TEST(Collective, ReduceScatterTurnsPartialIntoFlat) {
   expect_refusal("reduce_scatter: g is f32[3], expected @P(dp_shard)", kReduceScatter, {"f32[3]"},
                  kScatter);
   expect_refusal(
-      "reduce_scatter: g is f16[3] @P(dp_shard), expected f32 or bf16, one dtype for all operands",
-      kReduceScatter, {"f16[3] @P(dp_shard)"}, kScatter);
+      "reduce_scatter: g is f64[3] @P(dp_shard), expected f32, bf16 or f16, one dtype for all "
+      "operands",
+      kReduceScatter, {"f64[3] @P(dp_shard)"}, kScatter);
   expect_refusal(
-      "reduce_scatter: g is f32[3] @P(dp_shard), expected f32 or bf16, one dtype for all operands",
+      "reduce_scatter: g is f32[3] @P(dp_shard), expected f32, bf16 or f16, one dtype for all "
+      "operands",
       kReduceScatter, {"bf16[3] @P(dp_shard)", "f32[3] @P(dp_shard)"}, kScatter);
   expect_refusal(
       "reduce_scatter: g is f32[4] @P(dp_replicate) @P(dp_shard), expected the placement of "
@@ -172,8 +174,8 @@ TEST(Collective, ReduceScatterAlongADimTurnsPartialIntoShards) {
       kReduceScatter, {"f32[4] @P(cp) @S(0:tp)"}, scatter_dim("cp", 0));
   expect_refusal("reduce_scatter: found 2 operands, expected one with dim", kReduceScatter,
                  {"f32[4] @P(tp)", "f32[4] @P(tp)"}, scatter_dim("tp", 0));
-  expect_refusal("reduce_scatter: g is f16[4] @P(tp), expected f32 or bf16", kReduceScatter,
-                 {"f16[4] @P(tp)"}, scatter_dim("tp", 0));
+  expect_refusal("reduce_scatter: g is f64[4] @P(tp), expected f32, bf16 or f16", kReduceScatter,
+                 {"f64[4] @P(tp)"}, scatter_dim("tp", 0));
 }
 
 TEST(Collective, FlatCollectivesOverAJointAxis) {
@@ -225,8 +227,9 @@ TEST(Collective, AllReduceRemovesPartial) {
                  {"f32[2] @F(dp_shard)"}, kShard);
   EXPECT_EQ(infer(kAllReduce, {"bf16[2] @P(dp_shard)"}, kShard), (Texts{"bf16[2]"}));
   expect_refusal(
-      "all_reduce: x is f16[2] @P(dp_shard), expected f32, bf16 or i64, one dtype for all operands",
-      kAllReduce, {"f16[2] @P(dp_shard)"}, kShard);
+      "all_reduce: x is f64[2] @P(dp_shard), expected f32, bf16, f16 or i64, one dtype for all "
+      "operands",
+      kAllReduce, {"f64[2] @P(dp_shard)"}, kShard);
 }
 
 TEST(Collective, OnlyWaitTakesFutures) {
