@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <thread>
 #include <tuple>
 #include <utility>
 
@@ -178,17 +179,22 @@ int64_t free_disk_bytes(const std::string& path) {
 
 // The holder removes the file before it unlocks it. So a lock counts only if the path still refers
 // to the locked file.
-FolderLock::FolderLock(const std::string& folder) : folder_(folder), path_(folder + "/.lock") {
+FolderLock::FolderLock(const std::string& folder, std::chrono::milliseconds patience)
+    : folder_(folder), path_(folder + "/.lock") {
+  const auto end = std::chrono::steady_clock::now() + patience;
   do {
     make_directories(folder);
     descriptor_ = Descriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
     if (descriptor_.get() < 0 && errno == ENOENT) continue;  // the holder removed the folder
     if (descriptor_.get() < 0) fail(path_, "write", errno);
     // On a file system without locks we continue without one.
-    if (::flock(descriptor_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-      throw UserError(ExitCode::CannotWrite,
-                      cat(folder, ": in use by another run (", holder_of(descriptor_.get()),
-                          "); wait for it to end, or set another job.dump_folder"));
+    while (::flock(descriptor_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+      if (std::chrono::steady_clock::now() >= end) {
+        throw UserError(ExitCode::CannotWrite,
+                        cat(folder, ": in use by another run (", holder_of(descriptor_.get()),
+                            "); wait for it to end, or set another job.dump_folder"));
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
   } while (!names_file(path_, descriptor_.get()));
   const std::string holder = cat("process ", ::getpid(), " on ", host_name(), "\n");

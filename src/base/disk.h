@@ -3,6 +3,7 @@
 // is never retried: the kernel may have dropped what it could not write.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -65,9 +66,9 @@ int64_t free_disk_bytes(const std::string& path);
 // that ends.
 class FolderLock {
  public:
-  // Creates the folder if necessary and locks `folder/.lock`; another holder is an error that names
-  // it.
-  explicit FolderLock(const std::string& folder);
+  // Creates the folder if necessary and locks `folder/.lock`. A holder that has not ended after
+  // `patience` is an error that names it: a killed process may take a moment to end.
+  explicit FolderLock(const std::string& folder, std::chrono::milliseconds patience = {});
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
   // Removes the lock, and the folder if nothing was written to it.

@@ -38,6 +38,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// A run that was just killed holds its folder until the kernel has ended all of its processes.
+constexpr std::chrono::seconds kLockPatience{5};
+
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -469,7 +472,7 @@ TrainResult train(const Config& config, const StopRequest& stop, Communicator& c
   std::optional<FolderLock> lock;
   const bool continues = options.resume && Resume::asks_for_own(*options.resume);
   if (first) {
-    lock.emplace(config.job.dump_folder);
+    lock.emplace(config.job.dump_folder, kLockPatience);
     if (!continues && !options.overwrite) check_unused(config);
   }
   std::optional<Resume> resume;

@@ -211,6 +211,17 @@ TEST(FolderLock, ASecondHolderIsRefused) {
   EXPECT_NO_THROW(FolderLock(other / "run"));
 }
 
+TEST(FolderLock, AHolderThatIsEndingIsWaitedFor) {
+  const TempFolder folder;
+  std::optional<FolderLock> first(folder.path());
+  std::thread ends([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    first.reset();
+  });
+  EXPECT_NO_THROW(FolderLock(folder.path(), std::chrono::seconds(60)));
+  ends.join();
+}
+
 TEST(FolderLock, LeavesNothingOfItsOwn) {
   const TempFolder folder;
   { const FolderLock lock(folder / "runs/empty"); }
