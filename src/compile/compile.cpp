@@ -15,6 +15,7 @@
 #include "compile/mfu.h"
 #include "config/derived.h"
 #include "graph/comm_cost.h"
+#include "graph/dims.h"
 #include "graph/names.h"
 #include "graph/text.h"
 #include "plan/lower.h"
@@ -24,18 +25,36 @@ namespace weft {
 
 namespace {
 
+std::map<std::string, DimParts> packed_params(const std::vector<ParamInfo>& params) {
+  std::map<std::string, DimParts> packed;
+  for (const ParamInfo& param : params) {
+    for (const std::string& dim : param.dims) packed[param.name].push_back(dims::parts_of(dim));
+  }
+  return packed;
+}
+
+// Fills `values`, the results of every step, if it is given.
 Plan make_plan(const std::vector<ProgramSource>& sources, const Config& config,
-               const DeviceSpec& device) {
+               const Compiled& compiled, std::vector<std::vector<PlanValue>>* values = nullptr) {
   const Backend& backend = find_backend(config.device.backend);
   return lower(sources, {.backend = backend.name,
                          .kernels = backend.kernels(),
-                         .device = device,
+                         .device = compiled.device,
                          .shared_gather = config.compile.shared_gather,
-                         .ordered_sums = orders_sums(config)});
+                         .ordered_sums = orders_sums(config),
+                         .values = values,
+                         .packed_params = packed_params(compiled.params)});
 }
 
-Compiled compile_for(const DeviceSpec& device, const Config& config, const ModelSpec& spec,
-                     int64_t ranks) {
+// What is compiled, and what is kept of it.
+struct CompileTarget {
+  const ModelSpec& spec;
+  int64_t ranks = 1;
+  bool keep_values = false;
+};
+
+Compiled compile_for(const DeviceSpec& device, const Config& config, const CompileTarget& target) {
+  const auto& [spec, ranks, keep_values] = target;
   auto start = std::chrono::steady_clock::now();
   Compiled compiled;
   compiled.spec = spec;
@@ -62,7 +81,7 @@ Compiled compile_for(const DeviceSpec& device, const Config& config, const Model
     run_passes(eval->graph, pipeline(), config, compiled.device, options);
     sources.push_back({ProgramKind::Eval, &eval->graph});
   }
-  compiled.plan = make_plan(sources, config, compiled.device);
+  compiled.plan = make_plan(sources, config, compiled, keep_values ? &compiled.values : nullptr);
   compiled.estimate = step_time(compiled.plan, accumulation_steps(config, degrees));
   compiled.milliseconds =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
@@ -72,9 +91,9 @@ Compiled compile_for(const DeviceSpec& device, const Config& config, const Model
 // Passes limit the bytes alive at once; fragmentation comes on top. If the arena does not fit, the
 // plan is made again with part of the memory reserved for fragmentation, more with every attempt.
 // If that is not enough, nothing is gathered ahead, and passes assume no spare memory.
-Compiled compile_to_fit(const DeviceSpec& device, const Config& config, const ModelSpec& spec,
-                        int64_t ranks) {
-  Compiled compiled = compile_for(device, config, spec, ranks);
+Compiled compile_to_fit(const DeviceSpec& device, const Config& config,
+                        const CompileTarget& target) {
+  Compiled compiled = compile_for(device, config, target);
   if (device.memory_bytes == 0) return compiled;
   const auto excess = [&] { return rank_bytes(compiled.plan) - device.memory_bytes; };
   const int64_t most_gaps = device.memory_bytes / 4;
@@ -82,16 +101,16 @@ Compiled compile_to_fit(const DeviceSpec& device, const Config& config, const Mo
   DeviceSpec smaller = device;
   for (int64_t factor = 1; factor <= 8 && excess() > 0 && excess() <= most_gaps; factor *= 2) {
     smaller.memory_bytes -= factor * excess();
-    compiled = compile_for(smaller, config, spec, ranks);
+    compiled = compile_for(smaller, config, target);
     ++replanning.times;
   }
   replanning.reserved_bytes = device.memory_bytes - smaller.memory_bytes;
   const bool states_fit = compiled.plan.persistent_bytes <= device.memory_bytes;
-  if (excess() > 0 && states_fit && ranks > 1 && config.compile.prefetch != 0) {
+  if (excess() > 0 && states_fit && target.ranks > 1 && config.compile.prefetch != 0) {
     Config without = config;
     without.compile.prefetch = 0;
     smaller.memory_bytes = 1;
-    Compiled least = compile_for(smaller, without, spec, ranks);
+    Compiled least = compile_for(smaller, without, target);
     if (rank_bytes(least.plan) <= device.memory_bytes) {
       compiled = std::move(least);
       ++replanning.times;
@@ -159,6 +178,16 @@ void check_kernels(const DeviceSpec& spec, const std::string& file) {
   }
 }
 
+Compiled compile_target(const Config& config, const CompileTarget& target) {
+  check_tensor_parallel(config, target.spec);
+  const DeviceSpec device = device_of_rank(device_spec_of(config), target.ranks);
+  check_hosts(config, device, target.ranks);
+  Compiled compiled = compile_to_fit(device, config, target);
+  compiled.device = device;
+  add_choices(config, compiled);
+  return compiled;
+}
+
 }  // namespace
 
 RunOptions run_options(const Config& config, Goal goal, const Mesh& mesh,
@@ -216,17 +245,12 @@ std::string mesh_warning(const Compiled& compiled) {
 }
 
 Compiled compile(const Config& config, const CompileOptions& options) {
-  return compile(config, resolve_model(config.model, options.data_vocab), options.ranks);
+  const ModelSpec spec = resolve_model(config.model, options.data_vocab);
+  return compile_target(config, {spec, options.ranks, options.keep_values});
 }
 
 Compiled compile(const Config& config, const ModelSpec& spec, int64_t ranks) {
-  check_tensor_parallel(config, spec);
-  const DeviceSpec device = device_of_rank(device_spec_of(config), ranks);
-  check_hosts(config, device, ranks);
-  Compiled compiled = compile_to_fit(device, config, spec, ranks);
-  compiled.device = device;
-  add_choices(config, compiled);
-  return compiled;
+  return compile_target(config, {spec, ranks});
 }
 
 PlanSummary summarize(const Compiled& compiled) {
@@ -243,7 +267,7 @@ Compiled compile_forward(const Config& config, const ModelSpec& spec, const Buil
   compiled.params = model.params;
   compiled.reports = run_passes(model.graph, pipeline(), config, compiled.device,
                                 run_options(config, Goal::Evaluate, {}, "forward"));
-  compiled.plan = make_plan({{ProgramKind::Eval, &model.graph}}, config, compiled.device);
+  compiled.plan = make_plan({{ProgramKind::Eval, &model.graph}}, config, compiled);
   add_choices(config, compiled);
   return compiled;
 }

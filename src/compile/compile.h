@@ -12,6 +12,7 @@
 #include "config/tuning.h"
 #include "model/model.h"
 #include "passes/pass.h"
+#include "plan/lower.h"
 #include "plan/plan.h"
 #include "plan/summary.h"
 #include "plan/timing.h"
@@ -30,11 +31,14 @@ struct Compiled {
   double flops_per_token = 0;       // that training the model needs
   double milliseconds = 0;
   Replanning replanning;  // how the plan was made to fit
+  // The results of every step of the program Last; empty unless asked for.
+  std::vector<std::vector<PlanValue>> values;
 };
 
 struct CompileOptions {
   int64_t data_vocab = 0;  // replaces model.vocab_size = -1; 0: no data
   int64_t ranks = 1;
+  bool keep_values = false;  // whether to fill Compiled::values
 };
 
 // How the config wants passes run over a graph: which ones are disabled, and the dumps

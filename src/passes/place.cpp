@@ -243,7 +243,7 @@ class Placer {
            });
   }
 
-  // The bias is added to the sum over the ranks instead.
+  // The bias is added to the sum over the ranks instead. The result keeps its name.
   void split_bias(Node* node) {
     const std::string name = node->result()->name;
     Value* bias = node->operand("bias");
@@ -252,11 +252,11 @@ class Placer {
     builder.set_phase(node->phase);
     Node* matmul =
         graph_.insert(node, kMatmul, {node->operand("a"), node->operand("b")}, node->attrs,
-                      {.name = name, .path = node->path, .phase = node->phase});
-    Node* biased = builder.add(kAddBias, {matmul->result(), bias}, {}, name + ".biased");
+                      {.name = name + ".unbiased", .path = node->path, .phase = node->phase});
+    Node* biased = builder.add(kAddBias, {matmul->result(), bias}, {}, name);
     graph_.replace_uses(node->result(), biased->result());
     graph_.erase(node);
-    graph_.rename(matmul->result(), name);
+    graph_.rename(biased->result(), name);
     place(matmul);
     place(biased);
   }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -207,6 +208,9 @@ class Emitter {
  public:
   Emitter(Plan& plan, Program& program, const LowerOptions& options)
       : plan_(plan), program_(program), options_(options), pending_(plan.streams.size()) {
+    if (options.values != nullptr && program.kind == ProgramKind::Last) {
+      packed_.emplace(*program.graph, options.packed_params);
+    }
     int64_t index = 0;
     for (const Node* node : program.nodes) {
       if (node->op->traits.source) continue;
@@ -280,6 +284,13 @@ class Emitter {
     step.seconds = local_seconds(node.call(), plan_.mesh, options_.device);
     order(step, node);
     steps().push_back(std::move(step));
+    if (packed_) {
+      std::vector<PlanValue>& values = options_.values->emplace_back();
+      for (const auto& result : node.results) {
+        values.push_back(
+            {result->name, result->type, packed_->of(*result), !result->users.empty()});
+      }
+    }
   }
 
   int64_t workspace_of(const Kernel& kernel, const Call& call) const {
@@ -400,6 +411,7 @@ class Emitter {
   Plan& plan_;
   Program& program_;
   const LowerOptions& options_;
+  std::optional<PackedDims> packed_;                    // if values are wanted
   std::vector<std::vector<int64_t>> pending_;           // by stream: events before its next step
   std::unordered_map<const Value*, Signal> event_of_;   // by future
   std::unordered_map<const Value*, int64_t> last_use_;  // by root: the last step that touches it

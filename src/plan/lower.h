@@ -1,15 +1,26 @@
 // Graphs + kernel table + DeviceSpec -> Plan: picks kernels, buffers, streams, and memory offsets.
 #pragma once
 
+#include <map>
 #include <span>
 #include <string_view>
 
 #include "config/device_spec.h"
 #include "graph/graph.h"
 #include "plan/kernel.h"
+#include "plan/packed_dims.h"
 #include "plan/plan.h"
 
 namespace weft {
+
+// A result of a step as the graph knows it. The plan does not need this; tools that compare plans
+// do.
+struct PlanValue {
+  std::string name;
+  TensorType type;      // global, with its placement
+  DimParts parts;       // of packed dims
+  bool is_read = true;  // by another node; the results of fused ops may not be
+};
 
 struct LowerOptions {
   std::string_view backend;  // its name, for messages and the plan's header
@@ -17,6 +28,9 @@ struct LowerOptions {
   const DeviceSpec& device;
   bool shared_gather = true;  // gathered weights once per host, if possible
   bool ordered_sums = false;  // sums over ranks only by kernels with a fixed order
+  // Receives the results of every step of the program Last; nullptr: not wanted.
+  std::vector<std::vector<PlanValue>>* values = nullptr;
+  std::map<std::string, DimParts> packed_params = {};  // for these
 };
 
 // Which program a graph becomes. Micro leaves out the optimizer phase and what only it needs, so

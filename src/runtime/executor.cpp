@@ -196,6 +196,25 @@ std::vector<double> Executor::time_steps(ProgramKind program) {
   return seconds;
 }
 
+void Executor::run_observed(ProgramKind program, const std::function<void(size_t)>& observe) {
+  const auto& steps = programs_[static_cast<size_t>(program)];
+  for (size_t i = 0; i < steps.size(); ++i) {
+    queue(*steps[i]);
+    synchronize_all();
+    observe(i);
+  }
+}
+
+void Executor::read_result(ProgramKind program, size_t step, size_t result, void* data,
+                           int64_t bytes) const {
+  const PreparedStep& prepared = *programs_[static_cast<size_t>(program)].at(step);
+  const Tensor& tensor = prepared.launch.results.at(result);
+  CHECK(bytes == tensor.elements() * dtype_bytes(tensor.dtype), "a result of ",
+        tensor.elements() * dtype_bytes(tensor.dtype), " bytes, asked for ", bytes);
+  streams_.front()->copy_out(data, tensor.data, bytes);
+  streams_.front()->synchronize();
+}
+
 // The first run triggers lazy initialisation in libraries; from the second on the device may replay
 // its recording.
 void Executor::queue(ProgramKind program) {

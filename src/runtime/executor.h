@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -43,6 +44,13 @@ class Executor {
 
   // Runs a program step by step and returns the seconds of each, as measured by its stream. An
   // error names its step exactly.
+  // Runs the steps one after the other and calls `observe` with the number of each that is done,
+  // before the next one starts.
+  void run_observed(ProgramKind program, const std::function<void(size_t step)>& observe);
+  // Copies result `result` of a step to the host; only from within `observe` it is sure to be
+  // there.
+  void read_result(ProgramKind program, size_t step, size_t result, void* data,
+                   int64_t bytes) const;
   std::vector<double> time_steps(ProgramKind program);
 
   // Bytes allocated for this rank alone: always plan.arena_bytes.

@@ -102,6 +102,7 @@ template Option Command::add_option(const std::string&, std::string&, const std:
 template Option Command::add_option(const std::string&, int64_t&, const std::string&);
 template Option Command::add_option(const std::string&, uint64_t&, const std::string&);
 template Option Command::add_option(const std::string&, double&, const std::string&);
+template Option Command::add_option(const std::string&, std::optional<double>&, const std::string&);
 template Option Command::add_option(const std::string&, std::optional<std::string>&,
                                     const std::string&);
 template Option Command::add_option(const std::string&, std::vector<std::string>&,

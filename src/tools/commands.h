@@ -27,6 +27,7 @@ void add_checkpoint_command(Command app, const Finish& finish);
 void add_plan_command(Command app, const Finish& finish);
 void add_opt_command(Command app, const Finish& finish);
 void add_verify_command(Command app, const Finish& finish);
+void add_compare_command(Command app, const Finish& finish);
 void add_bench_command(Command app, const Finish& finish);
 
 struct CalibrateArguments {

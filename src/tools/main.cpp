@@ -67,6 +67,7 @@ ExitCode run(int argc, char** argv) {
     add_plan_command(program, finish);
     add_opt_command(program, finish);
     add_verify_command(program, finish);
+    add_compare_command(program, finish);
     add_bench_command(program, finish);
   });
   check_output();

@@ -130,7 +130,9 @@ void Session::forward_backward(const BatchFn& batch) {
 
 void Session::run(ProgramKind program) {
   params_->forget_gathered();
-  if (config_.device.step_by_step) {
+  if (observe_ && program == ProgramKind::Last) {
+    executor_->run_observed(program, observe_);
+  } else if (config_.device.step_by_step) {
     executor_->time_steps(program);
   } else {
     executor_->run(program);

@@ -60,6 +60,9 @@ class Session {
   HostMemory allocate_host(int64_t bytes) { return device_->allocate_host(bytes); }
   Executor& executor() { return *executor_; }
 
+  // From now on the program Last runs step by step; `observe` is called after each.
+  void observe_steps(std::function<void(size_t step)> observe) { observe_ = std::move(observe); }
+
   // Where this rank stores parameters and their states.
   ParamStore& params() { return *params_; }
   // Sets every parameter to its initial value: a pure function of (seed, name, element).
@@ -111,6 +114,7 @@ class Session {
   std::unique_ptr<Device> device_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<ParamStore> params_;
+  std::function<void(size_t step)> observe_;
   std::vector<Batch> batches_;  // of one step; kept to reuse their memory
 };
 

@@ -123,6 +123,28 @@ INSTANTIATE_TEST_SUITE_P(Cli, VerifyRanks,
                                   std::get<1>(test.param).name;
                          });
 
+TEST(CompareCommand, SaysWhatDiffersAndHow) {
+  const Workspace work;
+  work.folder().write("a.toml",
+                      "[model]\nname = \"llama\"\nflavor = \"debug\"\nn_layers = 1\n"
+                      "[training]\nseq_len = 16\nlocal_batch_size = 2\n");
+  const ProcessResult same =
+      work.run_ok({"compare", "a.toml", "--ranks-b=2", "--b.parallelism.tensor_parallel_degree=2"});
+  EXPECT_TRUE(same.output.starts_with("within tolerance: ")) << same.output;
+  const ProcessResult other =
+      work.run({"compare", "a.toml", "--b.model.rope_theta=100", "--b.training.seq_len=16"});
+  EXPECT_EQ(other.exit_code, 64) << other.output;
+  EXPECT_EQ(other.errors,
+            "weft: the runs train different models; compare needs the same keys under model in "
+            "both\n");
+  const ProcessResult rounded = work.run(
+      {"compare", "a.toml", "--b.training.mixed_precision_param=bfloat16", "--tolerance=1e-4"});
+  EXPECT_EQ(rounded.exit_code, 1);
+  EXPECT_TRUE(rounded.output.starts_with(
+      "first difference: %tok_embeddings (tok_embeddings fwd) in step 1, element ["))
+      << rounded.output;
+}
+
 // Every rank has its own sequences: changing one token of the last rank changes the loss.
 TEST(Verify, AnAlteredTokenOfTheLastRankFails) {
   const Workspace work;
