@@ -62,8 +62,10 @@ Compiled compile_for(const DeviceSpec& device, const Config& config, const Compi
   const Mesh mesh = mesh_of(config, ranks);
   const Degrees degrees = degrees_of(config, ranks);
   BuildOptions build{.batch = config.training.local_batch_size * degrees.batch_ranks(),
-                     .seq_len = config.training.seq_len,
-                     .documents = config.training.document_mask};
+                     .seq_len = planned_seq_len(config, degrees),
+                     .documents = config.training.document_mask,
+                     .positions = degrees.cp > 1};
+  build.padding = build.seq_len - config.training.seq_len;
   BuiltModel step = build_model(spec, build);
   compiled.params = step.params;
   compiled.flops_per_token = model_flops_per_token(step, spec, config.training);

@@ -120,6 +120,7 @@ struct LrSchedulerConfig {
 struct ParallelismConfig {
   int64_t data_parallel_replicate_degree = 1;
   int64_t data_parallel_shard_degree = -1;
+  int64_t context_parallel_degree = 1;
   int64_t tensor_parallel_degree = 1;
   bool sequence_parallel = true;
   bool disable_loss_parallel = false;
@@ -130,7 +131,8 @@ struct ParallelismConfig {
 struct ActivationCheckpointConfig {
   RecomputeMode mode = RecomputeMode::None;
   std::string selective_ac_option = "2";
-  std::vector<std::string> save_ops = {"matmul", "attention", "document_attention"};
+  std::vector<std::string> save_ops = {"matmul", "attention", "document_attention",
+                                       "context_attention"};
   double memory_budget = 0.5;
 };
 

@@ -1,6 +1,7 @@
 #include "config/derived.h"
 
 #include <cmath>
+#include <numeric>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -12,11 +13,21 @@ Degrees degrees_of(const Config& config, int64_t ranks) {
   const ParallelismConfig& parallelism = config.parallelism;
   Degrees degrees{.dp_replicate = parallelism.data_parallel_replicate_degree,
                   .dp_shard = parallelism.data_parallel_shard_degree,
+                  .cp = parallelism.context_parallel_degree,
                   .tp = parallelism.tensor_parallel_degree};
   if (degrees.dp_shard == -1) {
     degrees.dp_shard = ranks / (degrees.dp_replicate * degrees.cp * degrees.tp);
   }
   return degrees;
+}
+
+int64_t planned_seq_len(const Config& config, const Degrees& degrees) {
+  const int64_t length = config.training.seq_len;
+  if (degrees.cp == 1) return length;
+  const bool by_tensor = config.parallelism.sequence_parallel;
+  const int64_t chunks = config.training.loss_chunks * (by_tensor ? degrees.tp : 1);
+  const int64_t unit = degrees.cp * std::lcm<int64_t>(2, chunks);
+  return (length + unit - 1) / unit * unit;
 }
 
 bool is_elastic(const Config& config) {

@@ -51,6 +51,10 @@ void add_parallelism(Keys& keys) {
         {.doc = "Number of ranks over which one copy of the parameters is sharded; -1 uses all "
                 "remaining ranks.",
          .range = {.at_least = 1, .also = -1}});
+  s.add("context_parallel_degree", &C::context_parallel_degree,
+        {.doc = "Number of ranks that share the tokens of every sequence: each holds a chunk near "
+                "the head and one near the tail, and gathers the keys and values of the others.",
+         .range = kPositive});
   s.add("tensor_parallel_degree", &C::tensor_parallel_degree,
         {.doc = "Number of ranks that share the work of every layer: each holds a part of the "
                 "attention heads, of the feed-forward and of the vocabulary.",

@@ -13,8 +13,8 @@ struct Planned {
   std::string_view feature;
 };
 constexpr Planned kPlanned[] = {
-    {"enable_async_tensor_parallel", "tensor parallelism"},
-    {"context_parallel", "context parallelism"},
+    {"enable_async_tensor_parallel", "asynchronous tensor parallelism"},
+    {"context_parallel_method", "ring attention"},
     {"pipeline_parallel", "pipeline parallelism"},
     {"module_fqns_per_model_part", "pipeline parallelism"},
     {"expert_parallel", "expert parallelism"},

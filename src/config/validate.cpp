@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/error.h"
 #include "base/one_of.h"
@@ -56,28 +57,35 @@ void check_effects(const Config& config, int64_t ranks, const ConfigChoices& set
   }
 }
 
+// The degrees must divide the ranks, innermost axis first; dp_shard takes what is left.
 void check_ranks(const Config& config, int64_t ranks) {
-  const std::string replicate_key = "parallelism.data_parallel_replicate_degree";
+  const ParallelismConfig& parallelism = config.parallelism;
+  const struct {
+    std::string key;
+    int64_t degree;
+  } fixed[] = {
+      {"parallelism.tensor_parallel_degree", parallelism.tensor_parallel_degree},
+      {"parallelism.context_parallel_degree", parallelism.context_parallel_degree},
+      {"parallelism.data_parallel_replicate_degree", parallelism.data_parallel_replicate_degree}};
+  int64_t left = ranks;
+  std::vector<std::string> taken;
+  for (const auto& [key, degree] : fixed) {
+    USER_CHECK(ranks % degree == 0, describe_key(config, key), " does not divide ",
+               rank_count(ranks), "; use ", divisors_text(left));
+    USER_CHECK(left % degree == 0, describe_key(config, key), " and ", join(taken, " and "),
+               " multiply to ", degree * (ranks / left), ", which does not divide ",
+               rank_count(ranks), "; use ", key, " = ", std::gcd(left, degree));
+    left /= degree;
+    if (degree > 1) taken.push_back(cat(key, " = ", degree));
+  }
   const std::string shard_key = "parallelism.data_parallel_shard_degree";
-  const std::string tensor_key = "parallelism.tensor_parallel_degree";
-  const int64_t replicate = config.parallelism.data_parallel_replicate_degree;
-  const int64_t shard = config.parallelism.data_parallel_shard_degree;
-  const int64_t tensor = config.parallelism.tensor_parallel_degree;
-  USER_CHECK(ranks % tensor == 0, describe_key(config, tensor_key), " does not divide ",
-             rank_count(ranks), "; use ", divisors_text(ranks));
-  USER_CHECK(ranks % replicate == 0, describe_key(config, replicate_key), " does not divide ",
-             rank_count(ranks), "; use ", divisors_text(ranks / tensor));
+  const int64_t shard = parallelism.data_parallel_shard_degree;
   USER_CHECK(shard == -1 || ranks % shard == 0, describe_key(config, shard_key),
-             " does not divide ", rank_count(ranks), "; use ",
-             divisors_text(ranks / tensor, {"-1"}));
-  const std::string tensor_text = tensor == 1 ? "" : cat(", ", tensor_key, " = ", tensor);
-  USER_CHECK(ranks % (replicate * tensor) == 0, describe_key(config, replicate_key), " and ",
-             tensor_key, " = ", tensor, " multiply to ", replicate * tensor,
-             ", which does not divide ", rank_count(ranks), "; use ", replicate_key, " = 1");
-  USER_CHECK(shard == -1 || replicate * shard * tensor == ranks, describe_key(config, shard_key),
-             tensor_text, " and ", replicate_key, " = ", replicate, " multiply to ",
-             replicate * shard * tensor, ", expected ", rank_count(ranks), "; use ", shard_key,
-             " = -1");
+             " does not divide ", rank_count(ranks), "; use ", divisors_text(left, {"-1"}));
+  if (taken.empty()) taken.push_back(cat(fixed[2].key, " = 1"));
+  USER_CHECK(shard == -1 || shard == left, describe_key(config, shard_key), " and ",
+             join(taken, " and "), " multiply to ", shard * (ranks / left), ", expected ",
+             rank_count(ranks), "; use ", shard_key, " = -1");
 }
 
 bool is_power_of_two(int64_t number) {
@@ -119,8 +127,8 @@ void check_batch(const Config& config, const Degrees& degrees) {
       global < micro ? "a multiple of it" : cat((global / micro + 1) * micro);
   USER_CHECK(global % micro == 0, describe_key(config, "training.global_batch_size"),
              " is not a multiple of training.local_batch_size x ",
-             degrees.tp == 1 ? "ranks" : "data-parallel ranks", " = ", micro, "; use ",
-             std::max(global / micro, int64_t{1}) * micro, " or ", larger);
+             degrees.batch_ranks() == degrees.ranks() ? "ranks" : "data-parallel ranks", " = ",
+             micro, "; use ", std::max(global / micro, int64_t{1}) * micro, " or ", larger);
 }
 
 // Factors that are powers of two scale without rounding.
@@ -136,11 +144,18 @@ void check_scaler(const Config& config) {
   check("grad_scaler.backoff_factor", config.grad_scaler.backoff_factor);
 }
 
-void check_loss_chunks(const Config& config) {
-  USER_CHECK(config.training.seq_len % config.training.loss_chunks == 0,
-             describe_key(config, "training.loss_chunks"),
-             " does not divide training.seq_len = ", config.training.seq_len,
+// Ranks that share a sequence take chunks of their own tokens. With context parallelism, sequences
+// are padded for it.
+void check_loss_chunks(const Config& config, const Degrees& degrees) {
+  const int64_t length = config.training.seq_len, chunks = config.training.loss_chunks;
+  const std::string key = describe_key(config, "training.loss_chunks");
+  USER_CHECK(length % chunks == 0, key, " does not divide training.seq_len = ", length,
              "; use a divisor of it");
+  const bool shares = config.parallelism.sequence_parallel && length % degrees.tp == 0;
+  USER_CHECK(!shares || degrees.cp > 1 || length / degrees.tp % chunks == 0, key,
+             " does not divide the ", length / degrees.tp, " tokens of each of ", degrees.tp,
+             " ranks of tensor parallelism; use a divisor of it, or parallelism.sequence_parallel "
+             "= false");
 }
 
 // A step subtracts lr x weight_decay of a weight; a factor above 1 would make weights grow.
@@ -242,7 +257,7 @@ void validate(const Config& config, int64_t ranks, const ConfigChoices& sets) {
   check_elastic(config, degrees);
   check_batch(config, degrees);
   check_scaler(config);
-  check_loss_chunks(config);
+  check_loss_chunks(config, degrees);
   check_optimizer(config);
   check_schedule(config);
   check_data(config);

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "graph/names.h"
 
 namespace weft {
 
@@ -175,6 +176,19 @@ bool is_partial(const TensorType& type) {
   return std::any_of(type.placement.begin(), type.placement.end(), [](const auto& placement) {
     return placement.kind == PlacementKind::Partial;
   });
+}
+
+std::vector<DimRange> shard_ranges(std::string_view axis, int64_t size, int64_t shards,
+                                   int64_t index) {
+  if (axis == names::kContextAxis && shards > 1) {
+    CHECK(size % (2 * shards) == 0, "a sequence of ", size, " in ", 2 * shards, " chunks");
+    const int64_t chunk = size / (2 * shards);
+    const ContextShard shard{2 * chunk, shards, index};
+    return {{shard.in_full(0), chunk}, {shard.in_full(chunk), chunk}};
+  }
+  const int64_t most = (size + shards - 1) / shards;
+  const int64_t begin = std::min(size, index * most);
+  return {{begin, std::min(most, size - begin)}};
 }
 
 Shape local_shape(const TensorType& type, const Mesh& mesh) {

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/context_shard.h"
+
 namespace weft {
 
 enum class DType { F64, F32, BF16, F16, I32, I64 };
@@ -97,6 +99,20 @@ inline constexpr int64_t kFlatBlock = 1024;
 constexpr int64_t flat_padded(int64_t elements) {
   return (elements + kFlatBlock - 1) / kFlatBlock * kFlatBlock;
 }
+
+// A range of a dim.
+struct DimRange {
+  int64_t begin = 0;
+  int64_t size = 0;
+  bool operator==(const DimRange&) const = default;
+};
+
+// The ranges of a dim of `size` that shard `index` of `shards` over the axis holds, in its order.
+// Over most axes that is one range; the last ones are shorter or empty if the dim does not divide.
+// Over cp it is a chunk near the head and one near the tail: shards of a sequence then do equal
+// work under a causal mask.
+std::vector<DimRange> shard_ranges(std::string_view axis, int64_t size, int64_t shards,
+                                   int64_t index);
 
 // The placement over the named axis, or nullptr if the value is replicated over it.
 const AxisPlacement* placement_over(const TensorType& type, std::string_view axis);

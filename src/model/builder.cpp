@@ -39,7 +39,9 @@ ModelBuilder::ModelBuilder(const ModelSpec& spec, const BuildOptions& options)
       kv_heads_(spec.n_kv_heads) {
   const Shape rows = {options.batch, options.seq_len};
   tokens_ = input(names::kTokens, DType::I32, rows);
-  if (options.documents) positions_ = input(names::kPositions, DType::I32, rows);
+  if (options.documents || options.positions) {
+    positions_ = input(names::kPositions, DType::I32, rows);
+  }
   if (dropout_ > 0) rng_ = input(names::kRng, DType::I32, {4});
 }
 
@@ -65,10 +67,10 @@ Value* ModelBuilder::add(const OpDef& op, std::vector<Value*> operands,
 
 Value* ModelBuilder::attention(Value* qkv) {
   std::vector<Value*> operands = {qkv};
-  if (positions_ != nullptr) operands.push_back(positions_);
+  if (options_.documents) operands.push_back(positions_);
   if (rng_ != nullptr) operands.push_back(rng_);
   const int64_t drawn = rng_ != nullptr ? stream("probabilities") : 0;
-  return add(positions_ != nullptr ? kDocumentAttention : kAttention, std::move(operands),
+  return add(options_.documents ? kDocumentAttention : kAttention, std::move(operands),
              {{"heads", heads_}, {"kv_heads", kv_heads_}, {"dropout", dropout_}, {"stream", drawn}},
              "mix");
 }

@@ -19,8 +19,7 @@ class ModelBuilder {
 
   Value* tokens() const { return tokens_; }
 
-  // i32[batch,time], the position of every token in its document; nullptr: a sample is one
-  // document.
+  // i32[batch,time], the position of every token in its document; nullptr: that is its row.
   Value* positions() const { return positions_; }
 
   // i32[4] while training with dropout, else nullptr.

@@ -159,7 +159,8 @@ void check_model(const ModelSpec& spec) {
 
 BuiltModel build_model(const ModelSpec& spec, const BuildOptions& options) {
   check_model(spec);
-  USER_CHECK(options.seq_len <= spec.max_seq_len, "training.seq_len = ", options.seq_len,
+  const int64_t length = options.seq_len - options.padding;
+  USER_CHECK(length <= spec.max_seq_len, "training.seq_len = ", length,
              " is longer than the model's table of ", spec.max_seq_len,
              " positions; lower it or raise model.max_seq_len");
   return find_model(spec.model).build(spec, options);

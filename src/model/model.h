@@ -83,7 +83,10 @@ struct BuildOptions {
   int64_t batch = 1;
   int64_t seq_len = 1;
   BuildMode mode = BuildMode::Train;
-  bool documents = false;  // an input holds the position of each token in its document
+  bool documents = false;  // attention stays within documents
+  // An input holds the position of each token in its document; always if there are documents.
+  bool positions = false;
+  int64_t padding = 0;  // tokens at the end of a sequence that have no position of their own
 };
 
 struct BuiltModel {

@@ -36,6 +36,7 @@ class DimNames {
   void name_results(const Node& node);
 
   NamedPlacement placement(const Value& value, std::string_view axis) const;
+  bool shards_sequence() const { return options_.shards_sequence; }
 
   // Whether the value is a parameter in any dtype, and whether it is the gradient of one or a
   // contribution to it.

@@ -122,7 +122,9 @@ class Chunker {
 
   Value* split(Value* x, int64_t index, const Node& reader) {
     NodeOptions named{.name = cat(x->name, ".", index), .path = reader.path, .phase = reader.phase};
-    return graph_.insert(before_, kSplitTime, {x}, {Attr(index), Attr(parts_)}, named)->result();
+    return graph_
+        .insert(before_, kSplitTime, {x}, {Attr(index), Attr(parts_), Attr(int64_t{1})}, named)
+        ->result();
   }
 
   Value* add(const OpDef& op, Value* a, Value* b, const Node& of) {

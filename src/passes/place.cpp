@@ -20,6 +20,7 @@
 //   %down.shard = reduce_scatter(%down; axis="tp", dim=1) : f32[4,8,16] @S(1:tp)
 #include <algorithm>
 #include <optional>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "base/error.h"
@@ -78,6 +79,8 @@ class Placer {
         split_bias(node);
       } else if (node->op == &kCrossEntropy && splits_loss(*node)) {
         split_loss(node);
+      } else if (shares_keys(*node)) {
+        share_keys(node);
       } else {
         place(node);
       }
@@ -106,6 +109,7 @@ class Placer {
       }
       if (chosen.back() && chosen.back()->letter == node->op->located) locate(node, axis.name);
     }
+    if (node->op == &kSplitTime) follow_shards(node);
     place_results(node, dims, chosen);
     for (const auto& value : node->results) {
       const bool is_result = node->phase == Phase::Forward && outputs_.contains(value.get());
@@ -113,8 +117,16 @@ class Placer {
     }
   }
 
-  // Tells the op which shard it works on: of the vocabulary by a coordinate, of random numbers by
-  // a random state for that shard.
+  // Chunks of a sequence that tp shards are taken from every shard; chunks of what is full over tp
+  // hold the same tokens.
+  void follow_shards(Node* node) {
+    const bool is_full = placement_over(node->operands[0]->type, names::kTensorAxis) == nullptr;
+    if (!names_.shards_sequence() || !is_full) return;
+    graph_.set_attr(node, "shards", graph_.mesh().axis_size(names::kTensorAxis));
+  }
+
+  // Tells the op which shard it works on: of the vocabulary or of positions by a coordinate, of
+  // random numbers by a random state for that shard.
   void locate(Node* node, const std::string& axis) {
     const auto& operands = node->op->parsed().operands;
     const auto rng = std::find_if(operands.begin(), operands.end(),
@@ -124,6 +136,9 @@ class Placer {
       graph_.replace_operand(node, "rng", sharded_rng(node->operand("rng"), axis));
       return;
     }
+    USER_CHECK(axis != names::kContextAxis, "place: %", node->result()->name, " = ",
+               node->op->name(), " counts the rows of a sequence, which ", axis,
+               " shards; give it an input \"", names::kPositions, "\"");
     graph_.append_operand(node, coordinate_input(graph_, axis));
     if (node->op != &kCrossEntropyGrad) return;
     graph_.set_attr(node, "classes", node->operand("logits")->type.shape.back());
@@ -131,13 +146,17 @@ class Placer {
 
   // One for all readers, directly after the random state of the step.
   Value* sharded_rng(Value* rng, const std::string& axis) {
+    const bool head_tail = axis == names::kContextAxis;
     for (Node* user : rng->users) {
-      if (user->op == &kShardRng) return user->result();
+      if (user->op == &kShardRng && std::get<bool>(user->attr("head_tail")) == head_tail) {
+        return user->result();
+      }
     }
     Value* coordinate = coordinate_input(graph_, axis);
     Builder builder(graph_, graph_.next(rng->def));
     return builder
-        .add(kShardRng, {rng, coordinate}, {{"shards", graph_.mesh().axis_size(axis)}},
+        .add(kShardRng, {rng, coordinate},
+             {{"shards", graph_.mesh().axis_size(axis)}, {"head_tail", head_tail}},
              cat(rng->name, ".", axis))
         ->result();
   }
@@ -254,9 +273,7 @@ class Placer {
         graph_.insert(node, kMatmul, {node->operand("a"), node->operand("b")}, node->attrs,
                       {.name = name + ".unbiased", .path = node->path, .phase = node->phase});
     Node* biased = builder.add(kAddBias, {matmul->result(), bias}, {}, name);
-    graph_.replace_uses(node->result(), biased->result());
-    graph_.erase(node);
-    graph_.rename(biased->result(), name);
+    replace(node, biased);
     place(matmul);
     place(biased);
   }
@@ -286,26 +303,93 @@ class Placer {
                                                    node->result("lse")->name};
     Node* combine = builder.add(
         kCrossEntropyCombine, {stats->result(), targets, node->operand("count")}, {}, result_names);
-    for (size_t i = 0; i < 2; ++i) graph_.replace_uses(node->result(i), combine->result(i));
-    if (outputs_.erase(node->result()) > 0) outputs_.insert(combine->result());
-    graph_.erase(node);
-    for (size_t i = 0; i < 2; ++i) graph_.rename(combine->result(i), result_names[i]);
+    replace(node, combine);
     place(combine);
+  }
+
+  // Whether the node is an attention, or its gradient, whose queries are sharded over cp.
+  static bool shares_keys(const Node& node) {
+    const OpDef* ops[] = {&kAttention, &kAttentionGrad, &kDocumentAttention,
+                          &kDocumentAttentionGrad};
+    return std::find(std::begin(ops), std::end(ops), node.op) != std::end(ops) &&
+           placement_over(node.operand("qkv")->type, names::kContextAxis) != nullptr;
+  }
+
+  // The queries stay where they are; their keys and values are split off, to be gathered.
+  void share_keys(Node* node) {
+    Builder builder(graph_, node);
+    builder.set_path(node->path);
+    builder.set_phase(node->phase);
+    const NamedAttr heads{"heads", node->attr("heads")};
+    const NamedAttr kv_heads{"kv_heads", node->attr("kv_heads")};
+    Value* qkv = node->operand("qkv");
+    Node*& split = splits_[qkv];
+    if (split == nullptr) {
+      split = builder.add(kSplitQkv, {qkv}, {heads, kv_heads},
+                          std::vector<std::string>{qkv->name + ".q", qkv->name + ".kv"});
+      place(split);
+    }
+    const bool backward = node->op == &kAttentionGrad || node->op == &kDocumentAttentionGrad;
+    std::vector<Value*> operands = {split->result("q"), split->result("kv")};
+    if (backward) {
+      operands.insert(operands.begin(), node->operand("dy"));
+      operands.insert(operands.end(), {node->operand("y"), node->operand("lse")});
+    }
+    operands.push_back(positions_input());
+    operands.push_back(coordinate_input(graph_, std::string(names::kContextAxis)));
+    if (Value* rng = node->operand("rng")) operands.push_back(rng);
+    const std::string name = node->result()->name;
+    const std::vector<std::string> result_names =
+        backward ? std::vector<std::string>{name + ".q", name + ".kv"}
+                 : std::vector<std::string>{name, node->result("lse")->name};
+    Node* shared = builder.add(
+        backward ? kContextAttentionGrad : kContextAttention, operands,
+        {heads, kv_heads, {"dropout", node->attr("dropout")}, {"stream", node->attr("stream")}},
+        result_names);
+    Node* result = shared;
+    if (backward) {
+      place(shared);
+      result = builder.add(kConcatQkv, {shared->result("dq"), shared->result("dkv")},
+                           {heads, kv_heads}, name);
+    }
+    replace(node, result);
+    place(result);
+  }
+
+  // Replaces a node by one with the same results, which take over their names.
+  void replace(Node* node, Node* by) {
+    std::vector<std::string> result_names;
+    for (const auto& value : node->results) result_names.push_back(value->name);
+    for (size_t i = 0; i < result_names.size(); ++i) {
+      graph_.replace_uses(node->result(i), by->result(i));
+    }
+    if (outputs_.erase(node->result()) > 0) outputs_.insert(by->result());
+    graph_.erase(node);
+    for (size_t i = 0; i < result_names.size(); ++i) graph_.rename(by->result(i), result_names[i]);
+  }
+
+  Value* positions_input() {
+    Value* positions = find_input(graph_, names::kPositions);
+    USER_CHECK(positions != nullptr, "place: the graph has no input \"", names::kPositions,
+               "\", which attention over ", names::kContextAxis, " needs");
+    return positions;
   }
 
   Graph& graph_;
   DimNames names_;
   Redistribution moves_;
   const bool splits_loss_;
+  std::unordered_map<const Value*, Node*> splits_;  // by packed qkv
   std::unordered_set<const Value*> outputs_;
   size_t inputs_ = 0;
 };
 
 // Whether the ranks of tensor parallelism can share the tokens of a sequence evenly.
 bool shards_sequence(const PassContext& context, const Shape& tokens) {
-  const int64_t degree = degrees_of(context.mesh).tp;
-  return degree > 1 && context.config.parallelism.sequence_parallel && tokens.size() > 1 &&
-         tokens[1] % degree == 0;
+  const Degrees degrees = degrees_of(context.mesh);
+  const int64_t parts = degrees.cp * degrees.tp * context.config.training.loss_chunks;
+  return degrees.tp > 1 && context.config.parallelism.sequence_parallel && tokens.size() > 1 &&
+         tokens[1] % parts == 0;
 }
 
 bool run(Graph& graph, PassContext& context) {

@@ -46,28 +46,52 @@ struct LocalDim {
   int64_t size = 0;
 };
 
-LocalDim full_dim(int64_t size, std::span<const int64_t> parts) {
-  LocalDim dim;
-  for (const int64_t part : parts) {
-    dim.segments.push_back({dim.size, part, dim.size});
-    dim.size += part;
+// What a rank holds of one part of a packed dim; other dims have one part.
+struct LocalPart {
+  std::vector<DimRange> ranges;
+  int64_t filled = 0;  // elements in them
+  int64_t size = 0;    // with padding
+};
+
+std::vector<LocalPart> full_parts(int64_t size, const std::vector<int64_t>& sizes) {
+  std::vector<LocalPart> parts;
+  int64_t begin = 0;
+  for (const int64_t part : sizes.empty() ? std::vector<int64_t>{size} : sizes) {
+    parts.push_back({{{begin, part}}, part, part});
+    begin += part;
   }
-  if (parts.empty()) dim = {{{0, size, 0}}, size};
-  CHECK(dim.size == size, "parts of ", dim.size, " elements in a dim of ", size);
-  return dim;
+  CHECK(begin == size, "parts of ", begin, " elements in a dim of ", size);
+  return parts;
 }
 
-// Shard `index` of `shards` of every segment.
-LocalDim shard_of(const LocalDim& dim, int64_t index, int64_t shards) {
-  LocalDim shard;
-  for (const Segment& segment : dim.segments) {
-    const int64_t most = (segment.size + shards - 1) / shards;
-    const int64_t first = std::min(segment.size, index * most);
-    shard.segments.push_back(
-        {segment.begin + first, std::min(most, segment.size - first), shard.size});
-    shard.size += most;
+// Shard `index` of `shards` of the part: ranges of its elements in the order in which it has them.
+LocalPart shard_of(const LocalPart& part, std::string_view axis, int64_t shards, int64_t index) {
+  LocalPart shard;
+  shard.size = (part.filled + shards - 1) / shards;
+  for (const DimRange& wanted : shard_ranges(axis, part.filled, shards, index)) {
+    int64_t at = 0;
+    for (const DimRange& range : part.ranges) {
+      const int64_t low = std::max(at, wanted.begin);
+      const int64_t high = std::min(at + range.size, wanted.begin + wanted.size);
+      if (low < high) shard.ranges.push_back({range.begin + low - at, high - low});
+      at += range.size;
+    }
+    shard.filled += wanted.size;
   }
   return shard;
+}
+
+LocalDim local_dim(const std::vector<LocalPart>& parts) {
+  LocalDim dim;
+  for (const LocalPart& part : parts) {
+    int64_t at = dim.size;
+    for (const DimRange& range : part.ranges) {
+      dim.segments.push_back({range.begin, range.size, at});
+      at += range.size;
+    }
+    dim.size += part.size;
+  }
+  return dim;
 }
 
 // Adds the run, or extends the last one.
@@ -123,15 +147,18 @@ std::vector<ElementRun> local_runs(const ParamShape& param, const Placement& pla
                                    const Mesh& mesh, int64_t rank) {
   std::vector<LocalDim> dims;
   for (size_t i = 0; i < param.shape.size(); ++i) {
-    const bool packed = i < param.parts.size();
-    dims.push_back(full_dim(param.shape[i], packed ? param.parts[i] : std::vector<int64_t>{}));
+    std::vector<LocalPart> parts = full_parts(
+        param.shape[i], i < param.parts.size() ? param.parts[i] : std::vector<int64_t>{});
     bool sharded = false;
     for (const AxisPlacement& entry : placement) {
       if (entry.kind != PlacementKind::Sharded || entry.dim != static_cast<int64_t>(i)) continue;
-      dims[i] = shard_of(dims[i], mesh.coordinate(rank, entry.axis), mesh.axis_size(entry.axis));
+      const int64_t index = mesh.coordinate(rank, entry.axis);
+      for (LocalPart& part : parts) {
+        part = shard_of(part, entry.axis, mesh.axis_size(entry.axis), index);
+      }
       sharded = true;
     }
-    if (!sharded) dims[i] = full_dim(param.shape[i], {});
+    dims.push_back(local_dim(sharded ? parts : full_parts(param.shape[i], {})));
   }
   std::vector<ElementRun> runs;
   add_runs(param.shape, dims, 0, 0, 0, runs);

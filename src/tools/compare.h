@@ -20,7 +20,8 @@ struct ComparedRun {
 
 struct CompareOptions {
   int64_t steps = 1;
-  // Allowed difference, relative to the largest element of a value; unset: by its dtype.
+  // Allowed difference, relative to the largest element of a value; unset: by the precision of the
+  // runs.
   std::optional<double> tolerance;
 };
 

@@ -70,7 +70,7 @@ void add_compare_command(Command app, const Finish& finish) {
       .show_default();
   command.add_option("--tolerance", arguments->options.tolerance,
                      "allowed difference, relative to the largest element of a value; default: "
-                     "1e-4, or 0.05 for values in bfloat16 or float16");
+                     "1e-4, or 0.05 if a run computes in bfloat16 or float16");
   command.allow_overrides();
   command.on_run([=] { finish(run_compare(*arguments, command.overrides())); });
 }

@@ -261,15 +261,34 @@ float Session::read_scalar(std::string_view name) const {
 }
 
 void Session::write_batch(const Batch& batch) {
-  executor_->write(names::kTokens, batch.tokens.data(), bytes_of(batch.tokens));
-  executor_->write(names::kTargets, batch.targets.data(), bytes_of(batch.targets));
+  constexpr int32_t kIgnored = -1;
+  write_rows(names::kTokens, batch.tokens, 0);
+  write_rows(names::kTargets, batch.targets, kIgnored);
   if (!has_input(names::kPositions)) return;
   std::vector<int32_t> counted(batch.positions.empty() ? batch.tokens.size() : 0);
   for (size_t i = 0; i < counted.size(); ++i) {
     counted[i] = static_cast<int32_t>(i) % static_cast<int32_t>(config_.training.seq_len);
   }
-  const std::vector<int32_t>& positions = counted.empty() ? batch.positions : counted;
-  executor_->write(names::kPositions, positions.data(), bytes_of(positions));
+  write_rows(names::kPositions, counted.empty() ? batch.positions : counted, 0);
+}
+
+// Ranks that share sequences get all of their tokens and keep their own shards. Sequences are
+// filled up with `padding`.
+void Session::write_rows(std::string_view input, std::span<const int32_t> rows, int32_t padding) {
+  if (degrees_.cp == 1) return executor_->write(input, rows.data(), bytes_of(rows));
+  const int64_t length = config_.training.seq_len;
+  const int64_t coordinate = comm_.coordinate(names::kContextAxis);
+  const auto ranges = shard_ranges(names::kContextAxis, planned_seq_len(config_, degrees_),
+                                   degrees_.cp, coordinate);
+  std::vector<int32_t> own;
+  for (int64_t row = 0; row < std::ssize(rows); row += length) {
+    for (const DimRange& range : ranges) {
+      for (int64_t at = range.begin; at < range.begin + range.size; ++at) {
+        own.push_back(at < length ? rows[static_cast<size_t>(row + at)] : padding);
+      }
+    }
+  }
+  executor_->write(input, own.data(), bytes_of(own));
 }
 
 }  // namespace weft

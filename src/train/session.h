@@ -96,6 +96,7 @@ class Session {
   bool scales_loss() const;
   float read_scalar(std::string_view name) const;
   void write_batch(const Batch& batch);
+  void write_rows(std::string_view input, std::span<const int32_t> rows, int32_t padding);
   void write_rng(const StepScalars& scalars, int64_t first_sample);
   void run(ProgramKind program);
   int64_t first_sample(int64_t slot) const;

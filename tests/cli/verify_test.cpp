@@ -111,6 +111,13 @@ const RanksCase kRanks[] = {
     {"hsdp_tp2",
      {"--ranks=8", "--parallelism.tensor_parallel_degree=2",
       "--parallelism.data_parallel_replicate_degree=2"}},
+    {"fsdp4_cp2", {"--ranks=8", "--parallelism.context_parallel_degree=2"}},
+    {"cp4", {"--ranks=4", "--parallelism.context_parallel_degree=4"}},
+    {"fsdp2_cp2_tp2",
+     {"--ranks=8", "--parallelism.context_parallel_degree=2",
+      "--parallelism.tensor_parallel_degree=2"}},
+    {"reference_cp2",
+     {"--ranks=2", "--parallelism.context_parallel_degree=2", "--backend=reference"}},
     {"reference_tp2",
      {"--ranks=2", "--parallelism.tensor_parallel_degree=2", "--backend=reference"}},
 };

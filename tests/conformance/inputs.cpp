@@ -57,7 +57,7 @@ double shard_statistic(const TensorType& stats, size_t i, double z, uint64_t rou
 double element(const Call& call, const std::string& name, size_t i, double z, uint64_t round) {
   const int64_t kind = static_cast<int64_t>(std::fabs(z) * 1000);
   if (name == "rng") {
-    return std::vector<double>{17.0 + static_cast<double>(round), 3, 5, 2, 1, 3}.at(i);
+    return std::vector<double>{17.0 + static_cast<double>(round), 3, 5, 2, 1, 3, 2, 4}.at(i);
   }
   if (name == "ids") return static_cast<double>(kind % index_limit(call, name));
   if (name == "targets") return static_cast<double>(kind % (index_limit(call, name) + 1) - 1);

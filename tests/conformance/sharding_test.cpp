@@ -83,13 +83,19 @@ std::vector<int64_t> parts_of(const ShardingTerm& term, const TensorType& type, 
   return {type.shape[static_cast<size_t>(dim)]};
 }
 
-// Shard `shard` of `shards` of every part of a dim.
+// Which of the shards a rank has, and how long they are. Over cp they are two ranges.
+struct Shard {
+  int64_t index = 0, count = 1, length = 0;
+  std::string axis = "axis";
+};
+
+// The shard of every part of a dim.
 HostTensor slice(const HostTensor& tensor, int64_t dim, const std::vector<int64_t>& parts,
-                 int64_t shard, int64_t shards) {
+                 const Shard& shard) {
   TensorType type = tensor.type;
   const auto at = static_cast<size_t>(dim);
   const int64_t full = type.shape[at];
-  type.shape[at] /= shards;
+  type.shape[at] /= shard.count;
   HostTensor shard_tensor(type);
   const Shape inside(type.shape.begin() + dim + 1, type.shape.end());
   const int64_t inner = count(inside) * dtype_bytes(type.dtype);
@@ -98,19 +104,34 @@ HostTensor slice(const HostTensor& tensor, int64_t dim, const std::vector<int64_
   for (int64_t i = 0; i < outer; ++i) {
     int64_t begin = i * full;
     for (const int64_t part : parts) {
-      const int64_t length = part / shards;
-      const auto bytes = static_cast<size_t>(length * inner);
-      std::memcpy(to, tensor.bytes.data() + (begin + shard * length) * inner, bytes);
-      to += bytes;
+      for (const DimRange& range : shard_ranges(shard.axis, part, shard.count, shard.index)) {
+        const auto bytes = static_cast<size_t>(range.size * inner);
+        std::memcpy(to, tensor.bytes.data() + (begin + range.begin) * inner, bytes);
+        to += bytes;
+      }
       begin += part;
     }
   }
   return shard_tensor;
 }
 
+// Whether a dim is the queries that ranks share over cp.
+bool is_context(const Call& call, const ShardedDim& sharded) {
+  return call.op->name().starts_with("context_attention") &&
+         dim_name(call, sharded.operand, sharded.dim) == "s";
+}
+
+bool is_context(const Call& call, const std::vector<int64_t>& dims) {
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (dims[i] >= 0) return is_context(call, ShardedDim{i, dims[i]});
+  }
+  return false;
+}
+
 // Whether the operand `coordinate` counts the shards of this dim: of a flat tensor, or of what the
 // op must locate.
 bool is_counted(const Call& call, const ShardedDim& sharded) {
+  if (call.op->name().starts_with("context_attention")) return is_context(call, sharded);
   return call.op->traits.update ||
          dim_name(call, sharded.operand, sharded.dim) == std::string(1, call.op->located);
 }
@@ -149,11 +170,6 @@ HostTensor sharded_rng(const HostTensor& rng, int64_t shard, int64_t shards) {
   return HostTensor(TensorType{DType::I32, {6}, {}}, words);
 }
 
-// Which of the shards a rank has, and how long they are.
-struct Shard {
-  int64_t index = 0, count = 1, length = 0;
-};
-
 // Run-time values that say where a rank's shard starts.
 void shift_start(const Call& call, const std::vector<int64_t>& dims, size_t operand,
                  const Shard& shard, HostTensor& tensor) {
@@ -164,7 +180,7 @@ void shift_start(const Call& call, const std::vector<int64_t>& dims, size_t oper
   if (!is_rng(call, operand)) return;
   if (is_located(call, dims)) {
     tensor = sharded_rng(tensor, shard.index, shard.count);
-  } else {
+  } else if (!is_context(call, dims)) {
     values[3] += static_cast<int32_t>(shard.index * shard.length);
   }
 }
@@ -182,12 +198,13 @@ ShardedRun run_shards(const Call& call, const std::vector<HostTensor>& inputs,
     Call local = call;
     std::vector<HostTensor> operands;
     Shard place{.index = shard, .count = shards};
+    if (is_context(call, dims)) place.axis = "cp";
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (dims[i] < 0) {
         operands.push_back(inputs[i]);
       } else {
         const auto parts = parts_of(rule.operands[i], call.operands[i], dims[i]);
-        operands.push_back(slice(inputs[i], dims[i], parts, shard, shards));
+        operands.push_back(slice(inputs[i], dims[i], parts, place));
       }
       if (dims[i] >= 0) place.length = operands[i].type.shape[static_cast<size_t>(dims[i])];
     }
@@ -205,11 +222,12 @@ ShardedRun run_shards(const Call& call, const std::vector<HostTensor>& inputs,
 
 // `parts` are those of the sharded dim of the result.
 void expect_concatenation(const HostTensor& full, const ShardedRun& run, size_t result,
-                          const std::vector<int64_t>& parts, int64_t dim,
+                          const std::vector<int64_t>& parts, int64_t dim, const std::string& axis,
                           const std::string& where) {
   const auto shards = static_cast<int64_t>(run.results.size());
   for (int64_t shard = 0; shard < shards; ++shard) {
-    EXPECT_TRUE(slice(full, dim, parts, shard, shards).bytes ==
+    const Shard place{.index = shard, .count = shards, .axis = axis};
+    EXPECT_TRUE(slice(full, dim, parts, place).bytes ==
                 run.results[static_cast<size_t>(shard)][result].bytes)
         << where << ": shard " << shard << " differs";
   }
@@ -296,7 +314,8 @@ void compare(const Call& call, const std::vector<int64_t>& dims) {
         expect_sum(full[r], run, r, where);
       } else {
         const auto parts = parts_of(rule.results[r], call.results[r], found.dim);
-        expect_concatenation(full[r], run, r, parts, found.dim, where);
+        const std::string axis = is_context(call, dims) ? "cp" : "axis";
+        expect_concatenation(full[r], run, r, parts, found.dim, axis, where);
       }
     }
   }

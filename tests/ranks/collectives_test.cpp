@@ -365,6 +365,34 @@ TEST_P(Collectives, OfFlatTensorsOverAJointAxis) {
   });
 }
 
+// Two rows of eight columns over two ranks: the first has columns 0, 1, 6 and 7.
+TEST(CollectivesAlongADim, ShareHeadAndTailOverCp) {
+  const auto body = [](Communicator& comm, Device& device) {
+    Sharded sharded({2, 8}, 1, DType::F32, DType::F32, 2, comm, device);
+    const float factor = comm.rank() == 0 ? 1.0F : 2.0F;
+    auto* full = sharded.full.as<float>();
+    for (int i = 0; i < 16; ++i) full[i] = factor * static_cast<float>(i);
+    comm.reduce_scatter_dim({"cp", 0}, sharded.full, sharded.shard, 1);
+    const std::vector<float> shard(sharded.shard.as<float>(), sharded.shard.as<float>() + 8);
+    const std::vector<float> expected = comm.rank() == 0
+                                            ? std::vector<float>{0, 3, 18, 21, 24, 27, 42, 45}
+                                            : std::vector<float>{6, 9, 12, 15, 30, 33, 36, 39};
+    require(shard == expected, "the shard differs");
+    std::memset(sharded.full.data, 0xff, 16 * sizeof(float));
+    comm.all_gather_dim({"cp", 0}, sharded.shard, sharded.full, 1);
+    for (int i = 0; i < 16; ++i) {
+      require(full[i] == 3.0F * static_cast<float>(i), "the full tensor differs");
+    }
+    comm.barrier();
+  };
+  for (const Transport transport : {Transport::Threads, Transport::Shm}) {
+    for (const std::string& error :
+         run_ranks(make_mesh({{"cp", 2}}), {.transport = transport}, body)) {
+      EXPECT_EQ(error, "");
+    }
+  }
+}
+
 // Two rows of three columns over two ranks, of which the second has one column and padding.
 TEST(CollectivesAlongADim, ShareAnUnevenDim) {
   const auto body = [](Communicator& comm, Device& device) {

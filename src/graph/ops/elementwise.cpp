@@ -132,7 +132,7 @@ constinit const OpDef kDropout{
         "Zeroes each element with probability `rate` and scales the others by 1/(1-rate). rng is "
         "{seed low, seed high, step, first sample}; the random number of an element depends on "
         "these, on `stream` and on its index in the global batch (dim 0 is the sample). If dim 1 "
-        "is sharded, rng also says which shard x is: {..., shard, shards}, see `shard_rng`.",
+        "is sharded, rng also says which shard x is, see `shard_rng`.",
     .traits = {.elementwise = true, .linear = true},
     .infer = infer_dropout,
     .vjp = [](Vjp& v) -> std::vector<Value*> {
@@ -150,25 +150,34 @@ constinit const OpDef kDropout{
         "x: f32[5,8219], rng: i32[4]; rate=0.2, stream=3 | "
         "x: f32[3,5,7], rng: i32[6]; rate=0.3, stream=7 | "
         "x: bf16[2,33], rng: i32[6]; rate=0.5, stream=9 | "
-        "x: f32[5,8219], rng: i32[6]; rate=0.2, stream=3",
+        "x: f32[5,8219], rng: i32[6]; rate=0.2, stream=3 | "
+        "x: f32[3,6,7], rng: i32[8]; rate=0.3, stream=7 | "
+        "x: f32[5,8220], rng: i32[8]; rate=0.2, stream=3",
 };
 
 constinit const OpDef kShardRng{
-    .signature = "shard_rng(rng, coordinate; shards: int) -> sharded",
+    .signature = "shard_rng(rng, coordinate; shards: int, head_tail = false) -> sharded",
     .doc =
         "The random state of a rank whose tensors hold shard `coordinate` of `shards` equal shards "
         "of dim 1: {seed low, seed high, step, first sample, coordinate, shards}. With it an "
-        "element of a shard has the random number that it has in the full tensor.",
+        "element of a shard has the random number that it has in the full tensor. With `head_tail` "
+        "these are shards over cp, which a further shard_rng may divide: {..., 0, 1, coordinate, "
+        "shards}.",
     .traits = {.differentiable = false},
     .infer = [](const Call& call) -> std::vector<TensorType> {
-      require_type(call, "rng", DType::I32, {4});
+      const bool head_tail = call.bool_attr("head_tail");
+      const bool inside = !head_tail && call.type("rng").shape == Shape{8};
+      require_type(call, "rng", DType::I32, {inside ? 8 : 4});
       require_type(call, "coordinate", DType::I32, {});
       const int64_t shards = call.int_attr("shards");
       call.require(shards > 0, "shards is ", shards, ", expected a positive number");
-      return {{DType::I32, {6}, {}}};
+      return {{DType::I32, {head_tail || inside ? 8 : 6}, {}}};
     },
     .sharding = "R, -> W",
-    .samples = "rng: i32[4], coordinate: i32[]; shards=3",
+    .samples =
+        "rng: i32[4], coordinate: i32[]; shards=3 | "
+        "rng: i32[4], coordinate: i32[]; shards=3, head_tail=true | "
+        "rng: i32[8], coordinate: i32[]; shards=3",
 };
 
 constinit const OpDef kFused{

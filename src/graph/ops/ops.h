@@ -17,9 +17,12 @@ extern const OpDef kMatmul, kAddBias, kSumRows;
 // ops/slices.cpp: chunks of a batch along time.
 extern const OpDef kSplitTime, kConcatTime, kAddInPlace;
 
-// ops/nn.cpp: norms, positions, attention, feed-forward gates.
-extern const OpDef kLayerNorm, kLayerNormGrad, kRmsNorm, kRmsNormGrad, kSwiglu, kSwigluGrad, kRope,
-    kAttention, kAttentionGrad, kDocumentAttention, kDocumentAttentionGrad;
+// ops/nn.cpp: norms, feed-forward gates.
+extern const OpDef kLayerNorm, kLayerNormGrad, kRmsNorm, kRmsNormGrad, kSwiglu, kSwigluGrad;
+
+// ops/attention.cpp: rotary positions, attention.
+extern const OpDef kRope, kAttention, kAttentionGrad, kDocumentAttention, kDocumentAttentionGrad,
+    kSplitQkv, kConcatQkv, kContextAttention, kContextAttentionGrad;
 
 // ops/fused.cpp: ops that `fuse` creates from neighbours.
 extern const OpDef kGeluGradSum, kMatmulAdd, kMatmulAccumulate, kEmbeddingGradAdd, kAddLayerNorm,

@@ -24,6 +24,11 @@ inline DType stat_dtype(const TensorType& type) {
   return type.dtype == DType::F64 ? DType::F64 : DType::F32;
 }
 
+// Statistics of that dtype.
+inline TensorType statistics(const TensorType& type, Shape shape) {
+  return {stat_dtype(type), std::move(shape), {}};
+}
+
 // The dtype named by the attribute `out`, or `fallback` if that is empty.
 inline DType out_dtype(const Call& call, DType fallback) {
   const std::string& out = call.text_attr("out");
@@ -74,11 +79,13 @@ inline void require_floating(const Call& call, std::string_view operand, size_t 
 }
 
 // Throws unless operand `rng` is the random state {seed low, seed high, step, first sample}, or
-// that of one shard, {..., shard, shards}; see shard_rng.
+// that of one shard, {..., shard, shards}, perhaps of a shard over cp, {..., shard, shards of cp};
+// see shard_rng.
 inline void require_rng(const Call& call) {
   const TensorType& rng = call.type("rng");
-  call.require(rng.dtype == DType::I32 && (rng.shape == Shape{4} || rng.shape == Shape{6}),
-               "rng is ", rng, ", expected i32[4] or i32[6]");
+  const bool known = rng.shape == Shape{4} || rng.shape == Shape{6} || rng.shape == Shape{8};
+  call.require(rng.dtype == DType::I32 && known, "rng is ", rng,
+               ", expected i32[4], i32[6] or i32[8]");
 }
 
 // `flops` per element of the first result, at the vector rate.

@@ -6,9 +6,9 @@
 namespace weft {
 namespace {
 
-// "bTUV" for four dims: only the batch may be sharded.
-std::string replicated_but_batch(const TensorType& type) {
-  std::string dims = "bTUVWXYZ";
+// "bsUV" for four dims: batch and time may be sharded.
+std::string sharded_by_token(const TensorType& type) {
+  std::string dims = "bsUVWXYZ";
   dims.resize(std::min(dims.size(), type.shape.size()));
   return dims;
 }
@@ -22,9 +22,11 @@ std::vector<TensorType> infer_split_time(const Call& call) {
   require_time(call, 0);
   const int64_t parts = call.int_attr("parts");
   const int64_t index = call.int_attr("index");
+  const int64_t shards = call.int_attr("shards");
   TensorType chunk = call.type(0);
-  call.require(parts > 0 && chunk.shape[1] % parts == 0, "parts is ", parts,
-               ", expected a divisor of the time of x, ", chunk.shape[1]);
+  call.require(parts > 0 && shards > 0 && chunk.shape[1] % (parts * shards) == 0, "parts is ",
+               parts, " and shards is ", shards, ", expected divisors of the time of x, ",
+               chunk.shape[1]);
   call.require(index >= 0 && index < parts, "index is ", index, ", expected 0 to ", parts - 1);
   chunk.shape[1] /= parts;
   return {chunk};
@@ -45,8 +47,11 @@ std::vector<TensorType> infer_concat_time(const Call& call) {
 }  // namespace
 
 constinit const OpDef kSplitTime{
-    .signature = "split_time(x; index: int, parts: int) -> y",
-    .doc = "Chunk `index` of `parts` equal chunks of x [batch,time,...] along time.",
+    .signature = "split_time(x; index: int, parts: int, shards = 1) -> y",
+    .doc =
+        "Chunk `index` of `parts` equal chunks of x [batch,time,...] along time. If time is "
+        "sharded, that is chunk `index` of every shard; `shards` takes the same tokens of a full "
+        "x.",
     .traits = {.differentiable = false, .linear = true},
     .infer = infer_split_time,
     // Only the chunk is read.
@@ -56,11 +61,12 @@ constinit const OpDef kSplitTime{
         },
     .sharding_of =
         [](const Call& call) {
-          const std::string dims = replicated_but_batch(call.type(0));
+          const std::string dims = sharded_by_token(call.type(0));
           return cat(dims, " -> ", dims);
         },
     .samples =
         "x: f32[2,6,5]; index=1, parts=3 | x: i32[3,8]; index=0, parts=2 | "
+        "x: i32[3,8]; index=1, parts=2, shards=2 | "
         "x: bf16[1,4,3]; index=3, parts=4 | x: f32[3,130,67]; index=1, parts=2",
 };
 
@@ -71,7 +77,7 @@ constinit const OpDef kConcatTime{
     .infer = infer_concat_time,
     .sharding_of =
         [](const Call& call) {
-          const std::string dims = replicated_but_batch(call.type(0));
+          const std::string dims = sharded_by_token(call.type(0));
           return cat(join(std::vector<std::string>(call.operands.size(), dims), ", "), " -> ",
                      dims);
         },

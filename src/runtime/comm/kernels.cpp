@@ -118,7 +118,7 @@ int64_t ordered_sum_workspace(const Call& call, int64_t ranks) {
 }
 
 DimLayout dim_layout(const Shape& full, const Shape& shard, const Call& call, int64_t ranks) {
-  return {full, shard, call.int_attr("dim"), ranks};
+  return {full, shard, call.int_attr("dim"), call.text_attr("axis"), ranks};
 }
 
 // A library gathers the shards one after the other; if that is not the full tensor, into here.
@@ -135,11 +135,11 @@ int64_t scatter_dim_workspace(const Call& call, int64_t ranks) {
   return ranks * layout.shard_elements() * dtype_bytes(call.type(0).dtype);
 }
 
-// The parts of the other ranks, after the packed ranges of all ranks where these are strided.
+// The parts of the other ranks, after the packed shards of all ranks where these are strided.
 int64_t ordered_dim_workspace(const Call& call, int64_t ranks) {
   const DimLayout layout = dim_layout(call.type(0).shape, call.results.at(0).shape, call, ranks);
   if (ranks == 1) return 0;
-  const int64_t packed = layout.outer() == 1 ? 0 : ranks;
+  const int64_t packed = layout.is_one_range() ? 0 : ranks;
   return (packed + ranks - 1) * layout.shard_elements() * dtype_bytes(call.type(0).dtype);
 }
 

@@ -317,26 +317,24 @@ void PeerMemory::all_gather_dim(const CollectiveSite& site, const Tensor& shard,
   Barrier barrier(*this, group(site.axis), site.channel);
   const Group& group = barrier.group();
   const auto size = static_cast<int64_t>(barrier.size());
-  const DimLayout layout(full, shard, dim, size);
+  const DimLayout layout(full, shard, dim, site.axis, size);
   const DType dtype = full.dtype;
   CHECK(shard.dtype == dtype, "shards of ", dtype_name(shard.dtype), " gathered as ",
         dtype_name(dtype));
-  const auto copy_range = [&](int64_t i) {
-    const int64_t elements = layout.length(i) * layout.inner();
-    if (elements == 0) return;
+  const auto copy_shard = [&](int64_t i) {
     const void* from = peer(group.ranks[static_cast<size_t>(i)], shard.data);
-    for (int64_t row = 0; row < layout.outer(); ++row) {
-      copy_bytes(shifted(full.data, dtype, layout.in_full(row, i)),
-                 shifted(from, dtype, layout.in_shard(row)), elements * dtype_bytes(dtype));
-    }
+    layout.for_parts(i, [&](int64_t in_full, int64_t in_shard, int64_t elements) {
+      copy_bytes(shifted(full.data, dtype, in_full), shifted(from, dtype, in_shard),
+                 elements * dtype_bytes(dtype));
+    });
   };
   const auto own = static_cast<int64_t>(group.own);
   barrier.arrive(tag_of(Kind::AllGather, dtype, shard.elements()));
-  copy_range(own);
+  copy_shard(own);
   for (int64_t k = 1; k < size; ++k) {
     const int64_t i = (own + k) % size;  // each rank starts elsewhere, to spread the reads
     barrier.await(static_cast<size_t>(i));
-    copy_range(i);
+    copy_shard(i);
   }
   barrier.sync(tag_of(Kind::Done, dtype, shard.elements()));
   delay((size - 1) * shard.elements() * dtype_bytes(dtype));
@@ -346,20 +344,20 @@ void PeerMemory::reduce_scatter_dim(const CollectiveSite& site, const Tensor& fu
                                     const Tensor& shard, int64_t dim) {
   Barrier barrier(*this, group(site.axis), site.channel);
   const auto size = static_cast<int64_t>(barrier.size());
-  const DimLayout layout(full, shard, dim, size);
+  const DimLayout layout(full, shard, dim, site.axis, size);
   const auto own = static_cast<int64_t>(barrier.group().own);
-  const int64_t elements = layout.length(own) * layout.inner();
-  const int64_t padding = layout.part() * layout.inner() - elements;
   barrier.sync(tag_of(Kind::ReduceScatter, full.dtype, shard.elements()));
   const std::vector<const void*> bases = peers(barrier.group(), full.data);
   std::vector<const void*> sources(bases.size());
+  layout.for_parts(own, [&](int64_t in_full, int64_t in_shard, int64_t elements) {
+    for (size_t i = 0; i < bases.size(); ++i) sources[i] = shifted(bases[i], full.dtype, in_full);
+    tree_sum(sources, full.dtype, elements,
+             {shifted(shard.data, shard.dtype, in_shard), shard.dtype});
+  });
+  const int64_t filled = layout.length(own);
+  const int64_t padding = (layout.part() - filled) * layout.inner();
   for (int64_t row = 0; row < layout.outer(); ++row) {
-    for (size_t i = 0; i < bases.size(); ++i) {
-      sources[i] = shifted(bases[i], full.dtype, layout.in_full(row, own));
-    }
-    void* to = shifted(shard.data, shard.dtype, layout.in_shard(row));
-    tree_sum(sources, full.dtype, elements, {to, shard.dtype});
-    std::memset(shifted(to, shard.dtype, elements), 0,
+    std::memset(shifted(shard.data, shard.dtype, layout.in_shard(row, filled)), 0,
                 static_cast<size_t>(padding * dtype_bytes(shard.dtype)));
   }
   barrier.sync(tag_of(Kind::Done, full.dtype, shard.elements()));

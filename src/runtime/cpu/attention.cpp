@@ -1,5 +1,5 @@
-// Causal attention over packed q | k | v. Each query keeps a running maximum and sum that absorb
-// one block of keys after another. Tasks are blocks of queries of one head.
+// Causal attention over packed q | k | v, or over q and k | v. Each query keeps a running maximum
+// and sum that absorb one block of keys after another. Tasks are blocks of queries of one head.
 #include <cmath>
 #include <limits>
 
@@ -66,8 +66,8 @@ void attend_all(const Problem& p, const PackedHead& packed, Block block, Scratch
   std::fill(scratch.total, scratch.total + kQueries, 0.0f);
   std::fill(scratch.sum, scratch.sum + p.dim * kTileStride, 0.0f);
   begin_keys(p, block, scratch);
-  for (; block.key < block.query + block.queries; block.key += kKeys) {
-    block.keys = std::min(kKeys, block.query + block.queries - block.key);
+  for (; block.key < block.row + block.queries; block.key += kKeys) {
+    block.keys = std::min(kKeys, block.row + block.queries - block.key);
     attend(p, packed, block, scratch);
   }
   float* inverse = scratch.shrink;
@@ -76,67 +76,68 @@ void attend_all(const Problem& p, const PackedHead& packed, Block block, Scratch
 }
 
 void forward(const Launch& launch, const Problem& p) {
-  const Tensor& qkv = launch.operands[0];
   const Tensor& y = launch.results.at(0);
   float* lse = launch.results.at(1).as<float>();
   team(launch).run(p.batch * p.kv_heads, [&](int64_t task) {
     const PackedHead packed(launch.workspace, task, p, kFactors);
     const int64_t b = task / p.kv_heads, kv_head = task % p.kv_heads;
     for_key_blocks(p, [&](int64_t key, int64_t keys, int64_t offset) {
-      pack_left(*p.tensors, p.packed(qkv, b, key, p.k_col(kv_head)), keys, p.dim,
-                packed.k + offset);
-      pack_left(*p.computed, transposed(p.packed(qkv, b, key, p.v_col(kv_head))), p.dim, keys,
-                packed.v + offset);
+      pack_left(*p.tensors, p.k_from(b, key, kv_head), keys, p.dim, packed.k + offset);
+      pack_left(*p.computed, transposed(p.v_from(b, key, kv_head)), p.dim, keys, packed.v + offset);
     });
   });
-  const int64_t blocks = ceil_div(p.time, kQueries);
+  const int64_t blocks = query_blocks(p);
   team(launch).run(p.batch * p.heads * blocks, [&](int64_t task, float* memory) {
     Scratch& scratch = *reinterpret_cast<Scratch*>(memory);
     // The last block of queries has the most keys; it goes first, so that all threads finish
     // together.
-    Block block{.b = task / blocks / p.heads,
-                .head = task / blocks % p.heads,
-                .query = (blocks - 1 - task % blocks) * kQueries};
-    block.queries = std::min(kQueries, p.time - block.query);
-    pack_right(*p.tensors, transposed(p.packed(qkv, block.b, block.query, p.q_col(block.head))),
-               p.dim, block.queries, scratch.queries);
+    const Block block = query_block(p, task / blocks / p.heads, task / blocks % p.heads,
+                                    blocks - 1 - task % blocks);
+    pack_right(*p.tensors, transposed(p.q_from(block.b, block.query, block.head)), p.dim,
+               block.queries, scratch.queries);
     attend_all(
         p, PackedHead(launch.workspace, block.b * p.kv_heads + block.head / p.group(), p, kFactors),
         block, scratch);
-    const int64_t first = block.b * p.time + block.query;
+    const int64_t first = block.b * p.queries + block.query;
     for_sum_rows(p, block, scratch, [&](int64_t i, int64_t col, int64_t n, const float* values) {
       const int64_t offset = ((first + i) * p.heads + block.head) * p.dim + col;
       if (y.dtype == DType::F32) std::copy(values, values + n, y.as<float>() + offset);
       store(y, offset, n, values);
     });
-    float* block_lse = lse + (block.b * p.heads + block.head) * p.time + block.query;
+    float* block_lse = lse + (block.b * p.heads + block.head) * p.queries + block.query;
     for (int64_t i = 0; i < block.queries; ++i) {
       block_lse[i] = scratch.top[i] + std::log(scratch.total[i]);
     }
   });
 }
 
+template <const Places& kPlaces>
 void launch_attention(const Launch& launch) {
-  forward(launch, problem_of(launch, {.qkv = 0, .rng = 1}));
-}
-void launch_document_attention(const Launch& launch) {
-  forward(launch, problem_of(launch, {.qkv = 0, .rng = 2, .positions = 1}));
+  forward(launch, problem_of(launch, kPlaces));
 }
 
+template <const Places& kPlaces>
 int64_t workspace(const Call& call) {
-  return packed_bytes(call, 0, kFactors);
+  return packed_bytes(call, kPlaces, kFactors);
 }
 
+template <const Places& kPlaces>
 Decision supports(const Call& call) {
-  return supports_at(call, 0);
+  return supports_at(call, kPlaces);
+}
+
+template <const Places& kPlaces>
+Kernel row(std::string_view op) {
+  return {op, "blocks", supports<kPlaces>, workspace<kPlaces>, launch_attention<kPlaces>};
 }
 
 }  // namespace
 
 std::span<const Kernel> cpu_attention_kernels() {
   static const Kernel rows[] = {
-      {"attention", "blocks", supports, workspace, launch_attention},
-      {"document_attention", "blocks", supports, workspace, launch_document_attention},
+      row<kPacked>("attention"),
+      row<kPackedDocuments>("document_attention"),
+      row<kContext>("context_attention"),
   };
   return rows;
 }

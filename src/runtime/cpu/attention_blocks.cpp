@@ -4,18 +4,39 @@
 
 namespace weft::attention {
 
+namespace {
+
+int64_t head_dim(const Call& call, const Places& places) {
+  const int64_t heads = call.int_attr("heads"), kv_heads = call.int_attr("kv_heads");
+  const bool packed = places.q == places.kv;
+  return call.type(places.q).shape.at(2) / (packed ? heads + 2 * kv_heads : heads);
+}
+
+}  // namespace
+
 Problem problem_of(const Launch& launch, const Places& places) {
   const Call& call = *launch.call;
-  const Tensor& qkv = launch.operands.at(places.qkv);
-  const Shape& shape = qkv.shape;
+  const Tensor& q = launch.operands.at(places.q);
+  const Tensor& kv = launch.operands.at(places.kv);
+  const bool packed = places.q == places.kv;
   Problem p;
-  p.batch = shape[0];
-  p.time = shape[1];
+  p.batch = q.shape[0];
   p.heads = call.int_attr("heads");
   p.kv_heads = call.int_attr("kv_heads");
-  p.dim = shape[2] / (p.heads + 2 * p.kv_heads);
-  p.tensors = &gemm_variant(qkv.dtype, qkv.dtype);
-  p.computed = &gemm_variant(DType::F32, qkv.dtype);
+  p.dim = head_dim(call, places);
+  p.queries = q.shape[1];
+  p.keys = kv.shape[1];
+  p.shard = {.size = p.queries, .shards = p.keys / p.queries};
+  if (!packed) p.shard.index = scalar_i32(launch.operands.at(places.coordinate));
+  p.chunk = p.shard.shards == 1 ? p.queries : p.queries / 2;
+  p.q_width = row_length(q);
+  p.kv_width = row_length(kv);
+  p.q = matrix(q.data, q.dtype, p.q_width);
+  p.kv = matrix(kv.data, kv.dtype, p.kv_width);
+  p.first_k = packed ? p.heads * p.dim : 0;
+  p.first_v = p.first_k + p.kv_heads * p.dim;
+  p.tensors = &gemm_variant(q.dtype, q.dtype);
+  p.computed = &gemm_variant(DType::F32, q.dtype);
   p.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(p.dim)));
   const double rate = call.double_attr("dropout");
   p.drop = rate > 0;
@@ -24,6 +45,21 @@ Problem problem_of(const Launch& launch, const Places& places) {
   }
   if (places.positions > 0) p.positions = launch.operands.at(places.positions).as<int32_t>();
   return p;
+}
+
+int64_t query_blocks(const Problem& p) {
+  return p.queries / p.chunk * ceil_div(p.chunk, kQueries);
+}
+
+Block query_block(const Problem& p, int64_t b, int64_t head, int64_t index) {
+  const int64_t per_chunk = ceil_div(p.chunk, kQueries);
+  const int64_t in_chunk = index % per_chunk * kQueries;
+  const int64_t query = index / per_chunk * p.chunk + in_chunk;
+  return {.b = b,
+          .head = head,
+          .query = query,
+          .queries = std::min(kQueries, p.chunk - in_chunk),
+          .row = p.shard.in_full(query)};
 }
 
 void begin_keys(const Problem& p, Block& block, Scratch& scratch) {
@@ -46,8 +82,8 @@ void fill_kept(const Problem& p, const Block& block, Scratch& scratch) {
   std::fill(ones, ones + kKeys, 1.0f);
   const int64_t shard = p.dropout.shard_of(block.b);
   for (int64_t i = 0; i < block.queries; ++i) {
-    const int64_t query = (shard * p.heads + block.head) * p.time + block.query + i;
-    apply_dropout(p.dropout, static_cast<uint64_t>(query * p.time + block.key), block.keys, ones,
+    const int64_t query = (shard * p.heads + block.head) * p.keys + block.row + i;
+    apply_dropout(p.dropout, static_cast<uint64_t>(query * p.keys + block.key), block.keys, ones,
                   row);
     for (int64_t k = 0; k < block.keys; ++k) scratch.kept[k * kTileStride + i] = row[k];
   }
@@ -65,7 +101,7 @@ void multiply_keys(const Problem& p, const float* keys, const Block& block, cons
 
 void add_matmul(const Problem& p, const float* transposed, const Block& block, const float* tile,
                 Scratch& scratch) {
-  const int64_t block_keys = std::min(kKeys, p.time - block.key);
+  const int64_t block_keys = std::min(kKeys, p.keys - block.key);
   for_groups(block, [&](int64_t i, int64_t n, int64_t rows) {
     multiply_right_tile(*p.computed, {p.dim, n, rows},
                         {transposed + PackedHead::offset(block.key, p.dim), block_keys}, tile + i,
@@ -73,18 +109,16 @@ void add_matmul(const Problem& p, const float* transposed, const Block& block, c
   });
 }
 
-int64_t packed_bytes(const Call& call, size_t qkv, int64_t factors) {
-  const Shape& shape = call.type(qkv).shape;
-  const int64_t kv_heads = call.int_attr("kv_heads");
-  const int64_t dim = shape[2] / (call.int_attr("heads") + 2 * kv_heads);
-  return shape[0] * kv_heads * PackedHead::floats(shape[1], dim, factors) *
+int64_t packed_bytes(const Call& call, const Places& places, int64_t factors) {
+  const Shape& shape = call.type(places.kv).shape;
+  return shape[0] * call.int_attr("kv_heads") *
+         PackedHead::floats(shape[1], head_dim(call, places), factors) *
          static_cast<int64_t>(sizeof(float));
 }
 
-Decision supports_at(const Call& call, size_t qkv) {
+Decision supports_at(const Call& call, const Places& places) {
   Decision decision = supports_cpu_dtypes(call);
-  const int64_t parts = call.int_attr("heads") + 2 * call.int_attr("kv_heads");
-  const int64_t dim = call.type(qkv).shape.at(2) / parts;
+  const int64_t dim = head_dim(call, places);
   if (decision.allowed && dim > kMaxHeadDim) {
     return Decision::no(cat("takes heads of up to ", kMaxHeadDim, " dims, found ", dim));
   }

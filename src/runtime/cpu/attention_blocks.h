@@ -47,7 +47,16 @@ struct Scratch {
 static_assert(sizeof(Scratch) <= ThreadTeam::kScratchFloats * sizeof(float));
 
 struct Problem {
-  int64_t batch = 0, time = 0, heads = 0, kv_heads = 0, dim = 0;
+  int64_t batch = 0, heads = 0, kv_heads = 0, dim = 0;
+  int64_t queries = 0, keys = 0;  // rows of a sample
+  // The queries are these rows of the sequence: all, or a chunk near its head and one near its
+  // tail. A block of queries lies in one chunk.
+  ContextShard shard;
+  int64_t chunk = 0;  // rows
+  // Row-major views of both operands; of packed qkv they are the same.
+  MatrixView q, kv;
+  int64_t q_width = 0, kv_width = 0;  // of their rows
+  int64_t first_k = 0, first_v = 0;   // columns in kv
   float scale = 1;
   bool drop = false;
   Dropout dropout;
@@ -57,29 +66,41 @@ struct Problem {
   const GemmVariant* tensors = nullptr;
   const GemmVariant* computed = nullptr;
 
-  // The first key that a query sees; does not decrease with the query.
+  // The first key that a query sees; does not decrease with the query within a chunk.
   int64_t first_key(int64_t b, int64_t query) const {
-    return positions == nullptr ? 0 : query - positions[b * time + query];
+    return positions == nullptr ? 0 : shard.in_full(query) - positions[b * queries + query];
   }
-  int64_t width() const { return (heads + 2 * kv_heads) * dim; }
   int64_t group() const { return heads / kv_heads; }
-  // First columns of a head's q, k and v in a row of qkv.
+  // First columns of a head's q, k and v.
   int64_t q_col(int64_t head) const { return head * dim; }
-  int64_t k_col(int64_t kv_head) const { return (heads + kv_head) * dim; }
-  int64_t v_col(int64_t kv_head) const { return (heads + kv_heads + kv_head) * dim; }
-  // Row-major views of qkv and of y from a position on.
-  MatrixView packed(const Tensor& qkv, int64_t b, int64_t t, int64_t col) const {
-    return from(matrix(qkv.data, qkv.dtype, width()), b * time + t, col);
+  int64_t k_col(int64_t kv_head) const { return first_k + kv_head * dim; }
+  int64_t v_col(int64_t kv_head) const { return first_v + kv_head * dim; }
+  // Views of a head from a row on: of q, k, v, and of y or its gradient.
+  MatrixView q_from(int64_t b, int64_t query, int64_t head) const {
+    return from(q, b * queries + query, q_col(head));
   }
-  MatrixView heads_of(const Tensor& y, int64_t b, int64_t t, int64_t head) const {
-    return from(matrix(y.data, y.dtype, heads * dim), b * time + t, head * dim);
+  MatrixView k_from(int64_t b, int64_t key, int64_t kv_head) const {
+    return from(kv, b * keys + key, k_col(kv_head));
+  }
+  MatrixView v_from(int64_t b, int64_t key, int64_t kv_head) const {
+    return from(kv, b * keys + key, v_col(kv_head));
+  }
+  MatrixView heads_of(const Tensor& y, int64_t b, int64_t query, int64_t head) const {
+    return from(matrix(y.data, y.dtype, heads * dim), b * queries + query, head * dim);
   }
 };
 
-// Operand indices; positions = 0 means there are none.
+// Operand numbers. q and kv are the same for packed qkv; 0 means that there is no such operand for
+// the others.
 struct Places {
-  size_t qkv = 0, rng = 0, positions = 0;
+  size_t q = 0, kv = 0, positions = 0, coordinate = 0, rng = 0;
 };
+inline constexpr Places kPacked{.rng = 1};
+inline constexpr Places kPackedDocuments{.positions = 1, .rng = 2};
+inline constexpr Places kContext{.q = 0, .kv = 1, .positions = 2, .coordinate = 3, .rng = 4};
+inline constexpr Places kPackedGrad{.q = 1, .kv = 1, .rng = 4};
+inline constexpr Places kPackedDocumentsGrad{.q = 1, .kv = 1, .positions = 4, .rng = 5};
+inline constexpr Places kContextGrad{.q = 1, .kv = 2, .positions = 5, .coordinate = 6, .rng = 7};
 
 Problem problem_of(const Launch& launch, const Places& places);
 
@@ -87,12 +108,13 @@ Problem problem_of(const Launch& launch, const Places& places);
 struct Block {
   int64_t b = 0, head = 0;
   int64_t query = 0, queries = 0;
+  int64_t row = 0;  // of the first query in the sequence
   int64_t key = 0, keys = 0;
   const int32_t* first_keys = nullptr;  // first key that each query sees; null: all see key 0
 
   // Keys that at least one of the `n` queries from query `i` of the block on may see.
   int64_t visible(int64_t i, int64_t n) const {
-    return std::clamp<int64_t>(query + i + n - key, 0, keys);
+    return std::clamp<int64_t>(row + i + n - key, 0, keys);
   }
 };
 
@@ -103,6 +125,10 @@ void for_groups(const Block& block, const Fn& fn) {
     fn(i, std::min(kGroup, block.queries - i), block.visible(i, kGroup));
   }
 }
+
+// How many blocks of queries a head has, and number `index` of them.
+int64_t query_blocks(const Problem& p);
+Block query_block(const Problem& p, int64_t b, int64_t head, int64_t index);
 
 // Sets the block to the first block of keys that its queries see.
 void begin_keys(const Problem& p, Block& block, Scratch& scratch);
@@ -116,7 +142,7 @@ struct Column {
 
   Column(float* tile, const Block& block, int64_t i)
       : data(tile + i),
-        first(block.query + i - block.key),
+        first(block.row + i - block.key),
         rows(block.visible(i, kLanes)),
         key(block.key),
         keys(block.keys),
@@ -166,12 +192,12 @@ struct PackedHead {
   static int64_t block_floats(int64_t dim) {
     return kKeys * largest_packed_depth(ceil_div(dim, kGemmF32PanelRows) * kGemmF32PanelRows);
   }
-  static int64_t floats(int64_t time, int64_t dim, int64_t factors) {
-    return ceil_div(time, kKeys) * block_floats(dim) * factors;
+  static int64_t floats(int64_t keys, int64_t dim, int64_t factors) {
+    return ceil_div(keys, kKeys) * block_floats(dim) * factors;
   }
   // Part `index` of a workspace of heads with `factors` factors each.
   PackedHead(void* workspace, int64_t index, const Problem& p, int64_t factors) {
-    const int64_t each = floats(p.time, p.dim, 1);
+    const int64_t each = floats(p.keys, p.dim, 1);
     k = static_cast<float*>(workspace) + index * factors * each;
     v = k + each;
     k_transposed = v + each;
@@ -183,8 +209,8 @@ struct PackedHead {
 // Calls fn(first key, keys, offset of the block in a packed factor) for all blocks of keys.
 template <class Fn>
 void for_key_blocks(const Problem& p, const Fn& fn) {
-  for (int64_t key = 0; key < p.time; key += kKeys) {
-    fn(key, std::min(kKeys, p.time - key), PackedHead::offset(key, p.dim));
+  for (int64_t key = 0; key < p.keys; key += kKeys) {
+    fn(key, std::min(kKeys, p.keys - key), PackedHead::offset(key, p.dim));
   }
 }
 
@@ -211,9 +237,9 @@ void for_sum_rows(const Problem& p, const Block& block, Scratch& scratch, const 
 }
 
 // Bytes of the packed heads.
-int64_t packed_bytes(const Call& call, size_t qkv, int64_t factors);
+int64_t packed_bytes(const Call& call, const Places& places, int64_t factors);
 
-// Whether these kernels support the heads of a call whose operand `qkv` is packed.
-Decision supports_at(const Call& call, size_t qkv);
+// Whether these kernels support the heads of a call.
+Decision supports_at(const Call& call, const Places& places);
 
 }  // namespace weft::attention

@@ -33,8 +33,8 @@ void add_key_grads(const Problem& p, const Block& block, const float* tile, cons
   const auto add = [&](int64_t key, int64_t keys, int64_t query) {
     multiply_left_tile(*p.computed, {keys, p.dim, block.queries - query},
                        tile + key * kTileStride + query,
-                       {rows + query * p.computed->panel_cols, block.queries}, to + key * p.width(),
-                       p.width(), GemmMode::Add);
+                       {rows + query * p.computed->panel_cols, block.queries},
+                       to + key * p.kv_width, p.kv_width, GemmMode::Add);
   };
   const int64_t first = block.queries > kGroup ? block.visible(0, kGroup) : block.keys;
   add(0, first, 0);
@@ -43,10 +43,10 @@ void add_key_grads(const Problem& p, const Block& block, const float* tile, cons
 
 struct GradTensors {
   const Tensor& dy;
-  const Tensor& qkv;
   const Tensor& y;
   const float* lse;
-  float* dqkv;  // f32, shaped like qkv
+  float* dq;   // f32, shaped like q
+  float* dkv;  // f32, shaped like kv; of packed qkv both are the same
 };
 
 // Adds the contribution of one block of scores to the gradients of its keys and values, and to
@@ -54,9 +54,9 @@ struct GradTensors {
 void attend_grad(const Problem& p, const GradTensors& t, const PackedHead& packed,
                  const Block& block, Scratch& scratch) {
   const int64_t kv_head = block.head / p.group();
-  const int64_t width = p.width();
-  float* dk = t.dqkv + (block.b * p.time + block.key) * width + p.k_col(kv_head);
-  float* dv = t.dqkv + (block.b * p.time + block.key) * width + p.v_col(kv_head);
+  float* row = t.dkv + (block.b * p.keys + block.key) * p.kv_width;
+  float* dk = row + p.k_col(kv_head);
+  float* dv = row + p.v_col(kv_head);
 
   multiply_keys(p, packed.k, block, scratch.queries, scratch.p);
   for_columns(block, [&](int64_t i) {
@@ -82,27 +82,26 @@ void attend_grad(const Problem& p, const GradTensors& t, const PackedHead& packe
 // Fetches what all blocks of keys need from a block of queries: both packings, lse, and delta = dy
 // . y, which is the sum of p * dp over the keys.
 void fetch_queries(const Problem& p, const GradTensors& t, const Block& block, Scratch& scratch) {
-  const MatrixView q = p.packed(t.qkv, block.b, block.query, p.q_col(block.head));
+  const MatrixView q = p.q_from(block.b, block.query, block.head);
   const MatrixView dy = p.heads_of(t.dy, block.b, block.query, block.head);
   pack_right(*p.tensors, transposed(q), p.dim, block.queries, scratch.queries);
   pack_right(*p.tensors, transposed(dy), p.dim, block.queries, scratch.dy);
   pack_right(*p.computed, q, block.queries, p.dim, scratch.query_rows);
   pack_right(*p.computed, dy, block.queries, p.dim, scratch.dy_rows);
-  const float* lse = t.lse + (block.b * p.heads + block.head) * p.time + block.query;
+  const float* lse = t.lse + (block.b * p.heads + block.head) * p.queries + block.query;
   std::copy(lse, lse + block.queries, scratch.top);
   for (int64_t i = 0; i < block.queries; ++i) {
-    const int64_t row = block.b * p.time + block.query + i;
+    const int64_t row = block.b * p.queries + block.query + i;
     const int64_t offset = row * p.heads * p.dim + block.head * p.dim;
     scratch.delta[i] = dot_rows(load(t.dy, offset, p.dim, scratch.row),
                                 load(t.y, offset, p.dim, scratch.row + kMaxHeadDim), p.dim);
   }
 }
 
-void pack_keys_and_values(const Problem& p, const GradTensors& t, const PackedHead& packed,
-                          int64_t b, int64_t kv_head) {
+void pack_keys_and_values(const Problem& p, const PackedHead& packed, int64_t b, int64_t kv_head) {
   for_key_blocks(p, [&](int64_t key, int64_t keys, int64_t offset) {
-    const MatrixView k = p.packed(t.qkv, b, key, p.k_col(kv_head));
-    const MatrixView v = p.packed(t.qkv, b, key, p.v_col(kv_head));
+    const MatrixView k = p.k_from(b, key, kv_head);
+    const MatrixView v = p.v_from(b, key, kv_head);
     pack_left(*p.tensors, k, keys, p.dim, packed.k + offset);
     pack_left(*p.tensors, v, keys, p.dim, packed.v + offset);
     pack_left(*p.computed, transposed(k), p.dim, keys, packed.k_transposed + offset);
@@ -112,73 +111,87 @@ void pack_keys_and_values(const Problem& p, const GradTensors& t, const PackedHe
 // All gradients of one key head and of the query heads that read it.
 void key_head_grad(const Problem& p, const GradTensors& t, const PackedHead& packed, int64_t b,
                    int64_t kv_head, Scratch& scratch) {
-  pack_keys_and_values(p, t, packed, b, kv_head);
-  for (int64_t time = 0; time < p.time; ++time) {
-    float* row = t.dqkv + (b * p.time + time) * p.width();
+  pack_keys_and_values(p, packed, b, kv_head);
+  for (int64_t key = 0; key < p.keys; ++key) {
+    float* row = t.dkv + (b * p.keys + key) * p.kv_width;
     for (float* part : {row + p.k_col(kv_head), row + p.v_col(kv_head)}) {
       std::fill(part, part + p.dim, 0.0f);
     }
   }
   for (int64_t head = kv_head * p.group(); head < (kv_head + 1) * p.group(); ++head) {
-    for (int64_t query = 0; query < p.time; query += kQueries) {
-      Block block{.b = b, .head = head, .query = query};
-      block.queries = std::min(kQueries, p.time - query);
+    for (int64_t index = 0; index < query_blocks(p); ++index) {
+      Block block = query_block(p, b, head, index);
       fetch_queries(p, t, block, scratch);
       std::fill(scratch.sum, scratch.sum + p.dim * kTileStride, 0.0f);
       begin_keys(p, block, scratch);
-      for (; block.key < query + block.queries; block.key += kKeys) {
-        block.keys = std::min(kKeys, query + block.queries - block.key);
+      for (; block.key < block.row + block.queries; block.key += kKeys) {
+        block.keys = std::min(kKeys, block.row + block.queries - block.key);
         attend_grad(p, t, packed, block, scratch);
       }
-      float* dq = t.dqkv + (b * p.time + query) * p.width() + p.q_col(head);
+      float* dq = t.dq + (b * p.queries + block.query) * p.q_width + p.q_col(head);
       for_sum_rows(p, block, scratch, [&](int64_t i, int64_t col, int64_t n, const float* values) {
-        std::copy(values, values + n, dq + i * p.width() + col);
+        std::copy(values, values + n, dq + i * p.q_width + col);
       });
     }
   }
 }
 
-void backward(const Launch& launch, const Problem& p) {
-  const Tensor& dqkv = launch.results.at(0);
+void store_rows(const Launch& launch, const Tensor& tensor, const float* values) {
+  if (tensor.dtype == DType::F32) return;  // they are the tensor
+  const int64_t width = row_length(tensor);
+  team(launch).run(row_count(tensor),
+                   [&](int64_t row) { store(tensor, row * width, width, values + row * width); });
+}
+
+void backward(const Launch& launch, const Problem& p, const Places& places) {
   float* widened = static_cast<float*>(launch.workspace) +
-                   PackedHead::floats(p.time, p.dim, kFactors) * p.batch * p.kv_heads;
-  const GradTensors tensors{launch.operands.at(0), launch.operands.at(1), launch.operands.at(2),
-                            launch.operands.at(3).as<float>(), place(dqkv, 0, widened)};
+                   PackedHead::floats(p.keys, p.dim, kFactors) * p.batch * p.kv_heads;
+  const Tensor& dq = launch.results.front();
+  const Tensor& dkv = launch.results.back();
+  float* dq_values = place(dq, 0, widened);
+  float* dkv_values =
+      launch.results.size() == 1 ? dq_values : place(dkv, 0, widened + dq.elements());
+  const GradTensors tensors{launch.operands.at(0), launch.operands.at(places.kv + 1),
+                            launch.operands.at(places.kv + 2).as<float>(), dq_values, dkv_values};
   team(launch).run(p.batch * p.kv_heads, [&](int64_t tile, float* memory) {
     key_head_grad(p, tensors, PackedHead(launch.workspace, tile, p, kFactors), tile / p.kv_heads,
                   tile % p.kv_heads, *reinterpret_cast<Scratch*>(memory));
   });
-  const int64_t rows = p.batch * p.time;
-  if (dqkv.dtype == DType::F32) return;
-  team(launch).run(rows, [&](int64_t row) {
-    store(dqkv, row * p.width(), p.width(), tensors.dqkv + row * p.width());
-  });
+  store_rows(launch, dq, dq_values);
+  if (launch.results.size() > 1) store_rows(launch, dkv, dkv_values);
 }
 
+template <const Places& kPlaces>
 void launch_attention_grad(const Launch& launch) {
-  backward(launch, problem_of(launch, {.qkv = 1, .rng = 4}));
-}
-void launch_document_attention_grad(const Launch& launch) {
-  backward(launch, problem_of(launch, {.qkv = 1, .rng = 5, .positions = 4}));
+  backward(launch, problem_of(launch, kPlaces), kPlaces);
 }
 
+template <const Places& kPlaces>
 int64_t workspace(const Call& call) {
-  const TensorType& dqkv = call.results.at(0);
-  const int64_t widened =
-      dqkv.dtype == DType::F32 ? 0 : dqkv.elements() * static_cast<int64_t>(sizeof(float));
-  return packed_bytes(call, 1, kFactors) + widened;
+  int64_t widened = 0;
+  for (const TensorType& result : call.results) {
+    if (result.dtype != DType::F32) widened += result.elements();
+  }
+  return packed_bytes(call, kPlaces, kFactors) + widened * static_cast<int64_t>(sizeof(float));
 }
 
+template <const Places& kPlaces>
 Decision supports(const Call& call) {
-  return supports_at(call, 1);
+  return supports_at(call, kPlaces);
+}
+
+template <const Places& kPlaces>
+Kernel row(std::string_view op) {
+  return {op, "blocks", supports<kPlaces>, workspace<kPlaces>, launch_attention_grad<kPlaces>};
 }
 
 }  // namespace
 
 std::span<const Kernel> cpu_attention_grad_kernels() {
   static const Kernel rows[] = {
-      {"attention_grad", "blocks", supports, workspace, launch_attention_grad},
-      {"document_attention_grad", "blocks", supports, workspace, launch_document_attention_grad},
+      row<kPackedGrad>("attention_grad"),
+      row<kPackedDocumentsGrad>("document_attention_grad"),
+      row<kContextGrad>("context_attention_grad"),
   };
   return rows;
 }

@@ -177,12 +177,16 @@ void launch_elementwise(const Launch& launch) {
   });
 }
 
+constexpr int32_t kOneShard[] = {0, 1};
+
 void launch_shard_rng(const Launch& launch) {
   auto* sharded = launch.results.at(0).as<int32_t>();
   const auto* rng = launch.operands.at(0).as<int32_t>();
-  std::copy(rng, rng + 4, sharded);
-  sharded[4] = scalar_i32(launch.operands.at(1));
-  sharded[5] = static_cast<int32_t>(launch.call->int_attr("shards"));
+  const bool head_tail = launch.call->bool_attr("head_tail");
+  std::copy(rng, rng + launch.operands[0].elements(), sharded);
+  if (head_tail) std::copy_n(kOneShard, 2, sharded + 4);
+  sharded[head_tail ? 6 : 4] = scalar_i32(launch.operands.at(1));
+  sharded[head_tail ? 7 : 5] = static_cast<int32_t>(launch.call->int_attr("shards"));
 }
 
 Decision supports_elementwise(const Call& call) {

@@ -73,16 +73,22 @@ void fill_rope_table(const Launch& launch, int64_t positions, float* table) {
   });
 }
 
+// The positions that occur are below this.
+int64_t rope_length(const Call& call) {
+  const int64_t length = call.int_attr("length");
+  return length > 0 ? length : call.type(0).shape.at(1);
+}
+
 void launch_rope(const Launch& launch) {
   const Tensor& x = launch.operands.at(0);
   const Tensor& y = launch.results.at(0);
   const int64_t positions = x.shape.at(1);
-  const int64_t width = x.shape.at(2);
+  const int64_t width = row_length(x);
   const int64_t heads = launch.call->int_attr("heads");
   const int64_t head_dim = launch.call->int_attr("head_dim");
   const int32_t* given = launch.operands.size() > 1 ? launch.operands[1].as<int32_t>() : nullptr;
   float* table = static_cast<float*>(launch.workspace);
-  fill_rope_table(launch, positions, table);
+  fill_rope_table(launch, rope_length(*launch.call), table);
   const int64_t rows = row_count(x.shape);
   const int64_t step = tile_rows(width);
   team(launch).run(ceil_div(rows, step), [&](int64_t tile, float* scratch) {
@@ -103,7 +109,7 @@ std::shared_ptr<const void> prepare_rope(const Launch& launch) {
 }
 
 int64_t rope_workspace(const Call& call) {
-  return call.type(0).shape.at(1) * call.int_attr("head_dim") * static_cast<int64_t>(sizeof(float));
+  return rope_length(call) * call.int_attr("head_dim") * static_cast<int64_t>(sizeof(float));
 }
 
 // The position of the first row, if operand `coordinate` says which shard of the sequence it is in.

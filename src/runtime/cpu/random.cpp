@@ -40,6 +40,8 @@ Dropout make_dropout(const Tensor& rng, int64_t stream, double rate) {
           .first_sample = state[3],
           .shard = sharded ? state[4] : 0,
           .shards = sharded ? state[5] : 1,
+          .context_shard = rng.elements() > 6 ? state[6] : 0,
+          .context_shards = rng.elements() > 6 ? state[7] : 1,
           .rate = static_cast<float>(rate),
           .scale = static_cast<float>(1.0 / (1.0 - rate))};
 }
@@ -58,7 +60,7 @@ void apply_dropout(const Dropout& dropout, uint64_t first, int64_t n, const floa
 
 void apply_dropout_at(const Dropout& dropout, int64_t per_sample, int64_t offset, int64_t n,
                       const float* from, float* to) {
-  if (dropout.shards == 1) {
+  if (dropout.shards == 1 && dropout.context_shards == 1) {
     const int64_t first = dropout.first_sample * per_sample + offset;
     return apply_dropout(dropout, static_cast<uint64_t>(first), n, from, to);
   }
@@ -66,9 +68,14 @@ void apply_dropout_at(const Dropout& dropout, int64_t per_sample, int64_t offset
   for (int64_t done = 0; done < n;) {
     const int64_t sample = (offset + done) / per_sample;
     const int64_t element = (offset + done) % per_sample;
-    const int64_t run = std::min(n - done, per_sample - element);
-    const int64_t first = dropout.shard_of(sample) * per_sample + element;
-    apply_dropout(dropout, static_cast<uint64_t>(first), run, from + done, to + done);
+    const ContextShard shard{dropout.shards * per_sample, dropout.context_shards,
+                             dropout.context_shard};
+    const int64_t at = dropout.shard * per_sample + element;
+    const int64_t left = at < shard.size / 2 ? shard.size / 2 - at : per_sample;  // of a chunk
+    const int64_t run = std::min({n - done, per_sample - element, left});
+    const int64_t first = (dropout.first_sample + sample) * shard.size * shard.shards;
+    apply_dropout(dropout, static_cast<uint64_t>(first + shard.in_full(at)), run, from + done,
+                  to + done);
     done += run;
   }
 }

@@ -10,16 +10,18 @@
 namespace weft {
 
 // The random state {seed low, seed high, step, first sample} of a stream, perhaps that of one
-// shard, {..., shard, shards}, with the rate.
+// shard, {..., shard, shards}, perhaps inside a shard over cp, {..., shard, shards of cp}, with the
+// rate.
 struct Dropout {
   PhiloxKey key = {};
   uint64_t step = 0;
   int64_t first_sample = 0;
   int64_t shard = 0, shards = 1;
+  int64_t context_shard = 0, context_shards = 1;  // over cp
   float rate = 0;
   float scale = 1;  // 1 / (1 - rate)
 
-  // The number of the local shard of a sample, among all shards of all samples.
+  // The number of the local shard of a sample, among all shards of all samples; not over cp.
   int64_t shard_of(int64_t sample) const { return (first_sample + sample) * shards + shard; }
 };
 

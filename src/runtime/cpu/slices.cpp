@@ -1,5 +1,5 @@
 // split_time and concat_time: one copy of contiguous memory per sample and chunk. take_shard: one
-// per row of the dims before its own.
+// per row of the dims before its own. split_qkv and concat_qkv: two per row.
 #include <algorithm>
 #include <cstring>
 
@@ -19,10 +19,11 @@ int64_t sample_bytes(const Tensor& tensor) {
 void launch_split_time(const Launch& launch) {
   const Tensor& x = launch.operands.at(0);
   const Tensor& y = launch.results.at(0);
-  const int64_t bytes = sample_bytes(y);
+  const int64_t shards = launch.call->int_attr("shards");
+  const int64_t bytes = sample_bytes(y) / shards;
   const char* from = x.as<char>() + launch.call->int_attr("index") * bytes;
-  team(launch).run(y.shape.at(0), [&](int64_t sample) {
-    std::memcpy(y.as<char>() + sample * bytes, from + sample * sample_bytes(x),
+  team(launch).run(y.shape.at(0) * shards, [&](int64_t shard) {
+    std::memcpy(y.as<char>() + shard * bytes, from + shard * (sample_bytes(x) / shards),
                 static_cast<size_t>(bytes));
   });
 }
@@ -38,7 +39,34 @@ void launch_concat_time(const Launch& launch) {
   });
 }
 
-// A shard is [outer, row]; what lies beyond the end of the dim is zero.
+// Copies the columns of `part` from those of `packed` that begin at `first`, or back.
+template <bool kPack>
+void copy_columns(const Launch& launch, const Tensor& part, const Tensor& packed, int64_t first) {
+  const int64_t element = dtype_bytes(part.dtype);
+  const int64_t width = row_length(part) * element, pitch = row_length(packed) * element;
+  const int64_t rows = row_count(part), step = tile_rows(row_length(part));
+  team(launch).run(ceil_div(rows, step), [&](int64_t tile) {
+    for (int64_t row = tile * step; row < std::min(rows, (tile + 1) * step); ++row) {
+      char* one = part.as<char>() + row * width;
+      char* other = packed.as<char>() + row * pitch + first * element;
+      std::memcpy(kPack ? other : one, kPack ? one : other, static_cast<size_t>(width));
+    }
+  });
+}
+
+void launch_split_qkv(const Launch& launch) {
+  const Tensor& q = launch.results.at(0);
+  copy_columns<false>(launch, q, launch.operands.at(0), 0);
+  copy_columns<false>(launch, launch.results.at(1), launch.operands[0], row_length(q));
+}
+
+void launch_concat_qkv(const Launch& launch) {
+  const Tensor& q = launch.operands.at(0);
+  copy_columns<true>(launch, q, launch.results.at(0), 0);
+  copy_columns<true>(launch, launch.operands.at(1), launch.results[0], row_length(q));
+}
+
+// A shard is [outer, row], one or two ranges of a row of x; what lies beyond them is zero.
 void launch_take_shard(const Launch& launch) {
   constexpr int64_t kColumns = 16384;
   const Tensor& x = launch.operands.at(0);
@@ -47,27 +75,34 @@ void launch_take_shard(const Launch& launch) {
   const int64_t element = dtype_bytes(x.dtype);
   int64_t inner = 1;
   for (size_t i = dim + 1; i < x.shape.size(); ++i) inner *= x.shape[i];
-  const int64_t row = y.shape.at(dim) * inner;
+  const int64_t part = y.shape.at(dim), size = x.shape.at(dim);
+  const int64_t row = part * inner;
   if (row == 0) return;
-  const int64_t full_row = x.shape.at(dim) * inner;
-  const int64_t first = scalar_i32(launch.operands.at(1)) * row;
-  const int64_t filled = std::clamp<int64_t>(full_row - first, 0, row);
+  const int64_t full_row = size * inner;
+  const std::vector<DimRange> ranges =
+      shard_ranges(launch.call->text_attr("axis"), size, ceil_div(size, part),
+                   scalar_i32(launch.operands.at(1)));
   const int64_t rows = y.elements() / row;
   const int64_t step = tile_rows(row);
   const int64_t columns = ceil_div(row, kColumns);
   team(launch).run(ceil_div(rows, step) * columns, [&](int64_t tile) {
     const int64_t begin = tile % columns * kColumns;
     const int64_t end = std::min(row, begin + kColumns);
-    const int64_t middle = std::clamp(filled, begin, end);
     const int64_t top = tile / columns * step;
     for (int64_t i = top; i < std::min(rows, top + step); ++i) {
       char* to = y.as<char>() + i * row * element;
-      const char* from = x.as<char>() + (i * full_row + first) * element;
-      if (middle > begin) {
-        std::memcpy(to + begin * element, from + begin * element,
-                    static_cast<size_t>((middle - begin) * element));
+      const char* from = x.as<char>() + i * full_row * element;
+      int64_t at = 0;  // where a range begins in the row of the shard
+      for (const DimRange& range : ranges) {
+        const int64_t low = std::max(begin, at), high = std::min(end, at + range.size * inner);
+        if (low < high) {
+          std::memcpy(to + low * element, from + (range.begin * inner + low - at) * element,
+                      static_cast<size_t>((high - low) * element));
+        }
+        at += range.size * inner;
       }
-      std::memset(to + middle * element, 0, static_cast<size_t>((end - middle) * element));
+      const int64_t rest = std::clamp(at, begin, end);
+      std::memset(to + rest * element, 0, static_cast<size_t>((end - rest) * element));
     }
   });
 }
@@ -89,6 +124,8 @@ std::span<const Kernel> cpu_slice_kernels() {
   static const Kernel rows[] = {
       {"split_time", "copy", supports_cpu_dtypes, nullptr, launch_split_time},
       {"concat_time", "copy", supports_cpu_dtypes, nullptr, launch_concat_time},
+      {"split_qkv", "copy", supports_cpu_dtypes, nullptr, launch_split_qkv},
+      {"concat_qkv", "copy", supports_cpu_dtypes, nullptr, launch_concat_qkv},
       {"take_shard", "copy", supports_cpu_dtypes, nullptr, launch_take_shard},
       {"to_partial", "copy", supports_cpu_dtypes, nullptr, launch_to_partial},
   };

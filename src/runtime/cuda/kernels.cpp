@@ -72,7 +72,9 @@ Decision vector_program_fits(const Call& call) {
   }
   const int64_t samples = result.shape.empty() ? 1 : result.shape[0];
   for (int s = 0; s < program.steps; ++s) {
-    if (program.step[s].op == ElementwiseOp::Dropout && elements / samples % 4 != 0) {
+    if (program.step[s].op != ElementwiseOp::Dropout) continue;
+    if (program.step[s].drop.context) return Decision::no("dropout on a shard over cp");
+    if (elements / samples % 4 != 0) {
       return Decision::no(cat("dropout of ", elements / samples,
                               " elements per sample, which begin ",
                               "within a block of four random words"));
@@ -164,6 +166,16 @@ int64_t attention_head_dim(const Call& call, const TensorType& qkv) {
 
 Decision attention_fits(const Call& call) {
   return head_fits(call, attention_head_dim(call, call.type(0)));
+}
+
+// q comes first in a context_attention, second in its gradient.
+template <size_t kOperand>
+Decision context_attention_fits(const Call& call) {
+  return head_fits(call, row_length(call.type(kOperand)) / call.int_attr("heads"));
+}
+
+int64_t context_attention_grad_workspace(const Call& call) {
+  return count(call.type("lse").shape) * kFloatBytes;
 }
 
 Decision attention_grad_fits(const Call& call) {
@@ -340,6 +352,8 @@ constexpr Kernel kKernels[] = {
     row("add_in_place", "plain_add_in_place", launch_elementwise, program_fits),
     row("split_time", "plain_split_time", launch_split_time, any_call),
     row("concat_time", "plain_concat_time", launch_concat_time, any_call),
+    row("split_qkv", "plain_split_qkv", launch_split_qkv, any_call),
+    row("concat_qkv", "plain_concat_qkv", launch_concat_qkv, any_call),
     row("take_shard", "plain_take_shard", launch_take_shard, any_call),
     row("to_partial", "plain_to_partial", launch_to_partial, any_call),
     row("cast", "vector_cast", launch_vector_elementwise, vector_program_fits),
@@ -394,6 +408,10 @@ constexpr Kernel kKernels[] = {
         launch_tiled_document_attention_grad, tiled_attention_grad_fits, attention_grad_workspace),
     row("document_attention_grad", "plain_document_attention_grad", launch_document_attention_grad,
         attention_grad_fits, attention_grad_workspace),
+    row("context_attention", "plain_context_attention", launch_context_attention,
+        context_attention_fits<0>),
+    row("context_attention_grad", "plain_context_attention_grad", launch_context_attention_grad,
+        context_attention_fits<1>, context_attention_grad_workspace),
     row("embedding", "vector_embedding", launch_vector_embedding, vector_results),
     row("embedding", "plain_embedding", launch_embedding, any_call),
     row("embedding_grad", "ordered_embedding_grad", launch_ordered_embedding_grad,

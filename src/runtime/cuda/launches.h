@@ -15,6 +15,8 @@ void launch_shard_rng(const Launch& launch);
 
 void launch_split_time(const Launch& launch);
 void launch_concat_time(const Launch& launch);
+void launch_split_qkv(const Launch& launch);
+void launch_concat_qkv(const Launch& launch);
 void launch_take_shard(const Launch& launch);
 void launch_to_partial(const Launch& launch);
 void launch_matmul(const Launch& launch);
@@ -43,6 +45,8 @@ void launch_attention(const Launch& launch);
 void launch_attention_grad(const Launch& launch);
 void launch_document_attention(const Launch& launch);
 void launch_document_attention_grad(const Launch& launch);
+void launch_context_attention(const Launch& launch);
+void launch_context_attention_grad(const Launch& launch);
 void launch_tiled_attention(const Launch& launch);
 void launch_tiled_attention_grad(const Launch& launch);
 void launch_tiled_document_attention(const Launch& launch);

@@ -77,10 +77,13 @@ void dropout(const Launch& launch) {
 }
 
 void shard_rng(const Launch& launch) {
-  auto* sharded = launch.results[0].as<int32_t>();
-  for (const int32_t word : read_ints(launch.operands[0])) *sharded++ = word;
-  *sharded++ = read_ints(launch.operands[1])[0];
-  *sharded = static_cast<int32_t>(launch.call->int_attr("shards"));
+  const bool head_tail = launch.call->bool_attr("head_tail");
+  std::vector<int32_t> words = read_ints(launch.operands[0]);
+  if (words.size() == 4) words.insert(words.end(), {0, 1});
+  if (head_tail) words.insert(words.end(), {0, 1});
+  words[head_tail ? 6 : 4] = read_ints(launch.operands[1])[0];
+  words[head_tail ? 7 : 5] = static_cast<int32_t>(launch.call->int_attr("shards"));
+  std::copy(words.begin(), words.end(), launch.results[0].as<int32_t>());
 }
 
 void fused(const Launch& launch) {

@@ -32,6 +32,10 @@ void attention(const Launch&);
 void attention_grad(const Launch&);
 void document_attention(const Launch&);
 void document_attention_grad(const Launch&);
+void context_attention(const Launch&);
+void context_attention_grad(const Launch&);
+void split_qkv(const Launch&);
+void concat_qkv(const Launch&);
 
 // training.cpp
 void embedding(const Launch&);

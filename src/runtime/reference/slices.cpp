@@ -1,5 +1,6 @@
-// Chunks along time and shards along a dim, element by element.
+// Chunks along time, shards along a dim, and q beside kv, element by element.
 #include <algorithm>
+#include <cstring>
 
 #include "runtime/reference/launches.h"
 #include "runtime/reference/values.h"
@@ -12,16 +13,23 @@ int64_t per_sample(const Tensor& tensor) {
   return tensor.elements() / tensor.shape.at(0);
 }
 
+// The element at a column of a row.
+char* at(const Tensor& tensor, int64_t row, int64_t column) {
+  return tensor.as<char>() + (row * row_length(tensor) + column) * dtype_bytes(tensor.dtype);
+}
+
 }  // namespace
 
 void split_time(const Launch& launch) {
   const Tensor& x = launch.operands[0];
   const Tensor& y = launch.results[0];
-  const int64_t first = launch.call->int_attr("index") * per_sample(y);
+  const int64_t shards = launch.call->int_attr("shards");
+  const int64_t taken = per_sample(y) / shards, each = per_sample(x) / shards;
+  const int64_t first = launch.call->int_attr("index") * taken;
   const auto chunk = [&](const auto& all) {
     std::decay_t<decltype(all)> part;
     for (int64_t i = 0; i < y.elements(); ++i) {
-      const int64_t at = i / per_sample(y) * per_sample(x) + first + i % per_sample(y);
+      const int64_t at = i / taken * each + first + i % taken;
       part.push_back(all[static_cast<size_t>(at)]);
     }
     return part;
@@ -41,13 +49,19 @@ void take_shard(const Launch& launch) {
   int64_t inner = 1;
   for (size_t i = dim + 1; i < x.shape.size(); ++i) inner *= x.shape[i];
   const int64_t part = y.shape.at(dim), size = x.shape.at(dim);
-  const int64_t first = read_ints(launch.operands[1]).at(0) * part;
+  std::vector<int64_t> held;
+  for (const DimRange& range :
+       shard_ranges(launch.call->text_attr("axis"), size, (size + part - 1) / part,
+                    read_ints(launch.operands[1]).at(0))) {
+    for (int64_t i = 0; i < range.size; ++i) held.push_back(range.begin + i);
+  }
   const auto range = [&](const auto& all) {
     std::decay_t<decltype(all)> taken;
     for (int64_t i = 0; i < y.elements(); ++i) {
-      const int64_t at = first + i / inner % part;
-      const int64_t from = (i / inner / part * size + at) * inner + i % inner;
-      taken.push_back(at < size ? all[static_cast<size_t>(from)] : 0);
+      const auto at = static_cast<size_t>(i / inner % part);
+      const int64_t row = i / inner / part * size;
+      taken.push_back(
+          at < held.size() ? all[static_cast<size_t>((row + held[at]) * inner + i % inner)] : 0);
     }
     return taken;
   };
@@ -57,6 +71,30 @@ void take_shard(const Launch& launch) {
   }
   const std::vector<int32_t> taken = range(read_ints(x));
   std::copy(taken.begin(), taken.end(), y.as<int32_t>());
+}
+
+void split_qkv(const Launch& launch) {
+  const Tensor& qkv = launch.operands[0];
+  int64_t column = 0;
+  for (const Tensor& part : launch.results) {
+    const auto bytes = static_cast<size_t>(row_length(part) * dtype_bytes(part.dtype));
+    for (int64_t row = 0; row < row_count(part); ++row) {
+      std::memcpy(at(part, row, 0), at(qkv, row, column), bytes);
+    }
+    column += row_length(part);
+  }
+}
+
+void concat_qkv(const Launch& launch) {
+  const Tensor& qkv = launch.results[0];
+  int64_t column = 0;
+  for (const Tensor& part : launch.operands) {
+    const auto bytes = static_cast<size_t>(row_length(part) * dtype_bytes(part.dtype));
+    for (int64_t row = 0; row < row_count(part); ++row) {
+      std::memcpy(at(qkv, row, column), at(part, row, 0), bytes);
+    }
+    column += row_length(part);
+  }
 }
 
 void to_partial(const Launch& launch) {

@@ -72,11 +72,14 @@ DropoutMask::DropoutMask(const std::vector<int32_t>& rng, double rate, int64_t s
       first_sample_(rng.at(3)),
       shard_(rng.size() > 4 ? rng.at(4) : 0),
       shards_(rng.size() > 4 ? rng.at(5) : 1),
+      context_shard_(rng.size() > 6 ? rng.at(6) : 0),
+      context_shards_(rng.size() > 6 ? rng.at(7) : 1),
       rate_(rate) {}
 
 double DropoutMask::factor(int64_t sample, int64_t element, int64_t per_sample) const {
-  const int64_t shard = (first_sample_ + sample) * shards_ + shard_;
-  const int64_t global = shard * per_sample + element;
+  const ContextShard shard{shards_ * per_sample, context_shards_, context_shard_};
+  const int64_t global = (first_sample_ + sample) * shard.size * shard.shards +
+                         shard.in_full(shard_ * per_sample + element);
   const float unit = random_unit(random_key(seed_, stream_), step_, static_cast<uint64_t>(global));
   return unit >= static_cast<float>(rate_) ? 1.0 / (1.0 - rate_) : 0.0;
 }

@@ -23,7 +23,8 @@ void write(const Tensor& tensor, const Values& values);
 // Which elements dropout keeps, and by how much it scales them.
 class DropoutMask {
  public:
-  // `rng` = {seed low, seed high, step, first sample}, or that and {shard, shards}.
+  // `rng` = {seed low, seed high, step, first sample}, or that and {shard, shards}, or that and
+  // {shard over cp, shards over cp}.
   DropoutMask(const std::vector<int32_t>& rng, double rate, int64_t stream);
 
   // Factor of element `element` of local sample `sample`: 0 or 1 / (1 - rate).
@@ -36,6 +37,8 @@ class DropoutMask {
   int64_t first_sample_;
   int64_t shard_;
   int64_t shards_;
+  int64_t context_shard_;
+  int64_t context_shards_;
   double rate_;
 };
 

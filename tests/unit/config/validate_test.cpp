@@ -97,25 +97,44 @@ TEST(Derived, ShardDegreeTakesWhatIsLeft) {
   EXPECT_EQ(degrees_of(config, 8).dp_shard, 4);
 }
 
-// Ranks that share the work of layers work on the same samples.
+// Ranks that share the work of layers, or sequences, work on the same samples.
 TEST(Derived, OnlyDataParallelRanksDivideTheBatch) {
-  const Config config = parse({"--parallelism.data_parallel_replicate_degree=2",
-                               "--parallelism.tensor_parallel_degree=2",
-                               "--training.local_batch_size=3", "--training.global_batch_size=24"});
-  const Degrees degrees = degrees_of(config, 8);
-  EXPECT_EQ(degrees.dp_shard, 2);
-  EXPECT_EQ(degrees.ranks(), 8);
-  EXPECT_EQ(degrees.batch_ranks(), 4);
-  EXPECT_EQ(accumulation_steps(config, degrees), 2);
-  EXPECT_EQ(global_batch_size(parse({"--training.local_batch_size=3"}), degrees), 12);
-  for (int64_t rank = 0; rank < 8; ++rank) {
-    EXPECT_EQ(degrees.batch_rank(rank), rank / 2);
-    EXPECT_EQ(global_micro_batch(config, degrees, {.rank = rank, .slot = 1}), 4 + rank / 2);
+  for (const std::string axis : {"tensor", "context"}) {
+    const Config config =
+        parse({"--parallelism.data_parallel_replicate_degree=2",
+               cat("--parallelism.", axis, "_parallel_degree=2"), "--training.local_batch_size=3",
+               "--training.global_batch_size=24"});
+    const Degrees degrees = degrees_of(config, 8);
+    EXPECT_EQ(degrees.dp_shard, 2);
+    EXPECT_EQ(degrees.ranks(), 8);
+    EXPECT_EQ(degrees.batch_ranks(), 4);
+    EXPECT_EQ(accumulation_steps(config, degrees), 2);
+    EXPECT_EQ(global_batch_size(parse({"--training.local_batch_size=3"}), degrees), 12);
+    for (int64_t rank = 0; rank < 8; ++rank) {
+      EXPECT_EQ(degrees.batch_rank(rank), rank / 2);
+      EXPECT_EQ(global_micro_batch(config, degrees, {.rank = rank, .slot = 1}), 4 + rank / 2);
+    }
   }
   const Config elastic = parse({"--parallelism.tensor_parallel_degree=2",
                                 "--debug.deterministic=elastic", "--debug.elastic_shards=4"});
   EXPECT_NO_THROW(validate(elastic, 8, {}));
   EXPECT_EQ(accumulation_steps(elastic, degrees_of(elastic, 4)), 2);
+}
+
+// Two chunks per rank of cp; each of them in equal parts for the ranks of tp and chunks of the
+// loss.
+TEST(Derived, SequencesArePaddedForContextParallelism) {
+  const auto planned = [](std::vector<std::string> overrides, const Degrees& degrees) {
+    overrides.push_back("--training.seq_len=30");
+    return planned_seq_len(parse(overrides), degrees);
+  };
+  EXPECT_EQ(planned({}, {}), 30);
+  EXPECT_EQ(planned({}, {.tp = 4}), 30);
+  EXPECT_EQ(planned({}, {.cp = 2}), 32);
+  EXPECT_EQ(planned({}, {.cp = 3}), 30);
+  EXPECT_EQ(planned({}, {.cp = 2, .tp = 3}), 36);
+  EXPECT_EQ(planned({"--parallelism.sequence_parallel=false"}, {.cp = 2, .tp = 3}), 32);
+  EXPECT_EQ(planned({"--training.loss_chunks=5"}, {.cp = 2}), 40);
 }
 
 TEST(Derived, GlobalBatchGivesTheAccumulation) {

@@ -93,5 +93,35 @@ TEST(Type, KnowsFlatStorageAndPartialSums) {
   EXPECT_FALSE(is_partial(sharded));
 }
 
+using Ranges = std::vector<DimRange>;
+
+TEST(ShardRanges, AreContiguousAndMayBePadded) {
+  EXPECT_EQ(shard_ranges("tp", 16, 4, 1), (Ranges{{4, 4}}));
+  EXPECT_EQ(shard_ranges("tp", 5, 4, 2), (Ranges{{4, 1}}));
+  EXPECT_EQ(shard_ranges("tp", 5, 4, 3), (Ranges{{5, 0}}));
+}
+
+// The pairs of queries and keys of a causal mask are then as many on every rank.
+TEST(ShardRanges, OverCpAreNearTheHeadAndTheTail) {
+  EXPECT_EQ(shard_ranges("cp", 16, 2, 0), (Ranges{{0, 4}, {12, 4}}));
+  EXPECT_EQ(shard_ranges("cp", 16, 2, 1), (Ranges{{4, 4}, {8, 4}}));
+  EXPECT_EQ(shard_ranges("cp", 16, 1, 0), (Ranges{{0, 16}}));
+  for (const int64_t shards : {2, 3, 4}) {
+    int64_t expected = -1;
+    for (int64_t index = 0; index < shards; ++index) {
+      int64_t pairs = 0, at = 0;
+      const ContextShard shard{8, shards, index};
+      for (const DimRange& range : shard_ranges("cp", 8 * shards, shards, index)) {
+        for (int64_t row = range.begin; row < range.begin + range.size; ++row) {
+          EXPECT_EQ(shard.in_full(at++), row);
+          pairs += row + 1;
+        }
+      }
+      if (expected < 0) expected = pairs;
+      EXPECT_EQ(pairs, expected) << shards << " shards, number " << index;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace weft

@@ -180,6 +180,20 @@ std::vector<int64_t> places_of(int64_t size, std::vector<int64_t> parts, int64_t
   return places;
 }
 
+// cp gives rank 1 of 2 the columns 2 to 5 of 8, and tp each of its ranks half of these.
+TEST(LocalRuns, OfAShardWithinAShardOverCp) {
+  const Mesh mesh{{{"cp", 2}, {"tp", 2}}};
+  const ParamShape value{"value", {2, 8}, {}};
+  const Placement placement = {{PlacementKind::Sharded, "cp", 1},
+                               {PlacementKind::Sharded, "tp", 1}};
+  using Runs = std::vector<ElementRun>;
+  EXPECT_EQ(local_runs(value, placement, mesh, 0), (Runs{{0, 2, 0}, {8, 2, 2}}));
+  EXPECT_EQ(local_runs(value, placement, mesh, 1), (Runs{{6, 2, 0}, {14, 2, 2}}));
+  EXPECT_EQ(local_runs(value, placement, mesh, 2), (Runs{{2, 2, 0}, {10, 2, 2}}));
+  const Placement over_cp = {{PlacementKind::Sharded, "cp", 1}};
+  EXPECT_EQ(local_runs(value, over_cp, mesh, 0), (Runs{{0, 2, 0}, {6, 4, 2}, {14, 2, 6}}));
+}
+
 TEST(LocalRuns, AreTheElementsOfTheLocalTensorInOrder) {
   const ParamShape& param = kParams[2];
   const Mesh mesh{{{"tp", 4}}};

@@ -79,21 +79,26 @@ void copy_rows(const Strided& to, const Strided& from, const Rows& rows, cudaStr
   }
 }
 
-// A rank's range of a tensor sharded along a dim, and a packed shard, as rows.
-Strided in_full(const Tensor& full, const DimLayout& layout, int64_t rank) {
-  return {shifted(full.data, full.dtype, layout.in_full(0, rank)),
-          layout.size() * layout.inner() * dtype_bytes(full.dtype)};
+// Copies a rank's ranges of a tensor sharded along a dim to its packed shard, or back.
+enum class Direction { Pack, Unpack };
+
+void copy_shard(const Tensor& full, void* shard, const DimLayout& layout, int64_t rank,
+                Direction direction, cudaStream_t stream) {
+  const int64_t element = dtype_bytes(full.dtype);
+  int64_t at = 0;
+  for (const DimRange& range : layout.ranges(rank)) {
+    const Strided in_full{shifted(full.data, full.dtype, layout.in_full(0, range.begin)),
+                          layout.in_full(1, 0) * element};
+    const Strided in_shard{shifted(shard, full.dtype, layout.in_shard(0, at)),
+                           layout.in_shard(1, 0) * element};
+    const Rows rows{layout.outer(), range.size * layout.inner() * element};
+    const bool packs = direction == Direction::Pack;
+    copy_rows(packs ? in_shard : in_full, packs ? in_full : in_shard, rows, stream);
+    at += range.size;
+  }
 }
 
-Strided in_shard(void* shard, DType dtype, const DimLayout& layout) {
-  return {shard, layout.in_shard(1) * dtype_bytes(dtype)};
-}
-
-Rows rows_of(const DimLayout& layout, int64_t rank, DType dtype) {
-  return {layout.outer(), layout.length(rank) * layout.inner() * dtype_bytes(dtype)};
-}
-
-// Elements of a rank's range that ranks send each other: packed ranges of several rows have their
+// Elements of a rank's shard that ranks send each other: packed shards of several rows have their
 // padding in between.
 int64_t sent_elements(const DimLayout& layout, int64_t rank) {
   if (layout.length(rank) == 0) return 0;
@@ -103,7 +108,7 @@ int64_t sent_elements(const DimLayout& layout, int64_t rank) {
 void zero_padding(const Tensor& shard, const DimLayout& layout, int64_t rank, cudaStream_t stream) {
   const int64_t filled = layout.length(rank) * layout.inner();
   const int64_t element = dtype_bytes(shard.dtype);
-  const int64_t stride = layout.in_shard(1) * element;
+  const int64_t stride = layout.in_shard(1, 0) * element;
   const int64_t bytes = stride - filled * element;
   if (bytes == 0) return;
   if (layout.outer() > 1 && stride <= kLongestPitch) {
@@ -113,8 +118,8 @@ void zero_padding(const Tensor& shard, const DimLayout& layout, int64_t rank, cu
     return;
   }
   for (int64_t row = 0; row < layout.outer(); ++row) {
-    CUDA_CHECK(cudaMemsetAsync(shifted(shard.data, shard.dtype, layout.in_shard(row) + filled), 0,
-                               static_cast<size_t>(bytes), stream));
+    CUDA_CHECK(cudaMemsetAsync(shifted(shard.data, shard.dtype, layout.in_shard(row, 0) + filled),
+                               0, static_cast<size_t>(bytes), stream));
   }
 }
 
@@ -350,7 +355,7 @@ void GpuRank::all_gather_dim(const CollectiveSite& site, const Tensor& shard, co
                              int64_t dim) {
   Work work(*this, site);
   const Group& group = work.group();
-  const DimLayout layout(full, shard, dim, group.size);
+  const DimLayout layout(full, shard, dim, site.axis, group.size);
   const DType dtype = full.dtype;
   CHECK(shard.dtype == dtype, "shards of ", dtype_name(shard.dtype), " gathered as ",
         dtype_name(dtype));
@@ -364,8 +369,7 @@ void GpuRank::all_gather_dim(const CollectiveSite& site, const Tensor& shard, co
   }
   for (int64_t rank = 0; rank < group.size && gathered != full.data; ++rank) {
     void* from = shifted(gathered, dtype, rank * layout.shard_elements());
-    copy_rows(in_full(full, layout, rank), in_shard(from, dtype, layout),
-              rows_of(layout, rank, dtype), work.stream());
+    copy_shard(full, from, layout, rank, Direction::Unpack, work.stream());
   }
   work.end();
 }
@@ -374,16 +378,15 @@ void GpuRank::reduce_scatter_dim(const CollectiveSite& site, const Tensor& full,
                                  const Tensor& shard, int64_t dim) {
   Work work(*this, site);
   const Group& group = work.group();
-  const DimLayout layout(full, shard, dim, group.size);
+  const DimLayout layout(full, shard, dim, site.axis, group.size);
   if (site.ordered || group.size == 1) {
     sum_ranges(work, full, shard, layout, site.workspace);
   } else {
     const bool direct = layout.is_contiguous();
-    // The padding of a packed range is sent as it is; its sum is overwritten below.
+    // The padding of a packed shard is sent as it is; its sum is overwritten below.
     for (int64_t rank = 0; rank < group.size && !direct; ++rank) {
       void* to = shifted(site.workspace, full.dtype, rank * layout.shard_elements());
-      copy_rows(in_shard(to, full.dtype, layout), in_full(full, layout, rank),
-                rows_of(layout, rank, full.dtype), work.stream());
+      copy_shard(full, to, layout, rank, Direction::Pack, work.stream());
     }
     NCCL_CHECK(functions().reduce_scatter(direct ? full.data : site.workspace, shard.data,
                                           unsigned_count(shard.elements()), nccl_type(shard.dtype),
@@ -393,20 +396,20 @@ void GpuRank::reduce_scatter_dim(const CollectiveSite& site, const Tensor& full,
   work.end();
 }
 
-// Every rank sends the others their ranges and sums its own. Ranges that are not contiguous are
-// packed first, each with its padding, as the sum has the layout of the shard.
+// Every rank sends the others their shards and sums its own. Shards that are not one range of
+// memory are packed first, each with its padding, as the sum has the layout of the shard.
 void GpuRank::sum_ranges(const Work& work, const Tensor& full, const Tensor& shard,
                          const DimLayout& layout, void* workspace) {
   const Group& group = work.group();
   const DType dtype = full.dtype;
-  const bool packs = layout.outer() > 1 && group.size > 1;
+  const bool packs = !layout.is_one_range() && group.size > 1;
   std::vector<void*> ranges;
   for (int64_t rank = 0; rank < group.size; ++rank) {
-    ranges.push_back(packs ? shifted(workspace, dtype, rank * layout.shard_elements())
-                           : shifted(full.data, dtype, layout.in_full(0, rank)));
+    ranges.push_back(
+        packs ? shifted(workspace, dtype, rank * layout.shard_elements())
+              : shifted(full.data, dtype, layout.in_full(0, layout.ranges(rank).front().begin)));
     if (!packs) continue;
-    copy_rows(in_shard(ranges.back(), dtype, layout), in_full(full, layout, rank),
-              rows_of(layout, rank, dtype), work.stream());
+    copy_shard(full, ranges.back(), layout, rank, Direction::Pack, work.stream());
   }
   const int64_t packed = packs ? group.size * layout.shard_elements() : 0;
   void* received = shifted(workspace, dtype, packed);

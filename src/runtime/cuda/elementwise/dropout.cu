@@ -94,10 +94,25 @@ void run(const Launch& launch, const DropArgs& args) {
   args.rule.sharded ? run_as<kAdds, true>(launch, args) : run_as<kAdds, false>(launch, args);
 }
 
-__global__ void shard_rng(const int32_t* rng, const int32_t* coordinate, int32_t shards,
-                          int32_t* sharded) {
+// Words `first` and `first` + 1 are set. The others are copied; what `rng` lacks is one shard, {0,
+// 1}.
+struct ShardRng {
+  const int32_t* rng = nullptr;
+  unsigned words = 4;  // of rng
+  const int32_t* coordinate = nullptr;
+  int32_t shards = 1;
+  unsigned first = 4;
+};
+
+__global__ void shard_rng(ShardRng args, int32_t* sharded) {
   const unsigned i = threadIdx.x;
-  sharded[i] = i < 4 ? rng[i] : i == 4 ? *coordinate : shards;
+  if (i == args.first) {
+    sharded[i] = *args.coordinate;
+  } else if (i == args.first + 1) {
+    sharded[i] = args.shards;
+  } else {
+    sharded[i] = i < args.words ? args.rng[i] : static_cast<int32_t>(i % 2);
+  }
 }
 
 }  // namespace
@@ -123,9 +138,13 @@ void launch_dropout_add(const Launch& launch) {
 
 void launch_shard_rng(const Launch& launch) {
   const Tensor& sharded = launch.results.at(0);
+  const ShardRng args{.rng = launch.operands.at(0).as<int32_t>(),
+                      .words = static_cast<unsigned>(launch.operands.at(0).elements()),
+                      .coordinate = launch.operands.at(1).as<int32_t>(),
+                      .shards = static_cast<int32_t>(launch.call->int_attr("shards")),
+                      .first = launch.call->bool_attr("head_tail") ? 6U : 4U};
   shard_rng<<<1, static_cast<unsigned>(sharded.elements()), 0, stream_of(launch)>>>(
-      launch.operands.at(0).as<int32_t>(), launch.operands.at(1).as<int32_t>(),
-      static_cast<int32_t>(launch.call->int_attr("shards")), sharded.as<int32_t>());
+      args, sharded.as<int32_t>());
 }
 
 }  // namespace weft::cuda

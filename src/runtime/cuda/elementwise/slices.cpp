@@ -1,4 +1,5 @@
-// split_time and concat_time: copies of contiguous memory, one per sample and chunk.
+// split_time and concat_time: copies of contiguous memory, one per sample and chunk. split_qkv and
+// concat_qkv: the same, one per row.
 #include <algorithm>
 #include <limits>
 
@@ -17,10 +18,17 @@ struct Chunk {
   int64_t full_bytes = 0;  // per sample of the full tensor
 };
 
-Chunk chunk_of(const Tensor& chunk, int64_t parts) {
-  const int64_t samples = chunk.shape.at(0);
+// A chunk of each of `shards` parts of a sample.
+Chunk chunk_of(const Tensor& chunk, int64_t parts, int64_t shards = 1) {
+  const int64_t samples = chunk.shape.at(0) * shards;
   const int64_t bytes = chunk.elements() / samples * dtype_bytes(chunk.dtype);
   return {samples, bytes, bytes * parts};
+}
+
+// Columns of a packed tensor.
+Chunk columns_of(const Tensor& part, const Tensor& packed) {
+  const int64_t element = dtype_bytes(part.dtype);
+  return {row_count(part), row_length(part) * element, row_length(packed) * element};
 }
 
 // The longest stride of a two-dimensional copy.
@@ -46,10 +54,30 @@ void copy_rows(void* to, int64_t to_stride, const void* from, int64_t from_strid
 
 void launch_split_time(const Launch& launch) {
   const Tensor& y = launch.results.at(0);
-  const Chunk chunk = chunk_of(y, launch.call->int_attr("parts"));
+  const Chunk chunk = chunk_of(y, launch.call->int_attr("parts"), launch.call->int_attr("shards"));
   const char* from =
       launch.operands.at(0).as<const char>() + launch.call->int_attr("index") * chunk.bytes;
   copy_rows(y.data, chunk.bytes, from, chunk.full_bytes, chunk, stream_of(launch));
+}
+
+void launch_split_qkv(const Launch& launch) {
+  const Tensor& qkv = launch.operands.at(0);
+  const char* from = qkv.as<const char>();
+  for (const Tensor& part : launch.results) {
+    const Chunk chunk = columns_of(part, qkv);
+    copy_rows(part.data, chunk.bytes, from, chunk.full_bytes, chunk, stream_of(launch));
+    from += chunk.bytes;
+  }
+}
+
+void launch_concat_qkv(const Launch& launch) {
+  const Tensor& qkv = launch.results.at(0);
+  char* to = qkv.as<char>();
+  for (const Tensor& part : launch.operands) {
+    const Chunk chunk = columns_of(part, qkv);
+    copy_rows(to, chunk.full_bytes, part.data, chunk.bytes, chunk, stream_of(launch));
+    to += chunk.bytes;
+  }
 }
 
 void launch_concat_time(const Launch& launch) {

@@ -1,5 +1,5 @@
-// take_shard: a range of a tensor along a dim; to_partial: a tensor on one rank, zeros on the
-// others. Which one is a value on the device, so these are kernels and not copies that the host
+// take_shard: one or two ranges of a tensor along a dim; to_partial: a tensor on one rank, zeros on
+// the others. Which one is a value on the device, so these are kernels and not copies that the host
 // queues.
 #include "runtime/cuda/device/check.h"
 #include "runtime/cuda/elements.h"
@@ -15,6 +15,7 @@ struct Range {
   int64_t elements = 0;  // of the shard
   int64_t row = 0;
   int64_t full_row = 0;
+  bool head_tail = false;  // over cp
 };
 
 // What lies beyond the end of the dim is zero.
@@ -22,7 +23,9 @@ template <class Element>
 __global__ void take_shard(Range range, const Element* x, Element* y) {
   const int64_t i = global_thread();
   if (i >= range.elements) return;
-  const int64_t at = *range.coordinate * range.row + i % range.row;
+  const ContextShard shard{range.row, range.full_row / range.row, *range.coordinate};
+  const int64_t at =
+      range.head_tail ? shard.in_full(i % range.row) : shard.index * range.row + i % range.row;
   y[i] = at < range.full_row ? x[i / range.row * range.full_row + at] : Element{0};
 }
 
@@ -62,10 +65,14 @@ void launch_take_shard(const Launch& launch) {
   const auto dim = static_cast<size_t>(launch.call->int_attr("dim"));
   int64_t inner = 1;
   for (size_t i = dim + 1; i < x.shape.size(); ++i) inner *= x.shape[i];
+  const int64_t part = y.shape.at(dim), size = x.shape.at(dim);
+  const std::vector<DimRange> ranges =
+      shard_ranges(launch.call->text_attr("axis"), size, (size + part - 1) / part, 0);
   const Range range{.coordinate = launch.operands.at(1).as<const int32_t>(),
                     .elements = y.elements(),
-                    .row = y.shape.at(dim) * inner,
-                    .full_row = x.shape.at(dim) * inner};
+                    .row = part * inner,
+                    .full_row = size * inner,
+                    .head_tail = ranges.size() > 1};
   if (range.elements == 0) return;
   switch (dtype_bytes(y.dtype)) {
     case 2:

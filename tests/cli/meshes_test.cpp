@@ -1,0 +1,78 @@
+// Runs that are saved on one mesh and continued on another, with tensor and context parallelism.
+#include <gtest/gtest.h>
+
+#include "base/text.h"
+#include "cli/workspace.h"
+
+namespace weft {
+namespace {
+
+struct MeshCase {
+  std::string name;
+  int64_t ranks = 1;
+  std::vector<std::string> flags = {};
+};
+
+const MeshCase kMeshes[] = {
+    {"1"},
+    {"fsdp4", 4},
+    {"tp2", 2, {"--parallelism.tensor_parallel_degree=2"}},
+    {"cp2", 2, {"--parallelism.context_parallel_degree=2"}},
+    {"tp2_fsdp2", 4, {"--parallelism.tensor_parallel_degree=2"}},
+    {"hsdp", 4, {"--parallelism.data_parallel_replicate_degree=2"}},
+};
+
+std::vector<std::string> command(const MeshCase& mesh, const std::string& folder) {
+  std::vector<std::string> words = {"train",
+                                    "run.toml",
+                                    "--job.dump_folder=" + folder,
+                                    cat("--ranks=", mesh.ranks),
+                                    "--transport=threads",
+                                    "--training.steps=6",
+                                    "--training.local_batch_size=1",
+                                    "--training.global_batch_size=4",
+                                    "--checkpoint.interval=3",
+                                    "--metrics.log_freq=1",
+                                    "--model.dropout=0.1"};
+  words.insert(words.end(), mesh.flags.begin(), mesh.flags.end());
+  return words;
+}
+
+// Another mesh adds in another order, so losses differ by rounding.
+TEST(Meshes, AnyContinuesAnyOther) {
+  const Workspace work;
+  work.prepare_data();
+  for (const MeshCase& from : kMeshes) work.run_ok(command(from, from.name));
+  const std::vector<double> expected = work.figures("1/metrics.jsonl", "loss");
+  ASSERT_EQ(expected.size(), 6U);
+  for (const MeshCase& from : kMeshes) {
+    for (const MeshCase& to : kMeshes) {
+      const std::string folder = from.name + "_to_" + to.name;
+      std::vector<std::string> resumed = command(to, folder);
+      resumed.push_back("--resume=" + from.name + "/checkpoints/step-3");
+      work.run_ok(resumed);
+      const std::vector<double> losses = work.figures(folder + "/metrics.jsonl", "loss");
+      ASSERT_EQ(losses.size(), 3U) << folder;
+      for (size_t i = 0; i < losses.size(); ++i) {
+        EXPECT_NEAR(losses[i] / expected[i + 3], 1, 2e-5) << folder << ", step " << i + 4;
+      }
+    }
+  }
+}
+
+// Text is generated and validation losses are computed from what a mesh has trained.
+TEST(Meshes, ValidateAndGenerate) {
+  const Workspace work;
+  work.prepare_data();
+  work.run_ok(command(kMeshes[0], "one"));
+  work.run_ok(command(kMeshes[3], "run"));
+  const std::vector<double> expected = work.figures("one/metrics.jsonl", "validation_loss");
+  const std::vector<double> losses = work.figures("run/metrics.jsonl", "validation_loss");
+  ASSERT_EQ(losses.size(), expected.size());
+  ASSERT_FALSE(losses.empty());
+  for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i] / expected[i], 1, 2e-5);
+  EXPECT_NE(work.run_ok({"generate", "run", "--tokens", "5"}).output, "");
+}
+
+}  // namespace
+}  // namespace weft
