@@ -75,7 +75,7 @@ void check_buffer(const Plan& plan, int64_t index) {
   }
   const int64_t steps = static_cast<int64_t>(plan.program(b.program).size());
   if (b.first < 0 || b.last < b.first || b.last >= steps) {
-    fault(plan, "buffer ", describe(plan, index), " lives from step ", b.first, " to ", b.last,
+    fault(plan, "buffer ", describe(plan, index), " lives from plan step ", b.first, " to ", b.last,
           " of ", steps, " in ", program_name(b.program));
   }
 }
@@ -111,7 +111,8 @@ class LiveSet {
     const Buffer& two = plan_.buffers[b];
     std::string where = "at all times";
     if (!one.persistent) {
-      where = cat("at ", program_name(one.program), " step ", std::max(one.first, two.first));
+      where =
+          cat("at plan step ", std::max(one.first, two.first), " of ", program_name(one.program));
     }
     fault(plan_, "buffers ", describe(plan_, a), " and ", describe(plan_, b), " overlap ", where);
   }
@@ -216,8 +217,8 @@ class ProgramWalk {
       step_fault("uses ", describe(plan_, index), " of program ", program_name(buffer.program));
     }
     if (index_ < buffer.first || index_ > buffer.last) {
-      step_fault("uses ", describe(plan_, index), ", which lives from step ", buffer.first, " to ",
-                 buffer.last);
+      step_fault("uses ", describe(plan_, index), ", which lives from plan step ", buffer.first,
+                 " to ", buffer.last);
     }
   }
 

@@ -98,7 +98,7 @@ int64_t tensor_bytes(const TensorRef& ref) {
 }
 
 std::string step_label(ProgramKind program, int64_t index, const Step& step) {
-  return cat(program_name(program), " step ", index, " ", step.op, " (", step.path,
+  return cat("plan step ", index, " ", step.op, " (", program_name(program), ": ", step.path,
              step.path.empty() ? "" : " ", phase_name(step.phase), ")");
 }
 

@@ -158,7 +158,7 @@ int64_t rank_bytes(const Plan& plan);
 // Bytes of the tensor.
 int64_t tensor_bytes(const TensorRef& ref);
 
-// The name of a step in messages: "last step 214 matmul (layers.12.attention bwd)".
+// The name of a step in messages: "plan step 214 matmul (last: layers.12.attention bwd)".
 std::string step_label(ProgramKind program, int64_t index, const Step& step);
 
 }  // namespace weft

@@ -3,7 +3,7 @@
 //   plan gpt2
 //   backend cpu
 //   mesh dp=4
-//   streams compute, comm
+//   streams compute, gather, reduce
 //   events 1
 //   arena 8192
 //   persistent 4096

@@ -59,7 +59,7 @@ TEST(CheckPlan, AcceptsARightPlan) {
 TEST(CheckPlan, FindsLiveBuffersThatOverlap) {
   EXPECT_EQ(complaint_with("at 1024 last 2..3", "at 768 last 2..3"),
             "plan two_streams: buffers b3 \"c\" [768, 832) and b2 \"b\" [768, 832) "
-            "overlap at last step 2");
+            "overlap at plan step 2 of last");
   EXPECT_EQ(complaint_with("output 64 at 256", "output 64 at 0"),
             "plan two_streams: buffers b4 \"y\" [0, 64) and b0 \"x\" [0, 64) "
             "overlap at all times");
@@ -67,45 +67,45 @@ TEST(CheckPlan, FindsLiveBuffersThatOverlap) {
 
 TEST(CheckPlan, FindsALifetimeThatEndsTooEarly) {
   EXPECT_EQ(complaint_with("last 1..3 \"b\"", "last 1..2 \"b\""),
-            "plan two_streams: last step 3 add (fwd): uses b2 \"b\" [768, 832), "
-            "which lives from step 1 to 2");
+            "plan two_streams: plan step 3 add (last: fwd): uses b2 \"b\" [768, 832), "
+            "which lives from plan step 1 to 2");
 }
 
 TEST(CheckPlan, FindsAMissingEventBetweenWriteAndRead) {
   EXPECT_EQ(complaint_with(" wait e0", ""),
-            "plan two_streams: last step 1 gelu (fwd): reads b1 \"a\" [512, 576) "
-            "with no event after last step 0 gelu (fwd), which writes it");
+            "plan two_streams: plan step 1 gelu (last: fwd): reads b1 \"a\" [512, 576) "
+            "with no event after plan step 0 gelu (last: fwd), which writes it");
   EXPECT_EQ(complaint_with(" wait e1", ""),
-            "plan two_streams: last step 3 add (fwd): reads b2 \"b\" [768, 832) "
-            "with no event after last step 1 gelu (fwd), which writes it");
+            "plan two_streams: plan step 3 add (last: fwd): reads b2 \"b\" [768, 832) "
+            "with no event after plan step 1 gelu (last: fwd), which writes it");
 }
 
 TEST(CheckPlan, FindsBytesReusedWhileAnotherStreamStillReadsThem) {
   // By step number b1 is dead at step 2, but comm may still be reading it.
   EXPECT_EQ(complaint_with("at 1024 last 2..3", "at 512 last 2..3"),
-            "plan two_streams: last step 2 gelu (fwd): writes b3 \"c\" [512, 576) "
-            "with no event after last step 1 gelu (fwd), which uses those bytes");
+            "plan two_streams: plan step 2 gelu (last: fwd): writes b3 \"c\" [512, 576) "
+            "with no event after plan step 1 gelu (last: fwd), which uses those bytes");
 }
 
 TEST(CheckPlan, FindsAReadBeforeAnyWrite) {
   EXPECT_EQ(complaint_with("gelu.plain(b0: f32[16]) -> b1", "gelu.plain(b1: f32[16]) -> b1"),
-            "plan two_streams: last step 0 gelu (fwd): reads b1 \"a\" [512, 576) "
+            "plan two_streams: plan step 0 gelu (last: fwd): reads b1 \"a\" [512, 576) "
             "before anything is written to it");
 }
 
 TEST(CheckPlan, FindsAnEventThatNothingSignals) {
   EXPECT_EQ(complaint_with(" signal e0", ""),
-            "plan two_streams: last step 1 gelu (fwd): waits for e0, which nothing "
+            "plan two_streams: plan step 1 gelu (last: fwd): waits for e0, which nothing "
             "signals before");
   EXPECT_EQ(complaint_with("wait e1", "wait e2"),
-            "plan two_streams: last step 3 add (fwd): names event e2 of 2");
+            "plan two_streams: plan step 3 add (last: fwd): names event e2 of 2");
 }
 
 TEST(CheckPlan, FindsReferencesOutOfBounds) {
   EXPECT_EQ(complaint_with("(b2: f32[16], b3", "(b9: f32[16], b3"),
-            "plan two_streams: last step 3 add (fwd): names buffer b9 of 5");
+            "plan two_streams: plan step 3 add (last: fwd): names buffer b9 of 5");
   EXPECT_EQ(complaint_with("(b2: f32[16], b3", "(b2: f32[17], b3"),
-            "plan two_streams: last step 3 add (fwd): sees 68 bytes at 0 of b2 \"b\" "
+            "plan two_streams: plan step 3 add (last: fwd): sees 68 bytes at 0 of b2 \"b\" "
             "[768, 832)");
   EXPECT_EQ(complaint_with("at 1024 last", "at 1536 last"),
             "plan two_streams: buffer b3 \"c\" [1536, 1600) outside the arena of "
@@ -122,7 +122,7 @@ TEST(CheckPlan, FindsReferencesOutOfBounds) {
 
 TEST(CheckPlan, FindsABufferOfAnotherProgram) {
   EXPECT_EQ(complaint_with("program last", "program eval"),
-            "plan two_streams: buffer b1 \"a\" [512, 576) lives from step 0 to 1 "
+            "plan two_streams: buffer b1 \"a\" [512, 576) lives from plan step 0 to 1 "
             "of 0 in last");
 }
 
@@ -196,7 +196,7 @@ TEST(CheckPlan, SharedMemoryIsASpaceOfItsOwn) {
             "of 4096");
   EXPECT_EQ(complaint_with(kShared, "shared dp last 2..3", "shared dp last 1..3"),
             "plan shared: buffers b2 \"w.again\" [0, 8192) and b1 \"w.full\" [0, "
-            "8192) overlap at last step 1");
+            "8192) overlap at plan step 1 of last");
   EXPECT_EQ(complaint_with(kShared, "shared dp last 2..3", "shared dp persistent"),
             "plan shared: buffer b2 \"w.again\" [0, 8192) is persistent in a shared "
             "space");
@@ -205,13 +205,13 @@ TEST(CheckPlan, SharedMemoryIsASpaceOfItsOwn) {
 // A peer may still be reading that memory unless every rank has finished its reads.
 TEST(CheckPlan, AGatherIntoSharedMemoryComesAfterTheReadsOfWhatItReplaces) {
   EXPECT_EQ(complaint_with(kShared, "b2: f32[2048] wait e1", "b2: f32[2048]"),
-            "plan shared: last step 2 all_gather (bwd): writes b2 \"w.again\" [0, "
-            "8192) with no event after last step 1 gelu (fwd), which uses those bytes");
+            "plan shared: plan step 2 all_gather (last: bwd): writes b2 \"w.again\" [0, "
+            "8192) with no event after plan step 1 gelu (last: fwd), which uses those bytes");
 }
 
 TEST(CheckPlan, OnlyGathersOverItsAxisWriteSharedMemory) {
   EXPECT_EQ(complaint_with(kShared, "gelu.plain(b2: f32[]) -> b3", "gelu.plain(b2: f32[]) -> b2"),
-            "plan shared: last step 3 gelu (bwd): writes b2 \"w.again\" [0, 8192), "
+            "plan shared: plan step 3 gelu (last: bwd): writes b2 \"w.again\" [0, 8192), "
             "which only a gather over dp may write");
 }
 
@@ -234,10 +234,10 @@ step 0 compute reduce_scatter.plain(b0: f32[1030], b0+8192: f32[8]; axis="dp") -
 TEST(CheckPlan, ABucketIsOneRangeWithEveryRanksSlot) {
   EXPECT_EQ(complaint(parse_plan(kBucket)), "");
   EXPECT_EQ(complaint_with(kBucket, "b0+8192", "b0+4352"),
-            "plan bucket: last step 0 reduce_scatter (bwd): has its member 1 at "
+            "plan bucket: plan step 0 reduce_scatter (last: bwd): has its member 1 at "
             "4352 of b0 \"g\" [0, 16384), expected 8192 of b0 \"g\" [0, 16384)");
   EXPECT_EQ(complaint_with(kBucket, "mesh dp=2", "mesh dp=3"),
-            "plan bucket: last step 0 reduce_scatter (bwd): needs 24576 bytes for "
+            "plan bucket: plan step 0 reduce_scatter (last: bwd): needs 24576 bytes for "
             "the slots of 3 ranks in b0 \"g\" [0, 16384)");
 }
 

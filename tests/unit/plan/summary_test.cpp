@@ -50,17 +50,17 @@ arena         4 KiB (4096 bytes)  persistent 2.5 KiB
 program micro 8 steps  fwd 5  bwd 3
   flops       2.21 k  memory traffic 3.07 KiB
   time        11.1 us predicted  matmul 27%  accumulate 16%  add 12%  gelu_grad 12%  gelu 11%
-  peak        2.5 KiB at micro step 6 matmul (layers.0 bwd)
+  peak        2.5 KiB at plan step 6 matmul (micro: layers.0 bwd)
   of it       param 256 B  gradient 512 B  optimizer 516 B  activation 128 B  input 136 B  output 8 B  workspace 1000 B
 program last  12 steps  fwd 5  bwd 3  opt 4
   flops       3.24 k  memory traffic 5.29 KiB
   time        17.4 us predicted  matmul 17%  adamw 16%  square_sum 15%  norm 13%  accumulate 10%
-  peak        2.5 KiB at last step 6 matmul (layers.0 bwd)
+  peak        2.5 KiB at plan step 6 matmul (last: layers.0 bwd)
   of it       param 256 B  gradient 512 B  optimizer 516 B  activation 128 B  input 136 B  output 8 B  workspace 1000 B
 program eval  5 steps  fwd 5
   flops       993  memory traffic 1.44 KiB
   time        6.48 us predicted  matmul 23%  add 21%  gelu 19%  square_sum 19%  norm 17%
-  peak        2.25 KiB at eval step 0 matmul (layers.0 fwd)
+  peak        2.25 KiB at plan step 0 matmul (eval: layers.0 fwd)
   of it       param 256 B  gradient 256 B  optimizer 516 B  activation 128 B  input 136 B  output 8 B  workspace 1000 B
 largest       1000 B  dw.workspace (workspace)
               256 B  dw (gradient)

@@ -82,12 +82,12 @@ void follow_launch(const Launch& launch) {
 }
 
 // Each of the two needs the other to have started.
-void meet_a_launch(const Launch&) {
+void wait_for_other_a_launch(const Launch&) {
   lead_begun = true;
   if (!await(follow_begun, 20000)) throw DeviceError("the streams did not run concurrently");
 }
 
-void meet_b_launch(const Launch&) {
+void wait_for_other_b_launch(const Launch&) {
   follow_begun = true;
   if (!await(lead_begun, 20000)) throw DeviceError("the streams did not run concurrently");
 }
@@ -106,8 +106,8 @@ std::vector<Kernel> test_kernels() {
   return {row("gelu", "double", double_launch),
           row("gelu", "lead", lead_launch),
           row("gelu", "follow", follow_launch),
-          row("gelu", "meet_a", meet_a_launch),
-          row("gelu", "meet_b", meet_b_launch),
+          row("gelu", "wait_for_other_a", wait_for_other_a_launch),
+          row("gelu", "wait_for_other_b", wait_for_other_b_launch),
           row("gelu", "user_error",
               [](const Launch&) { throw UserError(ExitCode::InputFile, "token 70 of 65"); }),
           row("gelu", "device_error",
@@ -186,7 +186,7 @@ TEST(Executor, EventsOrderStreams) {
 
 TEST(Executor, StreamsWithoutEventsRunSideBySide) {
   lead_begun = follow_begun = false;
-  Plan plan = two_streams("meet_a", "meet_b");
+  Plan plan = two_streams("wait_for_other_a", "wait_for_other_b");
   for (Step& step : plan.programs[static_cast<size_t>(ProgramKind::Last)]) {
     step.waits.clear();
     step.signal = -1;
@@ -248,16 +248,17 @@ TEST(Executor, ErrorsNameTheStepAndKeepTheirKind) {
   const std::vector<Kernel> kernels = test_kernels();
   HostDevice device(1);
   const Plan user = two_streams("user_error");
-  expect_user_error(ExitCode::InputFile, "last step 0 gelu (layers.0 fwd): token 70 of 65", [&] {
-    Executor executor(user, device, kernels);
-    executor.run(ProgramKind::Last);
-  });
+  expect_user_error(ExitCode::InputFile, "plan step 0 gelu (last: layers.0 fwd): token 70 of 65",
+                    [&] {
+                      Executor executor(user, device, kernels);
+                      executor.run(ProgramKind::Last);
+                    });
   const Plan broken = two_streams("double", "device_error");
   try {
     Executor(broken, device, kernels).run(ProgramKind::Last);
     FAIL() << "no error";
   } catch (const DeviceError& error) {
-    EXPECT_STREQ(error.what(), "last step 1 gelu (layers.1 fwd): no answer");
+    EXPECT_STREQ(error.what(), "plan step 1 gelu (last: layers.1 fwd): no answer");
     EXPECT_EQ(error.code(), ExitCode::OutOfMemory);
   }
   const Plan bug = two_streams("double", "bug");
@@ -265,7 +266,7 @@ TEST(Executor, ErrorsNameTheStepAndKeepTheirKind) {
     Executor(bug, device, kernels).run(ProgramKind::Last);
     FAIL() << "no error";
   } catch (const InternalError& error) {
-    EXPECT_STREQ(error.what(), "last step 1 gelu (layers.1 fwd): vector::at");
+    EXPECT_STREQ(error.what(), "plan step 1 gelu (last: layers.1 fwd): vector::at");
   }
 }
 
@@ -285,7 +286,7 @@ TEST(Executor, ALaunchKnowsItsPlaceInThePlan) {
   HostDevice device(1);
   Executor executor(plan, device, kernels);
   EXPECT_EQ(run_once(executor), expected());
-  EXPECT_EQ(seen_place, "last step 1 gelu (layers.1 fwd)");
+  EXPECT_EQ(seen_place, "plan step 1 gelu (last: layers.1 fwd)");
 }
 
 TEST(Executor, RunsAgainAfterAnError) {
@@ -304,10 +305,11 @@ TEST(Executor, RefusesAPlanWithAKernelItDoesNotHave) {
   const Plan plan = two_streams("tensor_core");
   const std::vector<Kernel> kernels = test_kernels();
   HostDevice device(1);
-  expect_user_error(ExitCode::Config,
-                    "last step 0 gelu (layers.0 fwd): the backend has no kernel gelu.tensor_core; "
-                    "the plan was made for another backend or build",
-                    [&] { Executor(plan, device, kernels); });
+  expect_user_error(
+      ExitCode::Config,
+      "plan step 0 gelu (last: layers.0 fwd): the backend has no kernel gelu.tensor_core; "
+      "the plan was made for another backend or build",
+      [&] { Executor(plan, device, kernels); });
 }
 
 TEST(Executor, ChecksNamesAndSizesOfWhatTheHostBrings) {

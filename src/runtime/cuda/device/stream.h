@@ -69,8 +69,8 @@ class CudaStream : public Stream {
   // Keeps the first error of queued work for synchronize; `what` returns the text that names it.
   template <class Text>
   void keep(cudaError_t error, Text what);
-  // The last queued work, e.g. "kernel vector_gelu in last step 7 gelu (layers.0 fwd)"; empty once
-  // the host has waited for it.
+  // The last queued work, e.g. "kernel vector_gelu in plan step 7 gelu (last: layers.0 fwd)"; empty
+  // once the host has waited for it.
   std::string last_work() const;
   // " after kernel ...", or empty.
   std::string after() const;

@@ -64,10 +64,10 @@ TEST_F(DeviceWaiting, ADeviceThatComputesIsASignOfLife) {
 }
 
 TEST_F(DeviceWaiting, ASilentPeerOfABlockedDeviceHangs) {
-  control_.report_progress(0, 1, "last step 3 all_gather");
+  control_.report_progress(0, 1, "plan step 3 all_gather");
   const std::string text = cause(0.1, blocked());
   EXPECT_TRUE(text.starts_with("rank 1 hangs: no heartbeat for ")) << text;
-  EXPECT_NE(text.find("rank 0 waits before the first training step, in last step 3 all_gather"),
+  EXPECT_NE(text.find("rank 0 waits before the first training step, in plan step 3 all_gather"),
             std::string::npos)
       << text;
   EXPECT_EQ(control_.abort_code(), ExitCode::Hang);

@@ -55,7 +55,7 @@ Call embedding_call() {
           .attrs = {}};
 }
 
-constexpr std::string_view kPlace = "last step 3 embedding (tok_embeddings fwd)";
+constexpr std::string_view kPlace = "plan step 3 embedding (last: tok_embeddings fwd)";
 
 enum class Pace { Queued, Recorded, StepByStep };
 
@@ -324,7 +324,7 @@ TEST_F(CudaDeviceTest, AnErrorOfAKernelShowsAtSynchronizeAndNamesItsPlace) {
     std::_Exit(0);
   };
   const std::string work =
-      "kernel plain_embedding in last step 3 embedding \\(tok_embeddings fwd\\)";
+      "kernel plain_embedding in plan step 3 embedding \\(last: tok_embeddings fwd\\)";
   EXPECT_EXIT(look_up_bad_id(Pace::Queued), ::testing::ExitedWithCode(3),
               "cuda: .*" + work + ".* failed: .*");
   EXPECT_EXIT(look_up_bad_id(Pace::Recorded), ::testing::ExitedWithCode(3),
