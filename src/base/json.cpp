@@ -108,8 +108,13 @@ json read_json_file(const std::string& path, int64_t max_bytes) {
   return parse_json(read_text_file(path, max_bytes), path);
 }
 
+std::string json_type(const json& value) {
+  if (value.is_null()) return value.type_name();
+  return cat(value.is_array() || value.is_object() ? "an " : "a ", value.type_name());
+}
+
 const json& json_member(const json& object, const std::string& key, std::string_view where) {
-  INPUT_CHECK(object.is_object(), where, ": found ", object.type_name(),
+  INPUT_CHECK(object.is_object(), where, ": found ", json_type(object),
               ", expected an object with \"", key, "\"");
   const auto found = object.find(key);
   INPUT_CHECK(found != object.end(), where, ": \"", key, "\" is missing");
@@ -118,7 +123,7 @@ const json& json_member(const json& object, const std::string& key, std::string_
 
 std::string json_string(const json& object, const std::string& key, std::string_view where) {
   const json& value = json_member(object, key, where);
-  INPUT_CHECK(value.is_string(), where, ": \"", key, "\" is ", value.type_name(),
+  INPUT_CHECK(value.is_string(), where, ": \"", key, "\" is ", json_type(value),
               ", expected a string");
   return value.get<std::string>();
 }
@@ -126,7 +131,7 @@ std::string json_string(const json& object, const std::string& key, std::string_
 int64_t json_int(const json& object, const std::string& key, std::string_view where) {
   const json& value = json_member(object, key, where);
   INPUT_CHECK(value.is_number_integer(), where, ": \"", key, "\" is ",
-              value.is_number() ? value.dump() : value.type_name(), ", expected a whole number");
+              value.is_number() ? value.dump() : json_type(value), ", expected a whole number");
   const bool fits = !value.is_number_unsigned() || value.get<uint64_t>() <= uint64_t{INT64_MAX};
   INPUT_CHECK(fits, where, ": \"", key, "\" is ", value.dump(), ", beyond 64 bits");
   return value.get<int64_t>();
@@ -134,7 +139,7 @@ int64_t json_int(const json& object, const std::string& key, std::string_view wh
 
 bool json_flag(const json& object, const std::string& key, std::string_view where) {
   const json& value = json_member(object, key, where);
-  INPUT_CHECK(value.is_boolean(), where, ": \"", key, "\" is ", value.type_name(),
+  INPUT_CHECK(value.is_boolean(), where, ": \"", key, "\" is ", json_type(value),
               ", expected true or false");
   return value.get<bool>();
 }

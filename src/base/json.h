@@ -18,6 +18,9 @@ nlohmann::json parse_json(std::string_view text, std::string_view where);
 // Parses a file of at most `max_bytes`.
 nlohmann::json read_json_file(const std::string& path, int64_t max_bytes);
 
+// "a string", "an array", "null", ...: what a value is, for messages.
+std::string json_type(const nlohmann::json& value);
+
 // The member `key` of an object; an error when it is missing or `object` is not an object.
 const nlohmann::json& json_member(const nlohmann::json& object, const std::string& key,
                                   std::string_view where);

@@ -42,8 +42,7 @@ uint64_t parse_hex(const std::string& text, const std::string& where) {
 
 const json& list_of(const json& object, const std::string& key, const std::string& where) {
   const json& list = json_member(object, key, where);
-  if (!list.is_array())
-    fail(where, cat("\"", key, "\" is ", list.type_name(), ", expected a list"));
+  if (!list.is_array()) fail(where, cat("\"", key, "\" is ", json_type(list), ", expected a list"));
   return list;
 }
 

@@ -26,14 +26,14 @@ uint64_t read_u64(std::span<const std::byte> bytes) {
 std::vector<int64_t> read_sizes(const json& object, const std::string& key,
                                 std::string_view where) {
   const json& list = json_member(object, key, where);
-  INPUT_CHECK(list.is_array(), where, ": \"", key, "\" is ", list.type_name(),
+  INPUT_CHECK(list.is_array(), where, ": \"", key, "\" is ", json_type(list),
               ", expected an array of whole numbers");
   std::vector<int64_t> sizes;
   sizes.reserve(list.size());
   for (const json& item : list) {
     const bool good = item.is_number_unsigned() && item.get<uint64_t>() <= uint64_t{INT64_MAX};
     INPUT_CHECK(good, where, ": \"", key, "\" holds ",
-                item.is_number() ? item.dump() : item.type_name(),
+                item.is_number() ? item.dump() : json_type(item),
                 ", expected whole numbers of 0 or more");
     sizes.push_back(item.get<int64_t>());
   }
@@ -79,10 +79,10 @@ TensorEntry read_entry(const std::string& name, const json& value, int64_t data_
 
 std::map<std::string, std::string> read_metadata(const json& value, std::string_view file) {
   const std::string where = cat(file, ": \"__metadata__\"");
-  INPUT_CHECK(value.is_object(), where, " is ", value.type_name(), ", expected an object");
+  INPUT_CHECK(value.is_object(), where, " is ", json_type(value), ", expected an object");
   std::map<std::string, std::string> metadata;
   for (const auto& [key, item] : value.items()) {
-    INPUT_CHECK(item.is_string(), where, ": ", in_quotes(key), " is ", item.type_name(),
+    INPUT_CHECK(item.is_string(), where, ": ", in_quotes(key), " is ", json_type(item),
                 ", expected a string");
     metadata[key] = item.get<std::string>();
   }

@@ -56,12 +56,12 @@ void SafetensorsModel::open_sharded(const std::string& folder, const std::string
   text.read(0, std::as_writable_bytes(std::span(content)));
   const nlohmann::json root = parse_json(content, index);
   const nlohmann::json& map = json_member(root, "weight_map", index);
-  INPUT_CHECK(map.is_object(), index, ": \"weight_map\" is ", map.type_name(),
+  INPUT_CHECK(map.is_object(), index, ": \"weight_map\" is ", json_type(map),
               ", expected an object");
   std::map<std::string, size_t> opened;
   for (const auto& [name, value] : map.items()) {
     INPUT_CHECK(value.is_string(), index, ": the file of ", in_quotes(name), " is ",
-                value.type_name(), ", expected a string");
+                json_type(value), ", expected a string");
     const auto file = value.get<std::string>();
     INPUT_CHECK(is_plain_name(file), index, ": the file of ", in_quotes(name), " is ",
                 in_quotes(file), ", expected a plain file name");

@@ -132,10 +132,10 @@ TokenFileInfo parse_token_info(std::string_view text, std::string_view where) {
   }
   if (root.contains("source")) {
     const nlohmann::json& source = root["source"];
-    INPUT_CHECK(source.is_array(), where, ": \"source\" is ", source.type_name(),
+    INPUT_CHECK(source.is_array(), where, ": \"source\" is ", json_type(source),
                 ", expected an array of strings");
     for (const nlohmann::json& item : source) {
-      INPUT_CHECK(item.is_string(), where, ": \"source\" holds ", item.type_name(),
+      INPUT_CHECK(item.is_string(), where, ": \"source\" holds ", json_type(item),
                   ", expected an array of strings");
       info.source.push_back(item.get<std::string>());
     }

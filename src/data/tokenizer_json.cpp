@@ -25,7 +25,7 @@ const json* optional_member(const json& object, const char* key) {
 bool flag(const json& object, const char* key, bool otherwise, std::string_view where) {
   const json* value = optional_member(object, key);
   if (value == nullptr) return otherwise;
-  INPUT_CHECK(value->is_boolean(), where, ": \"", key, "\" is ", value->type_name(),
+  INPUT_CHECK(value->is_boolean(), where, ": \"", key, "\" is ", json_type(*value),
               ", expected true or false");
   return value->get<bool>();
 }
@@ -33,7 +33,7 @@ bool flag(const json& object, const char* key, bool otherwise, std::string_view 
 int32_t token_id(const json& value, std::string_view text, std::string_view where) {
   const bool fits = value.is_number_unsigned() && value.get<uint64_t>() < uint64_t{kMaxTokenId};
   INPUT_CHECK(fits, where, ": token ", in_quotes(text), " has id ",
-              value.is_number() ? value.dump() : value.type_name(), ", expected 0 to ",
+              value.is_number() ? value.dump() : json_type(value), ", expected 0 to ",
               kMaxTokenId - 1);
   return value.get<int32_t>();
 }
@@ -46,7 +46,7 @@ bool parse_normalizer(const json& normalizer, std::string_view where) {
               " is unknown, expected NFC or none");
   bool nfc = false;
   const json& parts = json_member(normalizer, "normalizers", where);
-  INPUT_CHECK(parts.is_array(), where, ": \"normalizers\" is ", parts.type_name(),
+  INPUT_CHECK(parts.is_array(), where, ": \"normalizers\" is ", json_type(parts),
               ", expected an array");
   for (const json& part : parts) {
     const std::string inner = json_string(part, "type", where);
@@ -70,7 +70,7 @@ void parse_pre_tokenizer(const json& pre_tokenizer, std::string_view where, BpeP
   std::vector<const json*> stages = {&pre_tokenizer};
   if (json_string(pre_tokenizer, "type", where) == "Sequence") {
     const json& inner = json_member(pre_tokenizer, "pretokenizers", where);
-    INPUT_CHECK(inner.is_array(), where, ": \"pretokenizers\" is ", inner.type_name(),
+    INPUT_CHECK(inner.is_array(), where, ": \"pretokenizers\" is ", json_type(inner),
                 ", expected an array");
     stages.clear();
     for (const json& stage : inner) stages.push_back(&stage);
@@ -118,7 +118,7 @@ void check_model(const json& model, std::string_view where) {
 
 std::vector<Merge> parse_merges(const json& merges, const TextVocabulary& vocabulary,
                                 std::string_view where) {
-  INPUT_CHECK(merges.is_array(), where, ": \"merges\" is ", merges.type_name(),
+  INPUT_CHECK(merges.is_array(), where, ": \"merges\" is ", json_type(merges),
               ", expected an array");
   std::vector<Merge> parsed;
   int64_t number = 0;
@@ -135,7 +135,7 @@ std::vector<Merge> parse_merges(const json& merges, const TextVocabulary& vocabu
     } else {
       const bool pair =
           merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string();
-      INPUT_CHECK(pair, where, ": merge ", number, " is ", merge.type_name(),
+      INPUT_CHECK(pair, where, ": merge ", number, " is ", json_type(merge),
                   ", expected a string or a pair of strings");
       left = merge[0].get<std::string>();
       right = merge[1].get<std::string>();
@@ -147,7 +147,7 @@ std::vector<Merge> parse_merges(const json& merges, const TextVocabulary& vocabu
 
 std::vector<AddedToken> parse_added(const json& list, const TextVocabulary& vocabulary,
                                     std::string_view where) {
-  INPUT_CHECK(list.is_array(), where, ": \"added_tokens\" is ", list.type_name(),
+  INPUT_CHECK(list.is_array(), where, ": \"added_tokens\" is ", json_type(list),
               ", expected an array");
   std::unordered_map<int32_t, std::string_view> owners;
   for (const auto& [text, id] : vocabulary) owners.emplace(id, text);
@@ -227,7 +227,7 @@ std::string json_quoted(std::string_view text) {
 
 TextVocabulary parse_vocabulary(const json& vocab, std::string_view where) {
   INPUT_CHECK(vocab.is_object() && !vocab.empty(), where, ": the vocabulary is ",
-              vocab.is_object() ? "empty" : vocab.type_name(), ", expected ids by token");
+              vocab.is_object() ? "empty" : json_type(vocab), ", expected ids by token");
   TextVocabulary vocabulary;
   vocabulary.reserve(vocab.size());
   std::unordered_map<int32_t, std::string_view> owners;
@@ -268,7 +268,7 @@ BpeParts parse_tokenizer_json(std::string_view text, std::string_view where) {
 
 BpeParts parse_bpe_json(const json& root, std::string_view where) {
   const json& model = json_member(root, "model", where);
-  INPUT_CHECK(model.is_object(), where, ": \"model\" is ", model.type_name(),
+  INPUT_CHECK(model.is_object(), where, ": \"model\" is ", json_type(model),
               ", expected an object");
   check_model(model, where);
   BpeParts parts;

@@ -68,12 +68,13 @@ TEST(Json, FieldsSayWhatIsWrong) {
     expect_user_error(ExitCode::InputFile, message, action);
   };
   fails("x: \"heads\" is missing", [&] { json_int(object, "heads", "x"); });
-  fails("x: \"layers\" is number, expected a string", [&] { json_string(object, "layers", "x"); });
+  fails("x: \"layers\" is a number, expected a string",
+        [&] { json_string(object, "layers", "x"); });
   fails("x: \"rate\" is 0.5, expected a whole number", [&] { json_int(object, "rate", "x"); });
-  fails("x: \"list\" is array, expected a whole number", [&] { json_int(object, "list", "x"); });
+  fails("x: \"list\" is an array, expected a whole number", [&] { json_int(object, "list", "x"); });
   fails("x: \"big\" is 18446744073709551615, beyond 64 bits",
         [&] { json_int(object, "big", "x"); });
-  fails("x: found array, expected an object with \"a\"",
+  fails("x: found an array, expected an object with \"a\"",
         [&] { json_int(object["list"], "a", "x"); });
 }
 

@@ -124,16 +124,16 @@ TEST(Manifest, MembersAreChecked) {
   expect_refused("m: lists \"a\" twice", with_files(file + "," + file));
   expect_refused("m: step -1, expected 0 or more",
                  with_digest(R"({"format":1,"step":-1,"files":[])"));
-  expect_refused("m: \"files\" is object, expected a list",
+  expect_refused("m: \"files\" is an object, expected a list",
                  with_digest(R"({"format":1,"step":1,"files":{})"));
-  expect_refused("m: file \"a\": \"checksums\" is string, expected a list",
+  expect_refused("m: file \"a\": \"checksums\" is a string, expected a list",
                  with_files(R"({"name":"a","bytes":0,"block_bytes":[],"checksums":""})"));
   const auto message_of = [](const std::string& text) {
     return user_error_of([&] { parse_manifest(text, "m"); });
   };
   EXPECT_EQ(message_of(with_digest(R"({"format":1,"files":[])")), "m: \"step\" is missing");
   EXPECT_EQ(message_of(with_digest(R"({"step":1,"files":[])")), "m: \"format\" is missing");
-  EXPECT_EQ(message_of(with_files("1")), "m: found number, expected an object with \"name\"");
+  EXPECT_EQ(message_of(with_files("1")), "m: found a number, expected an object with \"name\"");
 }
 
 TEST(Manifest, FilesLieInTheFolderItself) {

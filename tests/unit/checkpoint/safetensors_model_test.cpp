@@ -70,8 +70,8 @@ TEST(SafetensorsModel, FolderWithoutWeights) {
 
 TEST(SafetensorsModel, BadIndex) {
   expect_index_error(": \"weight_map\" is missing", "{}");
-  expect_index_error(": \"weight_map\" is array, expected an object", R"({"weight_map":[]})");
-  expect_index_error(": the file of \"a\" is number, expected a string",
+  expect_index_error(": \"weight_map\" is an array, expected an object", R"({"weight_map":[]})");
+  expect_index_error(": the file of \"a\" is a number, expected a string",
                      R"({"weight_map":{"a":1}})");
   for (const std::string name : {"", ".", "..", "../one", "/one", "a/b"}) {
     expect_index_error(cat(": the file of \"a\" is \"", name, "\", expected a plain file name"),

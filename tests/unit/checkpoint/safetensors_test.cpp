@@ -102,17 +102,17 @@ TEST(Safetensors, BadJson) {
 }
 
 TEST(Safetensors, BadEntry) {
-  expect_error("x: tensor \"a\": found number, expected an object with \"dtype\"",
+  expect_error("x: tensor \"a\": found a number, expected an object with \"dtype\"",
                file_of("{\"a\":1}", 0));
   expect_error("x: tensor \"a\": \"dtype\" is missing", file_of("{\"a\":{}}", 0));
   expect_error("x: tensor \"a\": unknown dtype \"F33\"", file_of(one("F33", "[1]", "[0,4]"), 4));
-  expect_error("x: tensor \"a\": \"shape\" is number, expected an array of whole numbers",
+  expect_error("x: tensor \"a\": \"shape\" is a number, expected an array of whole numbers",
                file_of(one("F32", "1", "[0,4]"), 4));
   expect_error("x: tensor \"a\": \"shape\" holds -1, expected whole numbers of 0 or more",
                file_of(one("F32", "[-1]", "[0,4]"), 4));
   expect_error("x: tensor \"a\": \"shape\" holds 1.0, expected whole numbers of 0 or more",
                file_of(one("F32", "[1.0]", "[0,4]"), 4));
-  expect_error("x: tensor \"a\": \"shape\" holds array, expected whole numbers of 0 or more",
+  expect_error("x: tensor \"a\": \"shape\" holds an array, expected whole numbers of 0 or more",
                file_of(one("F32", "[[1]]", "[0,4]"), 4));
   expect_error(
       "x: tensor \"a\": \"data_offsets\" holds 18446744073709551615, expected whole numbers of 0 "
@@ -152,9 +152,9 @@ TEST(Safetensors, TensorsMustTileTheData) {
 }
 
 TEST(Safetensors, BadMetadata) {
-  expect_error("x: \"__metadata__\" is array, expected an object",
+  expect_error("x: \"__metadata__\" is an array, expected an object",
                file_of("{\"__metadata__\":[]}", 0));
-  expect_error("x: \"__metadata__\": \"a\" is number, expected a string",
+  expect_error("x: \"__metadata__\": \"a\" is a number, expected a string",
                file_of("{\"__metadata__\":{\"a\":1}}", 0));
 }
 

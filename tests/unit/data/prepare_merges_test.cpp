@@ -122,7 +122,7 @@ TEST_F(PrepareMerges, LinesOfJsonAreDocuments) {
                lines);
   folder_.write("a.jsonl", "{\"text\": 5}\n");
   expect_error(ExitCode::InputFile,
-               cat(folder_ / "a.jsonl", ":1: \"text\" is number, expected a string"), lines);
+               cat(folder_ / "a.jsonl", ":1: \"text\" is a number, expected a string"), lines);
 }
 
 TEST_F(PrepareMerges, TheTextIsSplitAtItsShareOfBytes) {

@@ -126,9 +126,9 @@ TEST(TokenFile, BadInfo) {
   }
   expect_info_error("x: \"vocab_size\" is 65, its tokenizer has 256",
                     start + R"("vocab_size":65,)" + bytes + "}");
-  expect_info_error("x: \"source\" is string, expected an array of strings",
+  expect_info_error("x: \"source\" is a string, expected an array of strings",
                     start + R"("vocab_size":256,"source":"a",)" + bytes + "}");
-  expect_info_error("x: \"source\" holds number, expected an array of strings",
+  expect_info_error("x: \"source\" holds a number, expected an array of strings",
                     start + R"("vocab_size":256,"source":[1],)" + bytes + "}");
 }
 

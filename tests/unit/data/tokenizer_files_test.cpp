@@ -77,9 +77,9 @@ TEST(TokenizerJson, RefusesWhatWouldChangeIds) {
                     with(R"(,"normalizer":{"type":"Lowercase"})"));
   expect_json_error("t.json: normalizer \"NFKC\" is unknown, expected NFC or none",
                     with(R"(,"normalizer":{"type":"Sequence","normalizers":[{"type":"NFKC"}]})"));
-  expect_json_error("t.json: \"normalizers\" is string, expected an array",
+  expect_json_error("t.json: \"normalizers\" is a string, expected an array",
                     with(R"(,"normalizer":{"type":"Sequence","normalizers":"NFC"})"));
-  expect_json_error("t.json: \"pretokenizers\" is object, expected an array",
+  expect_json_error("t.json: \"pretokenizers\" is an object, expected an array",
                     small_json(R"({"type":"Sequence","pretokenizers":{}})"));
   expect_json_error("t.json: no ByteLevel pre-tokenizer, expected a byte-level model",
                     R"({"model":{"vocab":{"a":0},"merges":[]}})");
@@ -112,12 +112,12 @@ TEST(TokenizerJson, RefusesBadTables) {
                     small_json(kByteLevel, R"(["a c"])"));
   expect_json_error("t.json: merge 1 is \"ab\", expected two tokens with a space between",
                     small_json(kByteLevel, R"(["ab"])"));
-  expect_json_error("t.json: merge 1 is number, expected a string or a pair of strings",
+  expect_json_error("t.json: merge 1 is a number, expected a string or a pair of strings",
                     small_json(kByteLevel, "[1]"));
   const auto added = [](const std::string& text) {
     return small_json(kByteLevel, "[]", R"({"a":0})", ",\"added_tokens\":" + text);
   };
-  expect_json_error("t.json: \"added_tokens\" is object, expected an array", added("{}"));
+  expect_json_error("t.json: \"added_tokens\" is an object, expected an array", added("{}"));
   expect_json_error("t.json: an added token is empty", added(R"([{"id":5,"content":""}])"));
   expect_json_error("t.json: added token \"a\" has id 5, in the vocabulary it has 0",
                     added(R"([{"id":5,"content":"a"}])"));

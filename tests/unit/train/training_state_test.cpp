@@ -67,10 +67,10 @@ TEST(TrainingState, MembersAreChecked) {
     changed[key] = value;
     return changed;
   };
-  expect_refused("state: \"seed\" is string, expected a whole number", with("seed", "42"));
-  expect_refused("state: \"validation_due\" is number, expected true or false",
+  expect_refused("state: \"seed\" is a string, expected a whole number", with("seed", "42"));
+  expect_refused("state: \"validation_due\" is a number, expected true or false",
                  with("validation_due", 1));
-  expect_refused("state: \"mesh\" is number, expected a string", with("mesh", 4));
+  expect_refused("state: \"mesh\" is a number, expected a string", with("mesh", 4));
   expect_refused("state: step -1 on 8 ranks, expected at least 0 and 1", with("step", -1));
   expect_refused("state: step 120 on 0 ranks, expected at least 0 and 1", with("ranks", 0));
 }
