@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "graph/ops/ops.h"
 #include "graph/sources.h"
 
 namespace weft {
@@ -18,6 +19,14 @@ Value* state_of(const Node& update, StateRole role) {
   const auto found = std::find_if(update.operands.begin(), update.operands.end(),
                                   [&](const Value* operand) { return is_state(*operand, role); });
   return found == update.operands.end() ? nullptr : *found;
+}
+
+const Node* gathered_storage(const Node& gather) {
+  const Value* sent = gather.operand("x");
+  const Node* node = sent->def;
+  if (node->op == &kState) node = update_of(*sent);
+  if (node != nullptr && node->op->traits.update) node = node->operand("w")->def;
+  return node;
 }
 
 Value* overwriting(const Node& node, const Value& operand) {

@@ -12,6 +12,10 @@ Node* update_of(const Value& stored);
 // The state of the update in that role, or nullptr if it has none.
 Value* state_of(const Node& update, StateRole role);
 
+// The parameter or bucket whose values a gather sends, or nullptr if there is none. A gather may
+// also send what the update writes: the new weights, or their low-precision copy.
+const Node* gathered_storage(const Node& gather);
+
 // The result that overwrites this operand, or nullptr if none does.
 Value* overwriting(const Node& node, const Value& operand);
 

@@ -14,20 +14,14 @@
 
 namespace weft {
 
+bool forwards(const Node& node) {
+  return node.op->traits.collective || node.op == &kAccumulate;
+}
+
 namespace {
 
 bool is_under(std::string_view path, std::string_view module) {
   return match_module(module, path).has_value();
-}
-
-// The parameter or bucket that a gather sends, or nullptr. A gather may also send what the update
-// writes: the new weights, or their low-precision copy.
-const Node* gathered_storage(const Node& start) {
-  const Value* sent = start.operand("x");
-  const Node* node = sent->def;
-  if (node->op == &kState) node = update_of(*sent);
-  if (node != nullptr && node->op->traits.update) node = node->operand("w")->def;
-  return node;
 }
 
 // The parameter or bucket whose gradient is reduced, or nullptr. Follows nodes that only forward
@@ -38,8 +32,7 @@ const Node* reduced_storage(const Node& start) {
     const Node* next = nullptr;
     for (const auto& result : node->results) {
       for (const Node* user : result->users) {
-        const bool forwards = user->op->traits.collective || user->op == &kAccumulate;
-        if (forwards || user->op->traits.update) next = user;
+        if (forwards(*user) || user->op->traits.update) next = user;
       }
     }
     node = next;

@@ -9,6 +9,9 @@
 
 namespace weft {
 
+// Whether the node only hands a reduced value on: it can move down with the wait before it.
+bool forwards(const Node& node);
+
 // Positions in the order without overlap, from the first compute node of a module to one past the
 // last. Empty (begin > end) if the module computes nothing in the phase of the collective.
 struct ComputeRange {

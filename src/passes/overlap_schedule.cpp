@@ -77,11 +77,6 @@ Node* wait_of(const Node& start) {
   return start.result()->users.at(0);
 }
 
-// A node that hands a reduced value on and can move down with its wait.
-bool forwards(const Node& node) {
-  return node.op->traits.collective || node.op == &kAccumulate;
-}
-
 // How far down a wait can move.
 struct Deadline {
   int64_t latest = 0;        // position of the first node that needs the results and stays

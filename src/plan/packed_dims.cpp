@@ -10,15 +10,6 @@ namespace weft {
 
 namespace {
 
-// The bucket that a gather reads, directly or as the update wrote it; nullptr if there is none.
-const Node* gathered_bucket(const Node& gather) {
-  const Value* sent = gather.operand("x");
-  const Node* node = sent->def;
-  if (node->op == &kState) node = update_of(*sent);
-  if (node != nullptr && node->op->traits.update) node = node->operand("w")->def;
-  return node != nullptr && node->op == &kBucket ? node : nullptr;
-}
-
 std::vector<int64_t> parts_of(const ShardingTerm& term, size_t rank, size_t dim) {
   const size_t leading = rank - std::min(rank, term.dims.size());
   return dim < leading ? std::vector<int64_t>() : term.parts.at(dim - leading);
@@ -52,8 +43,8 @@ DimParts PackedDims::of(const Value& value) const {
 }
 
 void PackedDims::follow_gather(const Node& node, const std::map<std::string, DimParts>& params) {
-  const Node* bucket = gathered_bucket(node);
-  if (bucket == nullptr) return;
+  const Node* bucket = gathered_storage(node);
+  if (bucket == nullptr || bucket->op != &kBucket) return;
   const std::vector<std::string> members = stored_params(*bucket);
   for (size_t i = 0; i < std::min(members.size(), node.results.size()); ++i) {
     const auto found = params.find(members[i]);
