@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "train/weights.h"
 
 namespace weft {
 
@@ -89,9 +90,7 @@ void CheckpointFiles::add_params(std::vector<Tensor>& tensors, std::string_view 
     const Binding& binding = is_weight ? store_.map().binding(i) : store_.state(i, role);
     const int64_t row = count(param.shape) / param.shape.at(0);
     for (const NamedRows& rows : param.slices) {
-      Shape shape = param.shape;
-      shape.at(0) = rows.count;
-      tensors.push_back({cat(prefix, rows.name), dtype, std::move(shape), &binding,
+      tensors.push_back({cat(prefix, rows.name), dtype, slice_shape(param, rows), &binding,
                          static_cast<int64_t>(i), rows.first * row,
                          is_weight ? std::string_view(param.name) : ""});
     }

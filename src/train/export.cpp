@@ -41,9 +41,7 @@ std::vector<ExportedTensor> exported_tensors(std::span<const ParamInfo> params,
     const ParamInfo& param = params[i];
     const int64_t row = count(param.shape) / param.shape.at(0);
     for (const NamedRows& rows : param.slices) {
-      Shape shape = param.shape;
-      shape.at(0) = rows.count;
-      tensors.push_back({{rows.name, dtype, std::move(shape)}, i, rows.first * row, false});
+      tensors.push_back({{rows.name, dtype, slice_shape(param, rows)}, i, rows.first * row, false});
     }
     for (const NamedZeros& zeros : param.zeros) {
       tensors.push_back({{zeros.name, dtype, zeros.shape}, i, 0, true});

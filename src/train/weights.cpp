@@ -7,15 +7,16 @@
 #include "base/half.h"
 
 namespace weft {
-namespace {
-
-constexpr int64_t kBytesAtOnce = 1 << 20;
 
 Shape slice_shape(const ParamInfo& param, const NamedRows& rows) {
   Shape shape = param.shape;
   shape.at(0) = rows.count;
   return shape;
 }
+
+namespace {
+
+constexpr int64_t kBytesAtOnce = 1 << 20;
 
 int64_t bytes_of(const TensorEntry& entry) {
   return entry.end - entry.begin;
