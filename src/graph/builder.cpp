@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "graph/ops/ops.h"
 
 namespace weft {
 
@@ -41,7 +42,7 @@ Node* Builder::add(const OpDef& op, std::vector<Value*> operands,
 DType Vjp::grad_dtype(std::string_view operand) const {
   const Value* value = node_.operand(operand);
   const Node* def = value->def;
-  if (def->op->name() != "cast") return value->type.dtype;
+  if (def->op != &kCast) return value->type.dtype;
   const auto& wanted = std::get<std::string>(def->attr("grad"));
   if (wanted.empty()) return value->type.dtype;
   const auto readers = std::count_if(value->users.begin(), value->users.end(),

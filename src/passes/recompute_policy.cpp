@@ -55,7 +55,7 @@ NodeSet select(const Graph& graph, const std::function<bool(const Node&)>& chose
 
 // A partial sum is not kept, but what it is reduced to: that is the result of the op.
 const Node& computing_node(const Node& node) {
-  return node.op == &kReduceScatter ? *node.operands.front()->def : node;
+  return node.op == &kReduceScatter ? *node.variadic("g").front()->def : node;
 }
 
 // Everything but the results of save_ops.
