@@ -33,7 +33,7 @@ ban '[ \t]+$' 'no white space at the end of a line' "${sources[@]}" 'configs' 's
 ban '\t' 'no tabs' "${sources[@]}" 'configs' 'scripts'
 
 # The field says shard, barrier, chunk, shared, next to, fix, matmul. Names in backticks are code.
-retired='(?<!`)\b([Cc]uts?|[Mm]eetings?|[Pp]ieces?|in common|[Bb]eside|so many|as asked|[Mm]end(ed)?|[Jj]oined|[Hh]omes?|[Mm]atrix products?|[Ww]hole (tensors?|model|step))\b(?!`)'
+retired='(?<!`)\b([Cc]uts?|[Mm]eetings?|[Pp]ieces?|in common|[Bb]eside|so many|as asked|[Mm]end(ed)?|[Jj]oined|[Hh]omes?|[Mm]atrix products?|[Oo]pen sets?|[Ww]hole (tensors?|model|step))\b(?!`)'
 ban "$retired" 'use the word of the field' "${sources[@]}" '*.md' '*.py' 'configs' 'scripts' 'Makefile' ':!scripts/check_style.sh'
 ban 'TEST.*(Cut[A-Z]|Meeting|Pieces?|InCommon|Beside|AsAsked|Joined)' 'use the word of the field' 'tests'
 

@@ -1,8 +1,8 @@
 // Every option of a run as a tree of plain structs with defaults, one struct per TOML section.
 // load.h creates a Config, which is then only read; derived values (accumulation, mesh sizes,
 // learning rate) are computed by functions, never written back. An option that is unset by default
-// is an std::optional. Open sets listed in other folders (models, backends, passes, ops) are
-// strings, closed sets are enums. schema*.cpp describe each key.
+// is an std::optional. Values listed in other folders (models, backends, passes, ops) are strings,
+// those listed here are enums. schema*.cpp describe each key.
 #pragma once
 
 #include <cstdint>

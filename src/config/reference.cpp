@@ -1,4 +1,4 @@
-// Generates docs/config.md from the schema and the open sets.
+// Generates docs/config.md from the schema and the choices that other folders list.
 #include "base/text.h"
 #include "config/load.h"
 #include "config/schema.h"

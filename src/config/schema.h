@@ -30,7 +30,7 @@ struct KeyOptions {
   Range range = {};
   std::vector<std::string> choices = {};      // of an enum: in the order of its enumerators
   std::string unset = {};                     // shown as the default of an optional key
-  const Condition* effective_when = nullptr;  // null: always, except own keys of an open set
+  const Condition* effective_when = nullptr;  // null: always, except own keys of a model or backend
 };
 
 // One key of a struct `Root`.

@@ -10,7 +10,7 @@
 namespace weft {
 
 // Throws UserError(Config) when keys contradict each other, when a required key is missing, when a
-// value is not in its open set, or when the user set a key that has no effect in this run.
+// value is not in its list, or when the user set a key that has no effect in this run.
 void validate(const Config& config, int64_t ranks, const ConfigChoices& sets);
 
 }  // namespace weft

@@ -65,7 +65,7 @@ TEST(Validate, EveryScheduleThatAMessageNamesFits) {
 
 // Adding a member to another folder's list is enough: it becomes a value of the key, its own keys
 // are rejected with other members, and theirs with it.
-TEST(Validate, AMemberOfAnOpenSetBringsItsOwnKeys) {
+TEST(Validate, AListedMemberBringsItsOwnKeys) {
   constexpr std::array<std::string_view, 1> kOwn = {"model.dropout"};
   constexpr std::array<std::string_view, 2> kOthers = {"model.bias", "model.rope_theta"};
   const ConfigChoices sets = {{.key = "model.name",
