@@ -1,5 +1,5 @@
 // Writes byte ranges of preallocated files, block by block, with a checksum of each block computed
-// from memory. Ranks write their ranges independently; the manifest joins their blocks.
+// from memory. Ranks write their ranges independently; the manifest lists the blocks of all.
 #pragma once
 
 #include <cstdint>

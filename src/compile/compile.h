@@ -62,8 +62,8 @@ DeviceSpec device_spec_of(const Config& config);
 // Why the mesh is likely to be slow; empty if it is not.
 std::string mesh_warning(const Compiled& compiled);
 
-// The mesh of the config for `ranks` ranks, outermost first: dp_replicate, dp_shard, tp. Axes of
-// size 1 are left out, except dp_shard if the config asks for it.
+// The mesh of the config for `ranks` ranks, outermost first: dp_replicate, dp_shard, cp, tp.
+// Axes of size 1 are left out, except dp_shard if the config asks for it.
 Mesh mesh_of(const Config& config, int64_t ranks);
 
 // A forward-only plan: its `eval` program computes the loss or the logits, as `build` says.

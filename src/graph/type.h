@@ -45,8 +45,8 @@ struct MeshAxis {
   bool operator==(const MeshAxis&) const = default;
 };
 
-// The axes that a name joins with '+': "dp_shard+tp" is the group of ranks that differ along either
-// axis, numbered row-major in this order, which is that of the mesh. One axis for a plain name.
+// The axes of a name with '+': "dp_shard+tp" is the group of ranks that differ along either axis,
+// numbered row-major in this order, which is that of the mesh. One axis for a plain name.
 std::vector<std::string_view> joint_axes(std::string_view axis);
 
 struct Mesh {

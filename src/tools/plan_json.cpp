@@ -132,7 +132,7 @@ Json step_object(const StepForecast& step) {
 Json memory_object(const MemoryNeed& memory) {
   return {{"plan_bytes", memory.plan_bytes},
           {"limit_bytes", memory.limit_bytes},
-          {"driver_and_libraries_bytes", memory.beside_bytes},
+          {"driver_and_libraries_bytes", memory.driver_bytes},
           {"fits", memory.fits()}};
 }
 

@@ -37,7 +37,7 @@ MemoryNeed memory_need(const Compiled& compiled) {
   const bool alone = compiled.plan.mesh.ranks() == 1;
   return {.plan_bytes = rank_bytes(compiled.plan),
           .limit_bytes = memory_limit(compiled),
-          .beside_bytes = device.context_bytes + (alone ? 0 : device.collectives_bytes)};
+          .driver_bytes = device.context_bytes + (alone ? 0 : device.collectives_bytes)};
 }
 
 std::string step_lines(const PlanReport& report) {
@@ -65,9 +65,9 @@ std::string memory_lines(const PlanReport& report) {
   std::string text =
       cat("fits          ", memory.fits() ? "yes" : "no", ": ", bytes(memory.plan_bytes), " of ",
           bytes(memory.limit_bytes), " (", report.device, ")\n");
-  if (memory.beside_bytes > 0) {
-    const int64_t all = memory.plan_bytes + memory.beside_bytes;
-    text += cat("device memory ", bytes(all), " with ", bytes(memory.beside_bytes),
+  if (memory.driver_bytes > 0) {
+    const int64_t all = memory.plan_bytes + memory.driver_bytes;
+    text += cat("device memory ", bytes(all), " with ", bytes(memory.driver_bytes),
                 " of driver and libraries (", all, " bytes)\n");
   }
   if (report.searched) text += cat("to fit        ", advice(report.alternative), "\n");

@@ -28,7 +28,7 @@ struct StepForecast {
 struct MemoryNeed {
   int64_t plan_bytes = 0;
   int64_t limit_bytes = 0;   // available to a plan
-  int64_t beside_bytes = 0;  // of driver and libraries, on top of it
+  int64_t driver_bytes = 0;  // of driver and libraries, on top of it
   bool fits() const { return plan_bytes <= limit_bytes; }
 };
 

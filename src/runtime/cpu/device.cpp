@@ -34,15 +34,15 @@ HostEvent& host_event(Event& event) {
 
 }  // namespace
 
-void HostEvent::complete(uint32_t mark) {
+void HostEvent::complete(uint32_t ticket) {
   // Signals of one event complete in the order they were issued in: only one stream signals it.
-  completed_.store(mark);
+  completed_.store(ticket);
   completed_.notify_all();
 }
 
-void HostEvent::await(uint32_t mark) const {
+void HostEvent::await(uint32_t ticket) const {
   uint32_t completed = completed_.load();
-  while (static_cast<int32_t>(completed - mark) < 0) {
+  while (static_cast<int32_t>(completed - ticket) < 0) {
     completed = await_change(completed_, completed, kShortSpins);
   }
 }
@@ -75,12 +75,12 @@ void HostStream::zero(void* device, int64_t bytes) {
 
 void HostStream::signal(Event& event) {
   HostEvent& host = host_event(event);
-  push({.action = Action::Signal, .event = &host, .mark = host.issue()});
+  push({.action = Action::Signal, .event = &host, .ticket = host.issue()});
 }
 
 void HostStream::wait(Event& event) {
   HostEvent& host = host_event(event);
-  push({.action = Action::Wait, .event = &host, .mark = host.latest()});
+  push({.action = Action::Wait, .event = &host, .ticket = host.latest()});
 }
 
 void HostStream::synchronize() {
@@ -146,10 +146,10 @@ void HostStream::perform(const Item& item) {
       std::memset(item.to, 0, static_cast<size_t>(item.bytes));
       break;
     case Action::Signal:
-      item.event->complete(item.mark);
+      item.event->complete(item.ticket);
       break;
     case Action::Wait:
-      item.event->await(item.mark);
+      item.event->await(item.ticket);
       break;
     case Action::End:
       break;

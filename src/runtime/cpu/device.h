@@ -23,8 +23,8 @@ class HostEvent : public Event {
   uint32_t issue() { return ++issued_; }
   // The number of the latest queued signal; 0 when there is none.
   uint32_t latest() const { return issued_; }
-  void complete(uint32_t mark);
-  void await(uint32_t mark) const;
+  void complete(uint32_t ticket);
+  void await(uint32_t ticket) const;
 
  private:
   std::atomic<uint32_t> issued_{0};
@@ -58,7 +58,7 @@ class HostStream : public Stream {
     const void* from = nullptr;
     int64_t bytes = 0;
     HostEvent* event = nullptr;
-    uint32_t mark = 0;
+    uint32_t ticket = 0;
   };
   // A caller that queues more than this waits until half of it has run.
   static constexpr uint32_t kCapacity = 8192;

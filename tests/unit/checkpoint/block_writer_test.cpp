@@ -1,4 +1,4 @@
-// Ranges of several ranks become files and blocks that the manifest joins.
+// Ranges of several ranks become files and blocks of one manifest.
 #include "checkpoint/block_writer.h"
 
 #include <gtest/gtest.h>

@@ -186,7 +186,7 @@ __device__ void add_to_dq(typename Tiles<kDim>::Shared& shared, const GradArgs& 
     uint32_t* turn = args.turn + tile * kConsumers + consumer;
     float* sums = args.dq + (tile * kConsumers + consumer) * kPartElements;
     const uint32_t own_turn = (row + T::kQueries - 1) / kKeyRows - place.tile;
-    meet<kHandOverThreads>(kDqFull + consumer);
+    sync_barrier<kHandOverThreads>(kDqFull + consumer);
     if (leader) {
       if (own_turn == 0) {
         write_bytes(sums, shared.dq[consumer], kPartElements * 4);
@@ -266,7 +266,7 @@ class KeyGradient {
       char* buffer = shared_.ds[item % 2];
       publish(ds, buffer);
       add_matmul(dk_, ds, shared_.q[stage]);
-      meet<kConsumers * kGroupThreads>(kDsFull);
+      sync_barrier<kConsumers * kGroupThreads>(kDsFull);
       float dq[kPartElements / kGroupThreads];
       multiply_queries(dq, buffer);
       await_matmuls<1>();
@@ -351,7 +351,7 @@ class KeyGradient {
 
   // Passes this warpgroup's part of dq to the warp that accumulates it.
   __device__ void hand_over(const float (&dq)[kPartElements / kGroupThreads]) const {
-    meet<kHandOverThreads>(kDqEmpty + consumer_);
+    sync_barrier<kHandOverThreads>(kDqEmpty + consumer_);
     auto* to = reinterpret_cast<float4*>(shared_.dq[consumer_]) + thread_;
 #pragma unroll
     for (int i = 0; i < kPartElements / kGroupThreads / 4; ++i) {

@@ -218,7 +218,7 @@ __device__ void give_registers() {
 
 // A named barrier for some warps of a block; 0 is __syncthreads.
 template <int kThreads>
-__device__ void meet(int id) {
+__device__ void sync_barrier(int id) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(kThreads) : "memory");
 }
 
