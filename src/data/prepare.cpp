@@ -135,8 +135,8 @@ int64_t train_share(int64_t tokens, double validation_fraction) {
   const auto train =
       static_cast<int64_t>(static_cast<double>(tokens) * (1.0 - validation_fraction));
   const bool split = train > 0 && (train < tokens || validation_fraction == 0.0);
-  INPUT_CHECK(split, "the inputs hold ", tokens,
-              " tokens, too few to split into training and validation");
+  INPUT_CHECK(split, "the inputs hold ", tokens, tokens == 1 ? " token" : " tokens",
+              ", too few to split into training and validation");
   return train;
 }
 

@@ -241,8 +241,8 @@ class Preparation {
     int64_t total = 0;
     for (const int64_t tokens : state_.tokens) total += tokens;
     const bool split = std::count(state_.tokens.begin(), state_.tokens.end(), 0) == 0;
-    INPUT_CHECK(split, "the inputs hold ", total,
-                " tokens, too few to split into training and validation");
+    INPUT_CHECK(split, "the inputs hold ", total, total == 1 ? " token" : " tokens",
+                ", too few to split into training and validation");
     PrepareResult result{.tokenizer = *options_.merges,
                          .train_tokens = state_.tokens[0],
                          .validation_tokens = total - state_.tokens[0],

@@ -179,7 +179,7 @@ BpeParts train_bpe(const TrainBpeOptions& options) {
   USER_CHECK(options.vocab_size >= kBytes + special && options.vocab_size <= kMaxTokenId,
              "command line: --vocab-size ", options.vocab_size, " is out of range, expected ",
              kBytes + special, " to ", kMaxTokenId, ": ", kBytes, " bytes and ", special,
-             " special tokens");
+             special == 1 ? " special token" : " special tokens");
   BpeParts parts = byte_parts(options.pattern);
   check_special_texts(options.special, parts.tokens);
   const std::vector<WordCount> words = count_files(options);

@@ -213,7 +213,8 @@ void add_bench_ops(Command bench, const Finish& finish) {
   auto arguments = std::make_shared<OpsArguments>();
   Command command = bench.add_command(
       "ops",
-      "compare the time of every op of a training step with its roofline; --section.key=value");
+      "compare the time of every op of a training step with its roofline; set any key with "
+      "--section.key=value");
   command.add_option("CONFIG", arguments->config, "config file, as for train").required();
   command.add_option("--repeats", arguments->repeats, "runs, of which the best counts")
       .range(1, 10000);

@@ -80,7 +80,9 @@ ExitCode run_tune(const TuneArguments& arguments, const std::vector<std::string>
 void add_bench_tune(Command bench, const Finish& finish) {
   auto arguments = std::make_shared<TuneArguments>();
   Command command = bench.add_command(
-      "tune", "find the library algorithms that run a training step fastest; --section.key=value");
+      "tune",
+      "find the library algorithms that run a training step fastest; set any key with "
+      "--section.key=value");
   command.add_option("CONFIG", arguments->config, "config file, as for train").required();
   command.add_option("--output", arguments->output, "TOML file to write, for device.tuning")
       .show_default();

@@ -30,17 +30,31 @@ void check_commands(CLI::App* app, int argc, char** argv) {
   }
 }
 
+// "Could not convert: --top-k = many" as "--top-k many is not a valid number": only numbers and the
+// values of flags are converted. Any other text as it is.
+std::string without_conversion(const CLI::App& command, std::string_view text) {
+  constexpr std::string_view kStart = "Could not convert: ";
+  const size_t equals = text.find(" = ");
+  if (!text.starts_with(kStart) || equals == std::string_view::npos) return std::string(text);
+  const std::string name(text.substr(kStart.size(), equals - kStart.size()));
+  const CLI::Option* option = command.get_option_no_throw(name);
+  const bool is_flag = option != nullptr && option->get_items_expected_max() == 0;
+  return is_flag ? cat(name, " takes no value")
+                 : cat(name, " ", text.substr(equals + 3), " is not a valid number");
+}
+
 // The parser's message in our style, with a pointer to the right --help.
 std::string parse_message(const CLI::App& app, const CLI::ParseError& error) {
-  std::string text = shortened(error.what(), kLongestMessage);
+  const CLI::App* command = &app;
+  std::string name = app.get_name();
+  while (!command->get_subcommands().empty()) {
+    command = command->get_subcommands().front();
+    name += " " + command->get_name();
+  }
+  std::string text = shortened(without_conversion(*command, error.what()), kLongestMessage);
   bool word = text.size() > 1 && std::isupper(static_cast<unsigned char>(text[1])) == 0;
   if (word) text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
-  std::string command = app.get_name();
-  for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
-    at = at->get_subcommands().front();
-    command += " " + at->get_name();
-  }
-  return cat("command line: ", text, "; see ", command, " --help");
+  return cat("command line: ", text, "; see ", name, " --help");
 }
 
 }  // namespace

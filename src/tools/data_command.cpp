@@ -195,7 +195,7 @@ void add_train_tokenizer(Command data) {
       .show_default();
   command.add_option("--field", options.field, "field of a .jsonl file's objects with the text")
       .show_default();
-  command.add_option("--threads", options.threads, "0 takes every core")
+  command.add_option("--threads", options.threads, "threads; 0 uses every core")
       .range(0, kMaxThreads)
       .show_default();
   command.on_run([=] { run_train_tokenizer(command, *arguments); });

@@ -40,7 +40,8 @@ ExitCode report(const TrainResult& result) {
     log_line(cat("interrupted by ", signal_name(result.signal), " after step ", result.steps));
   }
   if (result.skipped > 0) {
-    log_line(cat(result.skipped, " of ", result.steps, " steps were skipped: not finite"));
+    log_line(cat(result.skipped, " of ", result.steps,
+                 " steps were skipped because the loss or a gradient was not finite"));
   }
   log_line(cat("wrote ", join(result.written, ", ")));
   if (!result.missing.empty()) std::fprintf(stderr, "weft: %s\n", result.missing.c_str());
@@ -98,7 +99,7 @@ bool is_crash(ExitCode code) {
 }
 
 // Ranks as processes. After a crash they are started again from the newest checkpoint, as often as
-// allowed; a new checkpoint renews the allowance.
+// allowed; each new checkpoint resets the count.
 ExitCode train_processes(const Config& config, const Mesh& mesh, const TrainArguments& arguments) {
   const LaunchOptions launch{.ranks = arguments.ranks, .ranks_finish_step = true, .report = {}};
   TrainOptions options = arguments.options;
@@ -179,8 +180,8 @@ void add_train_command(Command app, const Finish& finish) {
                    "replace the result of an earlier run in the folder");
   command
       .add_option("--max-restarts", arguments->max_restarts,
-                  "start again from the newest checkpoint after a rank died; a new checkpoint "
-                  "renews the allowance")
+                  "start again from the newest checkpoint after a rank died, at most this often; "
+                  "each new checkpoint resets the count")
       .range(0, 1'000'000)
       .show_default();
   command.allow_overrides();

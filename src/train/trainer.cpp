@@ -397,8 +397,8 @@ std::vector<std::string> resume_notes(const Config& config, const OpenCheckpoint
   const int64_t before = global_batch_size(from.config, degrees_of(from.config, saved.ranks));
   const int64_t batch = global_batch_size(config, degrees_of(config, now.ranks));
   if (before != batch) {
-    notes.push_back(cat("NOTE     a step trains on ", batch, " sequences now, before on ", before,
-                        "; training.global_batch_size fixes the number for any ranks"));
+    notes.push_back(cat("NOTE     a step now trains on ", batch, " sequences instead of ", before,
+                        "; set training.global_batch_size to keep it fixed"));
     return notes;
   }
   const bool same_machine = saved.ranks == now.ranks && saved.backend == now.backend;

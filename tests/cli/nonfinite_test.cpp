@@ -85,8 +85,7 @@ TEST(NonFinite, StepsThatOnlyShrinkTheLossScaleDoNotCount) {
   const auto count = std::count(skipped.begin(), skipped.end(), true);
   EXPECT_GE(count, 5);
   EXPECT_LT(count, 9);
-  EXPECT_NE(result.output.find(cat(count, " of 9 steps were skipped: not finite")),
-            std::string::npos)
+  EXPECT_NE(result.output.find(cat(count, " of 9 steps were skipped because")), std::string::npos)
       << result.output;
   double scale = 0x1p40;
   for (const auto& line : work.metrics("out/metrics.jsonl")) {

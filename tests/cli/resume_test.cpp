@@ -93,9 +93,9 @@ TEST(Resume, AtEveryStepOnTheSameRanks) {
                                       "--metrics.log_freq=1"};
     flags.insert(flags.end(), runs[i].begin(), runs[i].end());
     const std::string name = cat("run", i);
-    std::vector<std::string> whole = {"train", "run.toml", "--job.dump_folder=" + name};
-    whole.insert(whole.end(), flags.begin(), flags.end());
-    work.run_ok(whole);
+    std::vector<std::string> uninterrupted = {"train", "run.toml", "--job.dump_folder=" + name};
+    uninterrupted.insert(uninterrupted.end(), flags.begin(), flags.end());
+    work.run_ok(uninterrupted);
     for (int64_t step = 1; step <= 5; ++step) {
       const std::string folder = cat(name, "_", step);
       std::vector<std::string> resumed = {"train", "run.toml", "--job.dump_folder=" + folder,
@@ -116,9 +116,9 @@ TEST(Resume, AnInterruptedRunContinuesItsMetrics) {
   work.prepare_data();
   const std::vector<std::string> flags = {"--training.steps=40", "--metrics.log_freq=1",
                                           "--checkpoint.interval=5", "--validation.freq=4"};
-  std::vector<std::string> whole = flags;
-  whole.emplace_back("--job.dump_folder=whole");
-  ASSERT_EQ(work.train(whole).exit_code, 0);
+  std::vector<std::string> uninterrupted = flags;
+  uninterrupted.emplace_back("--job.dump_folder=uninterrupted");
+  ASSERT_EQ(work.train(uninterrupted).exit_code, 0);
   for (const int signal : {SIGTERM, SIGKILL, SIGINT}) {
     bool sent = false;
     const ProcessOptions options{
@@ -135,8 +135,8 @@ TEST(Resume, AnInterruptedRunContinuesItsMetrics) {
   std::vector<std::string> last = {"train", "run.toml", "--resume"};
   last.insert(last.end(), flags.begin(), flags.end());
   work.run_ok(last);
-  EXPECT_EQ(results_from(work, "out", 0), results_from(work, "whole", 0));
-  expect_same_tensors(work, "out/checkpoints/step-40", "whole/checkpoints/step-40");
+  EXPECT_EQ(results_from(work, "out", 0), results_from(work, "uninterrupted", 0));
+  expect_same_tensors(work, "out/checkpoints/step-40", "uninterrupted/checkpoints/step-40");
 }
 
 TEST(Resume, SaysWhatChangedAndRefusesContradictions) {
@@ -189,8 +189,8 @@ TEST(Resume, SaysWhatChangedAndRefusesContradictions) {
   for (const char* note :
        {"weights  from out/checkpoints/step-8\n",
         "NOTE     nothing is left to do: training.steps = 6, the checkpoint has 8\n",
-        "NOTE     a step trains on 2 sequences now, before on 4; training.global_batch_size fixes "
-        "the number for any ranks\n"}) {
+        "NOTE     a step now trains on 2 sequences instead of 4; set training.global_batch_size to "
+        "keep it fixed\n"}) {
     EXPECT_NE(smaller.output.find(note), std::string::npos) << note << smaller.output;
   }
   work.run_ok({"data", "prepare", kFixtureText, "--output", "data", "--tokenizer", "byte"});
@@ -346,9 +346,9 @@ TEST(Restart, AKilledRankIsStartedAgain) {
                                             "--checkpoint.interval=5",
                                             "--metrics.log_freq=1",
                                             "--validation.freq=20"};
-    std::vector<std::string> whole = flags;
-    whole.emplace_back("--job.dump_folder=whole");
-    ASSERT_EQ(work.train(whole).exit_code, 0);
+    std::vector<std::string> uninterrupted = flags;
+    uninterrupted.emplace_back("--job.dump_folder=uninterrupted");
+    ASSERT_EQ(work.train(uninterrupted).exit_code, 0);
     int kills = 0;
     ProcessOptions options;
     options.watch = [&](pid_t child, const std::string& output, const std::string&) {
@@ -365,8 +365,8 @@ TEST(Restart, AKilledRankIsStartedAgain) {
     EXPECT_EQ(result.exit_code, 0) << result.errors;
     EXPECT_EQ(kills, 2);
     EXPECT_NE(result.output.find("restart 1 of 1: from step "), std::string::npos) << result.output;
-    EXPECT_EQ(results_from(work, "out", 0), results_from(work, "whole", 0));
-    expect_same_tensors(work, "out/checkpoints/step-60", "whole/checkpoints/step-60");
+    EXPECT_EQ(results_from(work, "out", 0), results_from(work, "uninterrupted", 0));
+    expect_same_tensors(work, "out/checkpoints/step-60", "uninterrupted/checkpoints/step-60");
   }
 }
 

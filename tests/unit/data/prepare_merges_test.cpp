@@ -313,7 +313,7 @@ TEST_F(PrepareMerges, BadInputsLeaveNothing) {
   expect_error(ExitCode::InputFile, cat(folder_ / "e.txt", ": file is empty"),
                options({folder_.write("e.txt", "")}));
   expect_error(ExitCode::InputFile,
-               "the inputs hold 1 tokens, too few to split into training and validation",
+               "the inputs hold 1 token, too few to split into training and validation",
                options({folder_.write("one.txt", "abc")}, 0.9));
   expect_error(ExitCode::InputFile,
                cat(folder_ / "w.txt",

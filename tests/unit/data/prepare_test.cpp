@@ -149,7 +149,7 @@ TEST_F(PrepareTest, BadInputLeavesNothingBehind) {
                cat(folder_ / "none", ": cannot open the file: No such file or directory"),
                options({good, folder_ / "none"}));
   expect_error(ExitCode::InputFile,
-               "the inputs hold 1 tokens, too few to split into training and validation",
+               "the inputs hold 1 token, too few to split into training and validation",
                options({folder_.write("one.txt", "1")}));
   std::filesystem::create_directories(folder_ / "empty");
   expect_error(ExitCode::InputFile, cat(folder_ / "empty", ": the folder holds no text files"),

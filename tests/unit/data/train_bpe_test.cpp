@@ -65,7 +65,7 @@ TEST(TrainBpe, WritesATokenizerThatEncodes) {
   options.vocab_size = 256;
   expect_user_error(ExitCode::Config,
                     "command line: --vocab-size 256 is out of range, expected 257 to 4194304: "
-                    "256 bytes and 1 special tokens",
+                    "256 bytes and 1 special token",
                     [&] { train_bpe(options); });
   options.vocab_size = 300;
   const auto expect_special_error = [&](const std::string& message) {
