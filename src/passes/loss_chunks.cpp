@@ -66,6 +66,8 @@ Head find_head(Node* loss) {
   return head;
 }
 
+constexpr int64_t kOneShard = 1;  // of time; place shards it
+
 class Chunker {
  public:
   Chunker(Graph& graph, const Head& head, int64_t parts)
@@ -105,7 +107,8 @@ class Chunker {
   }
 
   void finish_gradients() {
-    Node* dx = graph_.insert(before_, kConcatTime, dx_, {}, options(*head_.dx, "full"));
+    Node* dx =
+        graph_.insert(before_, kConcatTime, dx_, {Attr(kOneShard)}, options(*head_.dx, "full"));
     graph_.replace_uses(head_.dx->result(), dx->result());
     graph_.replace_uses(head_.dw->result(), dw_);
     for (Node* node : {head_.dx, head_.dw, head_.loss_grad}) graph_.erase(node);
@@ -123,7 +126,7 @@ class Chunker {
   Value* split(Value* x, int64_t index, const Node& reader) {
     NodeOptions named{.name = cat(x->name, ".", index), .path = reader.path, .phase = reader.phase};
     return graph_
-        .insert(before_, kSplitTime, {x}, {Attr(index), Attr(parts_), Attr(int64_t{1})}, named)
+        .insert(before_, kSplitTime, {x}, {Attr(index), Attr(parts_), Attr(kOneShard)}, named)
         ->result();
   }
 

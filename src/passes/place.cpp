@@ -109,7 +109,7 @@ class Placer {
       }
       if (chosen.back() && chosen.back()->letter == node->op->located) locate(node, axis.name);
     }
-    if (node->op == &kSplitTime) follow_shards(node);
+    if (node->op == &kSplitTime || node->op == &kConcatTime) follow_shards(node);
     place_results(node, dims, chosen);
     for (const auto& value : node->results) {
       const bool is_result = node->phase == Phase::Forward && outputs_.contains(value.get());

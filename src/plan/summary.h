@@ -55,7 +55,7 @@ struct ProgramSummary {
   int64_t recomputed = 0;          // steps
   double flops = 0;
   double traffic_bytes = 0;
-  PlanTime time;
+  ProgramTime time;
   std::vector<OpTime> ops;  // longest first, without collectives
   std::vector<CollectiveVolume> collectives;
   int64_t packing_bytes = 0;

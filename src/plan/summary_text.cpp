@@ -88,7 +88,12 @@ std::string collective_lines(const ProgramSummary& program) {
             "  sent per rank ", bytes(volume.sent_bytes), "\n");
   }
   if (text.empty()) return text;
-  return text + cat(padded(""), "copied for packing ", bytes(program.packing_bytes), "\n");
+  text += cat(padded(""), "copied for packing ", bytes(program.packing_bytes), "\n");
+  const std::map<std::string, double>& exposed = program.time.exposed_by_axis;
+  if (exposed.size() < 2) return text;
+  std::vector<std::string> axes;
+  for (const auto& [axis, seconds] : exposed) axes.push_back(cat(axis, " ", short_time(seconds)));
+  return text + cat(padded("  exposed"), join(axes, "  "), "\n");
 }
 
 std::string program_lines(const ProgramSummary& program) {

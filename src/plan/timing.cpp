@@ -7,20 +7,43 @@
 
 namespace weft {
 
-PlanTime program_time(const Plan& plan, ProgramKind program) {
+namespace {
+
+constexpr int64_t kCompute = index_of(StreamId::Compute);
+
+// When an event is signalled, and the axis of the collective that does it; "" for computation.
+struct Signal {
+  double seconds = 0;
+  std::string axis;
+};
+
+}  // namespace
+
+ProgramTime program_time(const Plan& plan, ProgramKind program) {
   Clocks clocks;
-  std::vector<double> signalled(static_cast<size_t>(plan.num_events), 0.0);
+  std::map<std::string, double> exposed;
+  std::vector<Signal> signalled(static_cast<size_t>(plan.num_events));
+  Signal last;
   for (const Step& step : plan.program(program)) {
-    double ready = 0;
+    Signal ready;
     for (const int64_t event : step.waits) {
-      ready = std::max(ready, signalled.at(static_cast<size_t>(event)));
+      const Signal& signal = signalled.at(static_cast<size_t>(event));
+      if (signal.seconds > ready.seconds) ready = signal;
     }
     const std::string axis = is_collective(step) ? axis_of(step) : std::string();
-    const double end =
-        clocks.run({.stream = step.stream, .axis = axis, .ready = ready, .seconds = step.seconds});
-    if (step.signal >= 0) signalled.at(static_cast<size_t>(step.signal)) = end;
+    const double before = clocks.end_of(kCompute);
+    const double end = clocks.run(
+        {.stream = step.stream, .axis = axis, .ready = ready.seconds, .seconds = step.seconds});
+    if (step.signal >= 0) signalled.at(static_cast<size_t>(step.signal)) = {end, axis};
+    if (end > last.seconds) last = {end, axis};
+    if (step.stream != kCompute) continue;
+    // The computation stands still, or it is a collective itself.
+    if (!axis.empty()) exposed[axis] += end - before;
+    if (axis.empty() && ready.seconds > before) exposed[ready.axis] += ready.seconds - before;
   }
-  return clocks.time();
+  const double rest = last.seconds - clocks.end_of(kCompute);
+  if (rest > 0) exposed[last.axis] += rest;
+  return {clocks.time(), std::move(exposed)};
 }
 
 PlanTime step_time(const Plan& plan, int64_t micro_batches) {

@@ -65,6 +65,10 @@ Json program_object(const ProgramSummary& program) {
     kinds[buffer_kind_name(static_cast<BufferKind>(i))] =
         program.peak.bytes[static_cast<size_t>(i)];
   }
+  Json exposed = Json::array();
+  for (const auto& [axis, seconds] : program.time.exposed_by_axis) {
+    exposed.push_back({{"axis", axis}, {"seconds", seconds}});
+  }
   return {{"name", program_name(program.kind)},
           {"steps", program.steps},
           {"phases", phases},
@@ -74,6 +78,7 @@ Json program_object(const ProgramSummary& program) {
           {"time", time_object(program.time)},
           {"ops", to_array(program.ops, op_object)},
           {"collectives", to_array(program.collectives, collective_object)},
+          {"exposed", exposed},
           {"packing_bytes", program.packing_bytes},
           {"peak",
            {{"bytes", program.peak.total},

@@ -159,6 +159,11 @@ std::vector<std::string> lines_of_program(const json& program) {
     lines.push_back(
         cat(std::string(14, ' '), "copied for packing ", bytes(program.at("packing_bytes"))));
   }
+  std::string exposed;
+  for (const json& axis : program.at("exposed")) {
+    exposed += cat("  ", axis.at("axis").get<std::string>(), " ", short_time(axis.at("seconds")));
+  }
+  if (program.at("exposed").size() > 1) lines.push_back(cat("  exposed   ", exposed));
   const json& peak = program.at("peak");
   lines.push_back(
       cat("  peak        ", bytes(peak.at("bytes")), " at ", peak.at("label").get<std::string>()));

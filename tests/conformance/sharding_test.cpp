@@ -10,6 +10,7 @@
 
 #include "conformance/inputs.h"
 #include "conformance/ops_under_test.h"
+#include "graph/ops/ops.h"
 #include "graph/ops/shapes.h"
 #include "graph/sharding.h"
 #include "runtime/cpu/device.h"
@@ -164,10 +165,10 @@ HostTensor sharded_rng(const HostTensor& rng, int64_t shard, int64_t shards) {
   std::vector<double> words = rng.values();
   const double outer = words.size() > 4 ? words[4] : 0;
   const double outer_shards = words.size() > 4 ? words[5] : 1;
-  words.resize(6);
+  words.resize(std::max<size_t>(words.size(), 6));
   words[4] = outer * static_cast<double>(shards) + static_cast<double>(shard);
   words[5] = outer_shards * static_cast<double>(shards);
-  return HostTensor(TensorType{DType::I32, {6}, {}}, words);
+  return HostTensor(TensorType{DType::I32, {std::ssize(words)}, {}}, words);
 }
 
 // Run-time values that say where a rank's shard starts.
@@ -298,13 +299,23 @@ Call enlarged(Call call, const std::vector<int64_t>& dims) {
   return call;
 }
 
+// Chunks along time are taken from every shard of it.
+Call chunked_like(Call call, const std::vector<int64_t>& dims, int64_t shards) {
+  const bool by_time = call.op == &kSplitTime || call.op == &kConcatTime;
+  if (!by_time || dims[0] != 1) return call;
+  Attr& attr = call.attrs.at(call.op->parsed().attr_index("shards"));
+  attr = std::get<int64_t>(attr) * shards;
+  return call;
+}
+
 void compare(const Call& call, const std::vector<int64_t>& dims) {
   const std::vector<Placement> placed = propagate(call, placements_of(dims));
   const ShardingRule rule = sharding_rule(call);
   const std::vector<HostTensor> inputs = make_inputs(call, 0);
   const auto device = make_host_device({.threads = 1});
-  const auto full = run_call(reference_kernels(), *device, call, inputs);
   for (int64_t shards = 2; shards <= kMaxShards; shards *= 2) {
+    const auto full =
+        run_call(reference_kernels(), *device, chunked_like(call, dims, shards), inputs);
     const ShardedRun run = run_shards(call, inputs, dims, shards);
     for (size_t r = 0; r < full.size(); ++r) {
       const std::string where = cat(describe(call), " sharded along ", to_string(dims), ", ",

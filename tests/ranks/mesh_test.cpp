@@ -122,7 +122,7 @@ class MeshSteps : public testing::TestWithParam<StepCase> {};
 // divide. These are padded for cp, so that the dropout of a token is another one.
 TEST_P(MeshSteps, AgreeWithOneRank) {
   const auto& [name, overrides, tolerance] = GetParam();
-  for (const MeshCase& mesh : {MeshCase{"", 1, 2, 2}, MeshCase{.shard = 2, .cp = 2}}) {
+  for (const MeshCase& mesh : {MeshCase{"", 1, 2, 2}, MeshCase{.name = "", .shard = 2, .cp = 2}}) {
     for (const Overrides& model : {with(kGpt2, {"--model.dropout=0"}), kLlama}) {
       const Overrides step = with(model, overrides);
       const ShortRun one = short_run(with(step, {cat("--training.local_batch_size=", kBatch)}));
@@ -150,8 +150,9 @@ INSTANTIATE_TEST_SUITE_P(Ranks, MeshSteps, testing::ValuesIn(kSteps),
 // Biases other than 0, norm weights other than 1, documents that cross shards, and targets that are
 // ignored mostly on some ranks: errors in these do not show with initial weights and full batches.
 ShortRun uneven_run(int64_t ranks, const Overrides& overrides) {
-  const PreparedRun prepared =
-      prepare_run(ranks, with(overrides, {"--training.document_mask=true"}));
+  const PreparedRun prepared = prepare_run(
+      ranks, with(overrides, {"--training.document_mask=true", "--training.dataset=file",
+                              "--training.dataset_path=unused"}));
   const int64_t length = prepared.config.training.seq_len;
   const auto fill = [&](int64_t first, Batch& batch) {
     const int64_t tokens = prepared.config.training.local_batch_size * length;
@@ -160,7 +161,7 @@ ShortRun uneven_run(int64_t ranks, const Overrides& overrides) {
     for (int64_t i = 0; i < tokens; ++i) {
       const int64_t sample = first + i / length, t = i % length;
       batch.tokens.push_back(
-          t % (5 + sample) == 4 ? 1 : static_cast<int32_t>(2 + (i * i + sample) % 60));
+          t % (5 + sample) == 4 ? 1 : static_cast<int32_t>(2 + (t * t + 7 * sample) % 60));
       const bool ignored = t < 3 * sample || (t + sample) % 5 == 0;
       batch.targets.push_back(ignored ? -1 : static_cast<int32_t>((t * 7 + sample) % 60));
     }
@@ -219,7 +220,7 @@ class MeshChoices : public testing::TestWithParam<std::tuple<std::string, std::s
 TEST_P(MeshChoices, KeepTheBits) {
   const auto& [name, axis] = GetParam();
   const Overrides& model = name == "gpt2" ? kGpt2 : kLlama;
-  MeshCase ddp{.replicate = 2}, fsdp{.shard = 2};
+  MeshCase ddp{.name = "", .replicate = 2}, fsdp{.name = "", .shard = 2};
   for (MeshCase* mesh : {&ddp, &fsdp}) (axis == "tp" ? mesh->tp : mesh->cp) = 2;
   const Overrides plain = {"--compile.bucketing=none", "--compile.overlap=false"};
   const ShortRun expected = short_run_on_ranks(4, with(with(model, ddp.overrides()), plain));

@@ -176,15 +176,14 @@ void check_flat(Communicator& comm, Device& device, DType dtype, DType shard_dty
   require(block.read(0, flat_bytes) == gathered, "all_gather differs from the CPU");
 }
 
-// The range of rank `coordinate` of a tensor along a dim, with zeros beyond the end.
-std::vector<char> range_of(const std::vector<char>& full, const DimLayout& layout, int64_t element,
+// The shard of rank `coordinate` of a tensor along a dim, with zeros beyond the end.
+std::vector<char> shard_of(const std::vector<char>& full, const DimLayout& layout, int64_t element,
                            int64_t coordinate) {
   std::vector<char> shard(static_cast<size_t>(layout.shard_elements() * element), 0);
-  for (int64_t row = 0; row < layout.outer(); ++row) {
-    std::copy_n(full.begin() + layout.in_full(row, coordinate) * element,
-                layout.length(coordinate) * layout.inner() * element,
-                shard.begin() + layout.in_shard(row) * element);
-  }
+  layout.for_parts(coordinate, [&](int64_t in_full, int64_t in_shard, int64_t elements) {
+    std::copy_n(full.begin() + in_full * element, elements * element,
+                shard.begin() + in_shard * element);
+  });
   return shard;
 }
 
@@ -196,7 +195,7 @@ void check_dim(Communicator& comm, Device& device, const std::string& axis, DTyp
   Shape part = shape;
   int64_t& size = part[static_cast<size_t>(dim)];
   size = (size + ranks - 1) / ranks;
-  const DimLayout layout(shape, part, dim, ranks);
+  const DimLayout layout(shape, part, dim, axis, ranks);
   Block block(comm, device, 1 << 16);
   block.poison();
   const Tensor full = block.tensor(0, dtype, shape);
@@ -220,7 +219,7 @@ void check_dim(Communicator& comm, Device& device, const std::string& axis, DTyp
     block.write(0, values(comm.rank() + 1));
     comm.reduce_scatter_dim(site, full, shard, dim);
     require(
-        block.read(4096, layout.shard_elements() * element) == range_of(sum, layout, element, own),
+        block.read(4096, layout.shard_elements() * element) == shard_of(sum, layout, element, own),
         cat("reduce_scatter along dim ", dim, " of ", axis));
     block.write(0, std::vector<char>(sum.size(), '\xff'));
     comm.all_gather_dim(site, shard, full, dim);

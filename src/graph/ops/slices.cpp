@@ -40,6 +40,9 @@ std::vector<TensorType> infer_concat_time(const Call& call) {
   for (size_t i = 1; i < call.operands.size(); ++i) {
     require_type(call, i, full.dtype, full.shape);
   }
+  const int64_t shards = call.int_attr("shards");
+  call.require(shards > 0 && full.shape[1] % shards == 0, "shards is ", shards,
+               ", expected a divisor of the time of x, ", full.shape[1]);
   full.shape[1] *= static_cast<int64_t>(call.operands.size());
   return {full};
 }
@@ -71,8 +74,11 @@ constinit const OpDef kSplitTime{
 };
 
 constinit const OpDef kConcatTime{
-    .signature = "concat_time(x...) -> y",
-    .doc = "The concatenation of chunks [batch,time,...] along time.",
+    .signature = "concat_time(x...; shards = 1) -> y",
+    .doc =
+        "The concatenation of chunks [batch,time,...] along time: the inverse of split_time, also "
+        "in "
+        "what `shards` means.",
     .traits = {.differentiable = false, .linear = true},
     .infer = infer_concat_time,
     .sharding_of =
@@ -83,6 +89,7 @@ constinit const OpDef kConcatTime{
         },
     .samples =
         "x: f32[2,2,5], x: f32[2,2,5], x: f32[2,2,5] | x: f32[3,4,2] | "
+        "x: f32[2,4,3], x: f32[2,4,3]; shards=2 | "
         "x: bf16[1,1,3], x: bf16[1,1,3] | x: f32[3,65,67], x: f32[3,65,67]",
 };
 

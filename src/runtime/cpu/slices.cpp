@@ -31,9 +31,10 @@ void launch_split_time(const Launch& launch) {
 void launch_concat_time(const Launch& launch) {
   const Tensor& y = launch.results.at(0);
   const auto parts = static_cast<int64_t>(launch.operands.size());
-  team(launch).run(y.shape.at(0) * parts, [&](int64_t tile) {
+  const int64_t shards = launch.call->int_attr("shards");
+  team(launch).run(y.shape.at(0) * shards * parts, [&](int64_t tile) {
     const Tensor& x = launch.operands[static_cast<size_t>(tile % parts)];
-    const int64_t bytes = sample_bytes(x);
+    const int64_t bytes = sample_bytes(x) / shards;
     std::memcpy(y.as<char>() + tile * bytes, x.as<char>() + tile / parts * bytes,
                 static_cast<size_t>(bytes));
   });

@@ -1,4 +1,4 @@
-// Chunks along time, shards along a dim, and q beside kv, element by element.
+// Chunks along time, shards along a dim, and q next to kv, element by element.
 #include <algorithm>
 #include <cstring>
 
@@ -110,9 +110,11 @@ void concat_time(const Launch& launch) {
   for (size_t p = 0; p < launch.operands.size(); ++p) {
     const Tensor& x = launch.operands[p];
     const Values chunk = read(x);
-    const int64_t first = static_cast<int64_t>(p) * per_sample(x);
+    const int64_t shards = launch.call->int_attr("shards");
+    const int64_t given = per_sample(x) / shards, each = per_sample(y) / shards;
+    const int64_t first = static_cast<int64_t>(p) * given;
     for (int64_t i = 0; i < x.elements(); ++i) {
-      const int64_t at = i / per_sample(x) * per_sample(y) + first + i % per_sample(x);
+      const int64_t at = i / given * each + first + i % given;
       full[static_cast<size_t>(at)] = chunk[static_cast<size_t>(i)];
     }
   }

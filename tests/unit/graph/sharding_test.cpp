@@ -100,7 +100,7 @@ TEST(Sharding, DropoutIsShardedAlongSamplesAndTheNextDim) {
             Texts{"f32[4,6,2] @S(0:dp) @S(1:tp)"});
   expect_refusal("dropout: dim 2 of x is sharded over tp, expected it unsharded", kDropout,
                  {"f32[4,6,2] @S(2:tp)", "i32[6]"}, attrs);
-  expect_refusal("dropout: rng is i32[5], expected i32[4] or i32[6]", kDropout,
+  expect_refusal("dropout: rng is i32[5], expected i32[4], i32[6] or i32[8]", kDropout,
                  {"f32[4,6]", "i32[5]"}, attrs);
   expect_refusal("dropout: x is flat over dp, expected a tensor", kDropout,
                  {"f32[1024] @F(dp)", "i32[4]"}, attrs);

@@ -61,6 +61,22 @@ TEST(PlanTime, ACollectiveAmongTheComputationIsExposed) {
   EXPECT_EQ(program_time(plan, ProgramKind::Last).exposed_seconds(), 5);
 }
 
+// The computation waits 2 s for the gather of one axis, then 5 s for a collective of another that
+// runs among it, and the step ends 1 s later with one of a third.
+TEST(PlanTime, ExposedTimeIsThatOfAnAxis) {
+  const Plan plan = plan_of({{"gelu", 1, 0, {}, 0},
+                             {"all_gather", 5, 1, {0}, 1},
+                             {"gelu", 3},
+                             {"gelu", 1, 0, {1}},
+                             {"all_gather", 5, 0, {}, 2, "tp"},
+                             {"reduce_scatter", 3, 2, {2}, -1, "cp"},
+                             {"gelu", 2}});
+  const ProgramTime time = program_time(plan, ProgramKind::Last);
+  const std::map<std::string, double> expected = {{"cp", 1}, {"shard", 2}, {"tp", 5}};
+  EXPECT_EQ(time.exposed_by_axis, expected);
+  EXPECT_EQ(time.exposed_seconds(), 8);
+}
+
 TEST(PlanTime, TheStepEndsWithItsLastStream) {
   const Plan plan = plan_of({{"gelu", 1, 0, {}, 0}, {"all_gather", 5, 1, {0}}});
   EXPECT_EQ(program_time(plan, ProgramKind::Last).seconds, 6);

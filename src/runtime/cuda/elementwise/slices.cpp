@@ -84,7 +84,7 @@ void launch_concat_time(const Launch& launch) {
   const auto parts = static_cast<int64_t>(launch.operands.size());
   for (int64_t i = 0; i < parts; ++i) {
     const Tensor& x = launch.operands.at(static_cast<size_t>(i));
-    const Chunk chunk = chunk_of(x, parts);
+    const Chunk chunk = chunk_of(x, parts, launch.call->int_attr("shards"));
     char* to = launch.results.at(0).as<char>() + i * chunk.bytes;
     copy_rows(to, chunk.full_bytes, x.data, chunk.bytes, chunk, stream_of(launch));
   }
