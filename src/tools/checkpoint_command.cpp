@@ -62,10 +62,9 @@ ExitCode run_ls(const CheckpointArguments& arguments) {
     std::string described;
     try {
       const OpenCheckpoint open = open_checkpoint(saved.path);
-      described =
-          cat(human_bytes(static_cast<double>(open.manifest.bytes())), "  ", open.state.ranks,
-              open.state.ranks == 1 ? " rank  " : " ranks  ", checkpoint_digest(saved.path),
-              has_optimizer_state(open) ? "" : "  weights only");
+      described = cat(human_bytes(static_cast<double>(open.manifest.bytes())), "  ",
+                      open.state.ranks, open.state.ranks == 1 ? " rank  " : " ranks  ", open.digest,
+                      has_optimizer_state(open) ? "" : "  weights only");
     } catch (const UserError& error) {
       described = error.what();
     }
@@ -105,7 +104,7 @@ SafetensorsModel open_tensors(const std::string& path, const Manifest& manifest,
 ExitCode run_show(const CheckpointArguments& arguments) {
   const std::string path = find_one(arguments.folder);
   const OpenCheckpoint open = open_checkpoint(path);
-  log_line(cat("checkpoint  ", path, "  ", checkpoint_digest(path)));
+  log_line(cat("checkpoint  ", path, "  ", open.digest));
   log_line(cat("step        ", open.state.step, "  samples ", open.state.samples, "  seed ",
                open.state.seed, "  skipped ", open.state.skipped));
   log_line(cat("made on     ", open.state.ranks, open.state.ranks == 1 ? " rank" : " ranks",

@@ -136,11 +136,11 @@ void MetricsLog::checkpoint(const SaveOutcome& save, bool gives_up) {
   for (const int64_t step : save.removed) note(cat("step ", step, "  checkpoint removed"));
 }
 
-void MetricsLog::resumed(int64_t step, const std::string& checkpoint, double seconds) {
-  write(step, cat("{\"step\":", step, ",\"resumed_from\":", json_text(checkpoint),
-                  ",\"manifest\":\"", checkpoint_digest(checkpoint), "\"}"));
-  note(cat("resumed  from ", checkpoint, " after step ", step, ", loaded in ", fixed(seconds, 2),
-           " s"));
+void MetricsLog::resumed(const ResumedFrom& from) {
+  write(from.step, cat("{\"step\":", from.step, ",\"resumed_from\":", json_text(from.checkpoint),
+                       ",\"manifest\":\"", from.digest, "\"}"));
+  note(cat("resumed  from ", from.checkpoint, " after step ", from.step, ", loaded in ",
+           fixed(from.seconds, 2), " s"));
 }
 
 // A failure is not reported: the next write will fail too.

@@ -32,6 +32,14 @@ std::string to_line(const StepMetrics& metrics);
 // One JSON object; numbers that are not finite become null.
 std::string to_json(const StepMetrics& metrics);
 
+// The checkpoint that a run continues from.
+struct ResumedFrom {
+  int64_t step = 0;
+  std::string checkpoint;
+  std::string digest;
+  double seconds = 0;  // that loading took
+};
+
 class MetricsLog {
  public:
   // Overwrites the file, but keeps the lines of the first `done` steps; an empty path writes none.
@@ -45,7 +53,7 @@ class MetricsLog {
   void validation(int64_t step, double loss);
   // How a save ended. After a failure training continues, unless the run gives up.
   void checkpoint(const SaveOutcome& save, bool gives_up);
-  void resumed(int64_t step, const std::string& checkpoint, double seconds);
+  void resumed(const ResumedFrom& from);
   // Forces the file to disk, so that a checkpoint never has steps whose metrics are lost.
   void sync();
   // What the file lacks, as a sentence; empty when it is complete or not requested.

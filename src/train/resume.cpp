@@ -82,7 +82,8 @@ OpenCheckpoint open_checkpoint(const std::string& path) {
       .manifest = {},
       .state = parse_training_state(text(kTrainingStateName), where(kTrainingStateName)),
       .config = parse_config(text(kConfigName), where(kConfigName), {}),
-      .model = parse_hf_config(text("config.json"), where("config.json"))};
+      .model = parse_hf_config(text("config.json"), where("config.json")),
+      .digest = checkpoint_digest(path)};
   open.manifest = std::move(*manifest);
   return open;
 }
@@ -150,7 +151,9 @@ void Resume::list(const std::string& which) {
     } else if (named_) {
       USER_CHECK(path_exists(which), "command line: --resume=", which,
                  ": no such folder; give a step, or the folder of a checkpoint or of a run");
-      paths = resolve_weights(which);
+      // The run may have its checkpoints in another folder than usual.
+      const bool own = is_own(config_, which) && !path_exists(which + "/config.json");
+      paths = own && !saved.empty() ? saved.back().path : resolve_weights(which);
     } else {
       for (auto at = saved.rbegin(); at != saved.rend(); ++at) {
         paths += cat(paths.empty() ? "" : "\n", at->path);
@@ -201,8 +204,8 @@ bool Resume::try_on_all(const std::string& path, const std::function<void()>& wo
   return true;
 }
 
-bool Resume::asks_for_own(const std::string& which) {
-  return which == kNewest || parse_int(which).has_value();
+bool Resume::asks_for_own(const Config& config, const std::string& which) {
+  return which == kNewest || parse_int(which).has_value() || is_own(config, which);
 }
 
 void Resume::compare(const OpenCheckpoint& checkpoint) const {

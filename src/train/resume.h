@@ -22,6 +22,7 @@ struct OpenCheckpoint {
   TrainingState state;
   Config config;    // that it was made with
   ModelSpec model;  // that it holds
+  std::string digest;
 };
 // Throws UserError(Integrity) if it is damaged, UserError(InputFile) if it is no checkpoint of a
 // run.
@@ -51,7 +52,7 @@ class Resume {
   bool found() const { return current_.has_value(); }
   const OpenCheckpoint& checkpoint() const { return *current_; }
   // Whether `which` asks for a checkpoint of this run's own.
-  static bool asks_for_own(const std::string& which);
+  static bool asks_for_own(const Config& config, const std::string& which);
 
   // Loads the checkpoint. If that shows damage, continues with the one before it.
   void load(Session& session);

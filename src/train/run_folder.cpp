@@ -18,6 +18,18 @@ std::string checkpoint_path(const Config& config) {
   return output_path(config, config.checkpoint.folder);
 }
 
+bool is_own(const Config& config, const std::string& path) {
+  // The same folder has many names: links, "..", a slash at the end.
+  const auto real = [](const fs::path& named) {
+    std::error_code error;
+    const fs::path found = fs::canonical(named, error);
+    return error ? fs::absolute(named).lexically_normal() : found;
+  };
+  const fs::path checkpoints = real(checkpoint_path(config)), given = real(path);
+  return given == real(config.job.dump_folder) || given == checkpoints ||
+         given.parent_path() == checkpoints;
+}
+
 void check_unused(const Config& config) {
   const std::string& folder = config.job.dump_folder;
   std::string found;

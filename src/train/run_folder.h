@@ -14,6 +14,9 @@ std::string output_path(const Config& config, const std::string& name);
 // The folder of the run's checkpoints.
 std::string checkpoint_path(const Config& config);
 
+// Whether a path given by the user refers to this run: to its folder, or to one of its checkpoints.
+bool is_own(const Config& config, const std::string& path);
+
 // Throws UserError(CannotWrite) if the folder holds the result of an earlier run: steps in the
 // metrics file, or checkpoints.
 void check_unused(const Config& config);

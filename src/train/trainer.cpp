@@ -415,26 +415,25 @@ std::vector<std::string> resume_notes(const Config& config, const OpenCheckpoint
 // Where a run begins.
 struct Start {
   TrainingState state;
-  std::string from;  // the checkpoint; empty: step 0
-  double load_seconds = 0;
+  ResumedFrom from;  // without a checkpoint: step 0
   std::vector<std::string> notes;
 };
 
 // Sets weights and optimizer state: from a checkpoint, or as the config says.
 Start set_state(const Config& config, Resume* resume, Session& session,
                 const std::string& tokenizer) {
-  Start start{first_state(config, session.compiled().plan, tokenizer), {}, 0, {}};
+  Start start{first_state(config, session.compiled().plan, tokenizer), {}, {}};
   if (resume == nullptr) {
     set_weights(config, session);
     return start;
   }
   const auto before = Clock::now();
   resume->load(session);
-  start.load_seconds = seconds_since(before);
-  start.from = resume->checkpoint().path;
-  start.notes = resume_notes(config, resume->checkpoint(), start.state);
+  const OpenCheckpoint& from = resume->checkpoint();
+  start.from = {from.state.step, from.path, from.digest, seconds_since(before)};
+  start.notes = resume_notes(config, from, start.state);
   // How far the run is comes from the checkpoint, where it runs does not.
-  TrainingState state = resume->checkpoint().state;
+  TrainingState state = from.state;
   state.ranks = start.state.ranks;
   state.mesh = start.state.mesh;
   state.backend = start.state.backend;
@@ -470,7 +469,7 @@ TrainResult train(const Config& config, const StopRequest& stop, Communicator& c
 
   if (!options.resume) check_initial_weights(config, compiled);
   std::optional<FolderLock> lock;
-  const bool continues = options.resume && Resume::asks_for_own(*options.resume);
+  const bool continues = options.resume && Resume::asks_for_own(config, *options.resume);
   if (first) {
     lock.emplace(config.job.dump_folder, kLockPatience);
     if (!continues && !options.overwrite) check_unused(config);
@@ -499,13 +498,13 @@ TrainResult train(const Config& config, const StopRequest& stop, Communicator& c
     start_output(config, session.compiled());
     const std::string& name = config.metrics.file;
     log.emplace(name.empty() ? "" : output_path(config, name), config.metrics.log_freq, state.step);
-    for (const std::string& line : headline(config, session.compiled(), begun.from)) {
+    for (const std::string& line : headline(config, session.compiled(), begun.from.checkpoint)) {
       log_line(line);
     }
     if (options.resume && !resumes) {
       log_line(cat("NOTE     no checkpoint in ", checkpoint_path(config), ": starts at step 0"));
     }
-    if (resumes) log->resumed(state.step, begun.from, begun.load_seconds);
+    if (resumes) log->resumed(begun.from);
     for (const std::string& note : begun.notes) log_line(note);
   }
   start.reset();

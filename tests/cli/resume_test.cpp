@@ -208,6 +208,49 @@ TEST(Resume, AnEarlierStepOnlyIfTheLaterOnesMayGo) {
             (std::vector<std::string>{"step-2", "step-4", "step-5"}));
 }
 
+// The run's own checkpoints may be named by path, too: nothing up to that step is removed.
+TEST(Resume, ACheckpointOfItsOwnByPath) {
+  const Workspace work;
+  work.prepare_data();
+  const std::vector<std::string> own = {"out/checkpoints/step-4", "out/../out/checkpoints/step-4/",
+                                        "link/step-4"};
+  std::filesystem::create_directory_symlink("out/checkpoints", work.folder() / "link");
+  for (const std::string& path : own) {
+    SCOPED_TRACE(path);
+    ASSERT_EQ(work.train({"--checkpoint.interval=2"}).exit_code, 0);
+    const auto before = work.tree();
+    const std::vector<std::string> words = {"train", "run.toml", "--checkpoint.interval=2",
+                                            "--resume=" + path};
+    const ProcessResult refused = work.run(words);
+    EXPECT_EQ(refused.exit_code, 73);
+    EXPECT_EQ(refused.errors,
+              "weft: command line: --resume=4: out/checkpoints/step-6 is newer and would be "
+              "replaced; add --overwrite to remove what comes after step 4, or set another "
+              "job.dump_folder and give --resume the folder\n");
+    EXPECT_TRUE(work.tree() == before);
+    std::vector<std::string> asked = words;
+    asked.emplace_back("--overwrite");
+    work.run_ok(asked);
+    auto after = work.tree();
+    for (auto& [name, content] : after) {
+      if (name.find("/checkpoints/") != std::string::npos) {
+        EXPECT_TRUE(content == before.at(name)) << name;
+      }
+    }
+    EXPECT_EQ(folder_names(work.folder() / "out/checkpoints"),
+              (std::vector<std::string>{"step-2", "step-4", "step-6"}));
+  }
+  for (const char* path : {"out", "out/checkpoints"}) {
+    SCOPED_TRACE(path);
+    ASSERT_EQ(work.train({"--checkpoint.interval=2"}).exit_code, 0);
+    work.run_ok({"train", "run.toml", "--checkpoint.interval=2", cat("--resume=", path),
+                 "--training.steps=8", "--overwrite"});
+    EXPECT_EQ(folder_names(work.folder() / "out/checkpoints"),
+              (std::vector<std::string>{"step-2", "step-4", "step-6", "step-8"}));
+    EXPECT_EQ(results_from(work, "out", 0).size(), 11U);
+  }
+}
+
 // What a folder holds is not mixed with a checkpoint from elsewhere.
 TEST(Resume, FromElsewhereIntoAUsedFolderOnlyIfAsked) {
   const Workspace work;
