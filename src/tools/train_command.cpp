@@ -1,12 +1,14 @@
 // weft train CONFIG [--ranks N] [--resume[=STEP|DIR]] [--section.key=value ...]
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <thread>
 
 #include "base/log.h"
 #include "base/machine.h"
+#include "base/text.h"
 #include "compile/compile.h"
 #include "compile/validate_run.h"
 #include "config/load.h"
@@ -86,11 +88,36 @@ ExitCode train_threads(const Config& config, const Mesh& mesh, const TrainOption
   return codes[0];
 }
 
-// The step of the newest checkpoint of the run; -1: none.
-int64_t newest_step(const Config& config) {
+// The newest checkpoint of the run. The time tells it from one of the same step that it replaced.
+struct NewestCheckpoint {
+  int64_t step = -1;  // -1: none
+  std::filesystem::file_time_type written = {};
+  bool operator==(const NewestCheckpoint&) const = default;
+};
+
+NewestCheckpoint newest_checkpoint(const Config& config) {
   const std::vector<CommittedCheckpoint> saved =
       CheckpointFolder(checkpoint_path(config)).committed();
-  return saved.empty() ? -1 : saved.back().step;
+  if (saved.empty()) return {};
+  std::error_code removed;
+  return {saved.back().step,
+          std::filesystem::last_write_time(cat(saved.back().path, "/", kManifestName), removed)};
+}
+
+// How to start again after a crash before the first new checkpoint: the same way. The folder was
+// unused if it had to be, so what it holds by then is of the attempt that crashed.
+TrainOptions repeated(const Config& config, TrainOptions options) {
+  if (options.resume && Resume::asks_for_own(config, *options.resume)) return options;
+  if (!options.overwrite) check_unused(config);
+  options.overwrite = true;
+  return options;
+}
+
+// Where a run with these options starts.
+std::string start_of(const TrainOptions& options, const NewestCheckpoint& newest) {
+  if (options.resume && parse_int(*options.resume)) return "step " + *options.resume;
+  if (options.resume && *options.resume != kNewest) return *options.resume;
+  return options.resume && newest.step >= 0 ? cat("step ", newest.step) : "the start";
 }
 
 // Whether starting again may help: a rank died or hung, rather than refused its input.
@@ -98,30 +125,35 @@ bool is_crash(ExitCode code) {
   return code == ExitCode::PeerLost || code == ExitCode::Hang || code == ExitCode::Internal;
 }
 
-// Ranks as processes. After a crash they are started again from the newest checkpoint, as often as
-// allowed; each new checkpoint resets the count.
+// Ranks as processes. After a crash they are started again from the newest checkpoint of this run,
+// as often as allowed; each new checkpoint resets the count.
 ExitCode train_processes(const Config& config, const Mesh& mesh, const TrainArguments& arguments) {
   const LaunchOptions launch{.ranks = arguments.ranks, .ranks_finish_step = true, .report = {}};
   TrainOptions options = arguments.options;
+  TrainOptions again = options;
+  if (arguments.max_restarts > 0) again = repeated(config, options);
   for (int64_t restarts = 0;;) {
-    const int64_t before = newest_step(config);
+    const NewestCheckpoint before = newest_checkpoint(config);
     const auto code = static_cast<ExitCode>(launch_ranks(launch, [&](int64_t rank, ShmJob& job) {
       const std::unique_ptr<Communicator> comm =
           connect_devices(config, job.connect({mesh, rank}, comm_options(config)));
       return static_cast<int>(train_rank(config, *comm, options));
     }));
     if (!is_crash(code) || arguments.max_restarts == 0) return code;
-    const int64_t newest = newest_step(config);
-    if (newest > before) restarts = 0;
+    const NewestCheckpoint newest = newest_checkpoint(config);
+    if (newest.step >= 0 && newest != before) {
+      restarts = 0;
+      again = {.resume = kNewest, .overwrite = false};
+    }
     if (restarts == arguments.max_restarts) {
       throw UserError(ExitCode::CrashLoop,
                       cat(restarts + 1, " attempts failed without a new checkpoint; the newest is ",
-                          newest < 0 ? "missing" : cat("step ", newest)));
+                          newest.step < 0 ? "missing" : cat("step ", newest.step)));
     }
     ++restarts;
-    options = {.resume = kNewest, .overwrite = false};
+    options = again;
     log_line(cat("restart ", restarts, " of ", arguments.max_restarts, ": from ",
-                 newest < 0 ? "the start" : cat("step ", newest)));
+                 start_of(options, newest)));
   }
 }
 

@@ -6,6 +6,7 @@
 #include "base/disk.h"
 #include "base/text.h"
 #include "cli/children.h"
+#include "cli/faults.h"
 #include "cli/workspace.h"
 
 namespace weft {
@@ -411,6 +412,65 @@ TEST(Restart, AKilledRankIsStartedAgain) {
     EXPECT_EQ(results_from(work, "out", 0), results_from(work, "uninterrupted", 0));
     expect_same_tensors(work, "out/checkpoints/step-60", "uninterrupted/checkpoints/step-60");
   }
+}
+
+// Before its first own checkpoint a run starts again from what it was given.
+TEST(Restart, BeforeTheFirstCheckpointFromTheSamePlace) {
+  const Workspace work;
+  work.prepare_data();
+  const std::vector<std::string> flags = {"--ranks=2", "--training.steps=200",
+                                          "--metrics.log_freq=1"};
+  std::vector<std::string> source = flags;
+  source.insert(source.end(), {"--job.dump_folder=source", "--checkpoint.interval=50"});
+  ASSERT_EQ(work.train(source).exit_code, 0);
+  const auto train = [&](const std::vector<std::string>& more, const std::string& kill_at) {
+    bool killed = kill_at.empty();
+    ProcessOptions options;
+    options.watch = [&](pid_t child, const std::string& output, const std::string&) {
+      if (killed || output.find(kill_at) == std::string::npos) return;
+      const std::vector<pid_t> children = children_of(child);
+      if (children.empty()) return;
+      ::kill(children.back(), SIGKILL);
+      killed = true;
+    };
+    std::vector<std::string> words = {"train", "run.toml", "--max-restarts=1"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    words.insert(words.end(), more.begin(), more.end());
+    const ProcessResult result = work.run(words, options);
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    EXPECT_TRUE(killed) << result.output;
+    return result.output;
+  };
+  const std::string given = "--resume=source/checkpoints/step-50";
+  const std::string branched = train({given}, "step 55/200");
+  EXPECT_NE(branched.find("restart 1 of 1: from source/checkpoints/step-50\n"), std::string::npos)
+      << branched;
+  EXPECT_EQ(results_from(work, "out", 51), results_from(work, "source", 51));
+  EXPECT_EQ(results_from(work, "out", 0).size(), results_from(work, "source", 51).size());
+  expect_same_tensors(work, "out/checkpoints/step-200", "source/checkpoints/step-200");
+  // A folder that holds a result is not replaced because a rank dies early.
+  const ProcessResult used =
+      work.run({"train", "run.toml", "--max-restarts=1", "--ranks=2", "--training.steps=200"});
+  EXPECT_EQ(used.exit_code, 73);
+  EXPECT_NE(used.errors.find("out: holds the result of an earlier run"), std::string::npos)
+      << used.errors;
+}
+
+// A run that replaces another one and dies before it has removed that one does not continue it.
+TEST(Restart, NeverContinuesTheRunThatItReplaces) {
+  const Workspace work;
+  work.folder().write("tiny.toml", kTinyRun);
+  work.run_ok({"train", "tiny.toml"});
+  work.folder().write("count", std::string(8, '\0'));
+  const ProcessResult result = run_process(
+      {"/usr/bin/env", "LD_PRELOAD=" WEFT_FAULT_SHIM, "FAULT_STATE=" + work.folder() / "count",
+       "FAULT=kill:1", WEFT_BINARY, "train", "tiny.toml", "--overwrite", "--max-restarts=1"},
+      {.folder = work.folder().path(), .own_group = true});
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_NE(result.output.find("restart 1 of 1: from the start\n"), std::string::npos)
+      << result.output;
+  EXPECT_EQ(result.output.find("resumed"), std::string::npos) << result.output;
+  EXPECT_NE(result.output.find("step 1/3"), std::string::npos) << result.output;
 }
 
 TEST(Restart, WithoutProgressTheRunGivesUp) {
