@@ -25,6 +25,11 @@ std::optional<int64_t> step_of(const std::string& name) {
   return step;
 }
 
+// Files of tensors, and their indexes.
+bool holds_tensors(const std::string& name) {
+  return name.find(".safetensors") != std::string::npos;
+}
+
 }  // namespace
 
 std::vector<CommittedCheckpoint> CheckpointFolder::committed() const {
@@ -120,9 +125,17 @@ void check_files(const std::string& checkpoint, const Manifest& manifest) {
     VerifiedFile::open(checkpoint + "/" + file.name, &file);
   }
   for (const std::string& name : folder_names(checkpoint)) {
-    if (name.find(".safetensors") == std::string::npos || manifest.find(name) != nullptr) continue;
+    if (!holds_tensors(name) || manifest.find(name) != nullptr) continue;
     throw UserError(ExitCode::Integrity,
                     cat(checkpoint, "/", name, ": the manifest does not list this file"));
+  }
+}
+
+void verify_texts(const std::string& checkpoint, const Manifest& manifest) {
+  check_files(checkpoint, manifest);
+  for (const ManifestFile& file : manifest.files) {
+    if (holds_tensors(file.name)) continue;
+    VerifiedFile::open(checkpoint + "/" + file.name, &file).verify();
   }
 }
 

@@ -61,7 +61,10 @@ std::string checkpoint_digest(const std::string& checkpoint);
 // Throws UserError(Integrity) if a listed file is missing or has another size, or if the folder
 // holds tensors that the manifest does not list.
 void check_files(const std::string& checkpoint, const Manifest& manifest);
-// Compares every block of every file with the manifest, too.
+// Compares every block of the files without tensors with the manifest, too; tensors are compared as
+// they are read.
+void verify_texts(const std::string& checkpoint, const Manifest& manifest);
+// Compares every block of every file.
 void verify_checkpoint(const std::string& checkpoint, const Manifest& manifest);
 
 }  // namespace weft

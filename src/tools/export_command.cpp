@@ -4,7 +4,6 @@
 #include "base/log.h"
 #include "tools/commands.h"
 #include "train/export.h"
-#include "train/load_weights.h"
 
 namespace weft {
 
@@ -20,7 +19,7 @@ struct ExportArguments {
 ExitCode run_export(const ExportArguments& arguments) {
   const bool half = arguments.dtype == "bfloat16" || arguments.dtype == "bf16";
   const Exported exported =
-      export_weights(find_weights(arguments.from), arguments.to,
+      export_weights(arguments.from, arguments.to,
                      {.dtype = half ? Precision::Bfloat16 : Precision::Float32,
                       .max_file_bytes = arguments.max_file_bytes});
   log_line(cat("wrote ", arguments.to, "/  ", human_bytes(static_cast<double>(exported.bytes)),

@@ -12,11 +12,12 @@
 #include "base/file.h"
 #include "base/half.h"
 #include "checkpoint/block_writer.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/tensor_layout.h"
 #include "model/hf_config.h"
 #include "train/checkpoint_files.h"
+#include "train/load_weights.h"
 #include "train/model_texts.h"
-#include "train/run_folder.h"
 #include "train/training_state.h"
 #include "train/weights.h"
 
@@ -162,7 +163,7 @@ Contents contents_of(const std::string& folder, const ModelSpec& spec, const Sou
 
 Exported export_weights(const std::string& from, const std::string& to,
                         const ExportOptions& options) {
-  const std::string folder = resolve_weights(from);
+  const std::string folder = find_weights(from);
   ModelSpec spec = read_hf_config(folder + "/config.json");
   std::vector<ParamInfo> params = build_model(spec, {}).params;
   const std::vector<ExportedTensor> tensors =

@@ -18,7 +18,7 @@ struct Exported {
   int64_t bytes = 0;
 };
 
-// `from` is read as resolve_weights says; the tokenizer comes along. `to` appears complete or not
+// `from` is read as find_weights says; the tokenizer comes along. `to` appears complete or not
 // at all and must not exist. Holds a few megabytes of the weights at a time.
 Exported export_weights(const std::string& from, const std::string& to,
                         const ExportOptions& options);

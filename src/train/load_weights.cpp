@@ -9,13 +9,21 @@ namespace weft {
 
 std::string find_weights(const std::string& path) {
   std::string found = resolve_weights(path);
-  if (path_exists(found + "/config.json")) return found;
+  if (path_exists(found + "/config.json")) {
+    check_texts(found);
+    return found;
+  }
   INPUT_CHECK(path_exists(path), path,
               ": no such folder; give the folder of a run, of a checkpoint or of a model");
   throw UserError(
       ExitCode::InputFile,
       cat(path, ": neither a config.json nor a checkpoint here or in ", path, "/",
           CheckpointConfig().folder, "; give the folder of a run, of a checkpoint or of a model"));
+}
+
+void check_texts(const std::string& folder) {
+  const std::optional<Manifest> manifest = read_manifest(folder);
+  if (manifest) verify_texts(folder, *manifest);
 }
 
 WeightFiles open_weights(const std::string& folder, const Compiled& compiled) {

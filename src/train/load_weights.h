@@ -10,8 +10,12 @@
 namespace weft {
 
 // The folder of weights that a path refers to, as resolve_weights says. Throws UserError(InputFile)
-// if there is none.
+// if there is none, UserError(Integrity) if it is a checkpoint whose texts are damaged.
 std::string find_weights(const std::string& path);
+
+// Throws UserError(Integrity) if the folder is a checkpoint of which a file is missing or a text,
+// such as config.json or the tokenizer, is damaged.
+void check_texts(const std::string& folder);
 
 // The weights of the model in that folder or file; those of a checkpoint are verified as they are
 // read.

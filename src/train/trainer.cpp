@@ -445,6 +445,7 @@ Start set_state(const Config& config, Resume* resume, Session& session,
 void check_initial_weights(const Config& config, Compiled& compiled) {
   if (config.checkpoint.initial_load_path.empty()) return;
   const std::string path = resolve_weights(config.checkpoint.initial_load_path);
+  check_texts(path);
   open_weights(path, compiled);
   const std::string described = path + "/config.json";
   if (path_exists(described)) read_token_ids(described, compiled.spec);
@@ -458,6 +459,7 @@ TrainResult train(const Config& config, const StopRequest& stop, Communicator& c
   const bool first = comm.rank() == 0;
   validate_run(config, ranks);
   std::optional<HostWork> start(std::in_place, comm, "the start of the run");
+  if (config.model.flavor.find('/') != std::string::npos) check_texts(config.model.flavor);
   std::vector<WeightedFile> files = open_training_files(config);
   Config to_compile = config;
   if (!first) to_compile.compile.dump_folder.clear();  // only one rank writes dumps

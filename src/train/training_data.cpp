@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "config/derived.h"
+#include "train/load_weights.h"
 #include "train/run_folder.h"
 
 namespace weft {
@@ -79,6 +80,7 @@ void check_tokenizer_of_weights(const TokenFile& data, const std::string& path) 
   const bool there = !weights.empty() && (path_exists(weights + "/tokenizer.json") ||
                                           path_exists(weights + "/weft_tokenizer.json"));
   if (!data.info() || !there) return;
+  check_texts(weights);
   const Tokenizer tokenizer = Tokenizer::open(weights);
   INPUT_CHECK(tokenizer.hash() == data.info()->tokenizer.hash, data.path(), ": made with ",
               data.info()->tokenizer.identity(), ", the tokenizer of ", weights, " is ",

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/disk.h"
+#include "base/error.h"
 #include "checkpoint/safetensors_model.h"
 #include "cli/workspace.h"
 
@@ -100,6 +101,40 @@ TEST_F(Checkpoints, AreEvaluatedAndExported) {
   work_.run_ok({"export", "out", "same"});
   EXPECT_TRUE(work_.folder().read("full/model.safetensors") ==
               work_.folder().read("same/model.safetensors"));
+}
+
+// Not even a text that still parses: another epsilon or another vocabulary would be used silently.
+TEST_F(Checkpoints, DamagedTextsAreNotUsed) {
+  const std::string folder = "out/checkpoints/step-6";
+  const std::vector<std::vector<std::string>> commands = {
+      {"generate", "out", "--tokens", "3"},
+      {"eval", "out", "data/val.bin", "--seq-len", "32"},
+      {"export", "out", "exported"},
+      {"train", "run.toml", "--job.dump_folder=new", "--checkpoint.initial_load_path=out"},
+      {"train", "run.toml", "--job.dump_folder=next", "--model.flavor=" + folder}};
+  const std::map<std::string, std::pair<std::string, std::string>> damage = {
+      {"config.json", {"\"layer_norm_epsilon\": 1e-05", "\"layer_norm_epsilon\": 3e-05"}},
+      {"tokenizer.json", {"\"a\"", "\"~\""}}};
+  for (const auto& [name, change] : damage) {
+    const std::string path = folder + "/" + name, text = work_.folder().read(path);
+    const size_t at = text.find(change.first);
+    ASSERT_NE(at, std::string::npos) << text;
+    std::string damaged = text;
+    damaged.replace(at, change.first.size(), change.second);
+    work_.folder().write(path, damaged);
+    for (const std::vector<std::string>& words : commands) {
+      const ProcessResult result = work_.run(words);
+      EXPECT_EQ(result.exit_code, 74) << words[0] << " " << result.errors;
+      EXPECT_EQ(result.output, "");
+      EXPECT_TRUE(result.errors.starts_with(cat("weft: ", path, ": the block at byte 0 of ")))
+          << result.errors;
+    }
+    work_.folder().write(path, text);
+  }
+  EXPECT_FALSE(path_exists(work_.folder() / "exported"));
+  EXPECT_FALSE(path_exists(work_.folder() / "new"));
+  EXPECT_FALSE(path_exists(work_.folder() / "next"));
+  for (const std::vector<std::string>& words : commands) work_.run_ok(words);
 }
 
 TEST_F(Checkpoints, MissingOnesAreReported) {
