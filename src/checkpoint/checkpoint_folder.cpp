@@ -90,6 +90,7 @@ void CheckpointFolder::remove_partials() const {
 std::vector<int64_t> CheckpointFolder::prune(const KeepPolicy& keep) const {
   std::vector<int64_t> removed;
   if (keep.latest == 0) return removed;
+  remove_partials();  // of a checkpoint that could not be removed before
   const std::vector<CommittedCheckpoint> all = committed();
   for (size_t i = 0; i + static_cast<size_t>(keep.latest) < all.size(); ++i) {
     if (keep.every > 0 && all[i].step % keep.every == 0) continue;

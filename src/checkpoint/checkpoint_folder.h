@@ -45,7 +45,8 @@ class CheckpointFolder {
   std::string set_aside(int64_t step) const;
   // Removes what killed runs left behind.
   void remove_partials() const;
-  // Removes the committed checkpoints that the policy does not keep; returns their steps.
+  // Removes the committed checkpoints that the policy does not keep, and what is left of those that
+  // could not be removed before; returns the steps of the former. Nothing may be saved meanwhile.
   std::vector<int64_t> prune(const KeepPolicy& keep) const;
   void remove(int64_t step) const;
 

@@ -134,6 +134,11 @@ void MetricsLog::checkpoint(const SaveOutcome& save, bool gives_up) {
            human_bytes(static_cast<double>(save.bytes)), " in ", fixed(save.seconds, 2), " s  ",
            save.digest));
   for (const int64_t step : save.removed) note(cat("step ", step, "  checkpoint removed"));
+  if (save.kept.empty()) return;
+  std::fprintf(
+      stderr,
+      "weft: step %lld: older checkpoints not removed: %s; remove them by weft checkpoint prune\n",
+      static_cast<long long>(save.step), save.kept.c_str());
 }
 
 void MetricsLog::resumed(const ResumedFrom& from) {

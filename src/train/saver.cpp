@@ -266,12 +266,17 @@ void Saver::commit() {
   try {
     current_.digest = folder_.commit(partial_, make_manifest(current_.step, planned_, blocks_));
     current_.seconds = now() - started_;
-    const CheckpointConfig& keep = config_.checkpoint;
-    phase_ = SavePhase::Committed;
-    current_.removed = folder_.prune({.latest = keep.keep_latest_k, .every = keep.keep_every});
   } catch (const std::exception&) {
     error_ = encode(current_failure());
-    if (phase_ != SavePhase::Committed) phase_ = SavePhase::Failed;
+    phase_ = SavePhase::Failed;
+    return;
+  }
+  phase_ = SavePhase::Committed;
+  try {
+    const CheckpointConfig& keep = config_.checkpoint;
+    current_.removed = folder_.prune({.latest = keep.keep_latest_k, .every = keep.keep_every});
+  } catch (const std::exception&) {
+    current_.kept = current_failure().message;
   }
 }
 

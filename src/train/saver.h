@@ -32,6 +32,7 @@ struct SaveOutcome {
   double seconds = 0;            // from its start to its commit; rank 0 only
   double blocked_seconds = 0;    // of these, training was stopped
   std::vector<int64_t> removed;  // older checkpoints that were removed; rank 0 only
+  std::string kept = {};         // why older ones could not be removed; rank 0 only
 };
 
 // How far this rank is with a save, as the others see it.

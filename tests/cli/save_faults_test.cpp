@@ -76,6 +76,35 @@ TEST(FailedSaves, ThreeInARowEndTheRun) {
   EXPECT_TRUE(run.committed().empty());
 }
 
+// Old checkpoints that cannot be removed fill the disk; the run says so, and the next one that can
+// remove them does.
+TEST(FailedPrune, IsReported) {
+  const FaultRun run({"--training.steps=5", "--checkpoint.keep_latest_k=1"});
+  const ProcessResult always = run.run(cat("unlinkat:", EIO, ":0"));
+  EXPECT_EQ(always.exit_code, 0) << always.errors;
+  const std::vector<std::string> lines = split(always.errors, '\n');
+  ASSERT_EQ(lines.size(), 5U) << always.errors;
+  for (size_t step = 2; step <= 5; ++step) {
+    EXPECT_EQ(lines[step - 2],
+              cat("weft: step ", step,
+                  ": older checkpoints not removed: out/checkpoints/step-1.partial-"
+                  "0000000000000000: cannot remove the folder: Input/output error; remove them by "
+                  "weft checkpoint prune"));
+  }
+  EXPECT_EQ(run.committed().back().step, 5);
+  run.work().run_ok({"checkpoint", "prune", "out", "--keep-latest=1"});
+  run.expect_same_result();
+  EXPECT_EQ(run.committed().size(), 1U);
+  // One failure, which the next save makes up for.
+  const ProcessResult once = run.run(cat("unlinkat:", EIO, ":1"));
+  EXPECT_EQ(once.exit_code, 0) << once.errors;
+  EXPECT_TRUE(once.errors.starts_with("weft: step 2: older checkpoints not removed: "))
+      << once.errors;
+  EXPECT_EQ(split(once.errors, '\n').size(), 2U) << once.errors;
+  EXPECT_EQ(run.committed().size(), 1U);
+  run.expect_same_result();
+}
+
 // A slow disk: training continues meanwhile, and a checkpoint that is due is skipped or waited for.
 TEST(SlowSaves, AreSkippedOrWaitedFor) {
   const std::vector<std::string> flags = {"--training.steps=20", "--checkpoint.async_mode=async",
