@@ -17,6 +17,13 @@ namespace {
 constexpr std::string_view kStep = "step-";
 constexpr std::string_view kPartial = ".partial-";
 
+// The tag of a checkpoint that is being removed; no attempt to save has it.
+constexpr uint64_t kLeaving = 0;
+
+bool is_leaving(const std::string& name) {
+  return name.starts_with(kStep) && name.ends_with(cat(kPartial, to_hex(kLeaving)));
+}
+
 // N of "step-N", as written.
 std::optional<int64_t> step_of(const std::string& name) {
   if (!name.starts_with(kStep)) return std::nullopt;
@@ -90,7 +97,9 @@ void CheckpointFolder::remove_partials() const {
 std::vector<int64_t> CheckpointFolder::prune(const KeepPolicy& keep) const {
   std::vector<int64_t> removed;
   if (keep.latest == 0) return removed;
-  remove_partials();  // of a checkpoint that could not be removed before
+  for (const std::string& name : folder_names(path_)) {
+    if (is_leaving(name)) remove_folder(path_ + "/" + name);
+  }
   const std::vector<CommittedCheckpoint> all = committed();
   for (size_t i = 0; i + static_cast<size_t>(keep.latest) < all.size(); ++i) {
     if (keep.every > 0 && all[i].step % keep.every == 0) continue;
@@ -102,7 +111,7 @@ std::vector<int64_t> CheckpointFolder::prune(const KeepPolicy& keep) const {
 
 // Renamed first: a folder that is only half removed must not look committed.
 void CheckpointFolder::remove(int64_t step) const {
-  const std::string leaving = partial_path(step, 0);
+  const std::string leaving = partial_path(step, kLeaving);
   if (path_exists(leaving)) remove_folder(leaving);  // of an earlier attempt
   rename_durably(path_of(step), leaving);
   remove_folder(leaving);

@@ -46,7 +46,7 @@ class CheckpointFolder {
   // Removes what killed runs left behind.
   void remove_partials() const;
   // Removes the committed checkpoints that the policy does not keep, and what is left of those that
-  // could not be removed before; returns the steps of the former. Nothing may be saved meanwhile.
+  // could not be removed before; returns the steps of the former.
   std::vector<int64_t> prune(const KeepPolicy& keep) const;
   void remove(int64_t step) const;
 
