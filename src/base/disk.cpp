@@ -179,7 +179,8 @@ int64_t free_disk_bytes(const std::string& path) {
 
 // The holder removes the file before it unlocks it. So a lock counts only if the path still refers
 // to the locked file.
-FolderLock::FolderLock(const std::string& folder, std::chrono::milliseconds patience)
+FolderLock::FolderLock(const std::string& folder, std::chrono::milliseconds patience,
+                       std::string_view advice)
     : folder_(folder), path_(folder + "/.lock") {
   const auto end = std::chrono::steady_clock::now() + patience;
   do {
@@ -190,9 +191,8 @@ FolderLock::FolderLock(const std::string& folder, std::chrono::milliseconds pati
     // On a file system without locks we continue without one.
     while (::flock(descriptor_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
       if (std::chrono::steady_clock::now() >= end) {
-        throw UserError(ExitCode::CannotWrite,
-                        cat(folder, ": in use by another run (", holder_of(descriptor_.get()),
-                            "); wait for it to end, or set another job.dump_folder"));
+        throw UserError(ExitCode::CannotWrite, cat(folder, ": in use by another run (",
+                                                   holder_of(descriptor_.get()), "); ", advice));
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/file.h"
@@ -67,8 +68,10 @@ int64_t free_disk_bytes(const std::string& path);
 class FolderLock {
  public:
   // Creates the folder if necessary and locks `folder/.lock`. A holder that has not ended after
-  // `patience` is an error that names it: a killed process may take a moment to end.
-  explicit FolderLock(const std::string& folder, std::chrono::milliseconds patience = {});
+  // `patience` is an error that names it: a killed process may take a moment to end. `advice`
+  // ends its message.
+  explicit FolderLock(const std::string& folder, std::chrono::milliseconds patience = {},
+                      std::string_view advice = "wait for it to end");
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
   // Removes the lock, and the folder if nothing was written to it.

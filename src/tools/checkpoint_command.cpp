@@ -200,7 +200,7 @@ ExitCode run_diff(const CheckpointArguments& arguments) {
 ExitCode run_prune(const CheckpointArguments& arguments) {
   USER_CHECK(arguments.keep_latest > 0, "command line: --keep-latest is required");
   const CheckpointFolder folder = find_folder(arguments.folder);
-  const FolderLock lock(folder_of(folder.path()));
+  const FolderLock lock(folder.path());
   for (const int64_t step :
        folder.prune({.latest = arguments.keep_latest, .every = arguments.keep_every})) {
     log_line(cat("removed ", folder.path_of(step)));

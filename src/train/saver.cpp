@@ -86,7 +86,7 @@ Saver::~Saver() {
 void Saver::check_space() const {
   constexpr int64_t kTexts = 64 << 20;  // more than the manifest and all texts need
   const int64_t needed = files_.bytes() + (files_.bytes() > kTexts ? kTexts : 0);
-  const int64_t free = free_disk_bytes(config_.job.dump_folder);
+  const int64_t free = free_disk_bytes(folder_.path());
   if (free >= needed) return;
   throw UserError(
       ExitCode::CannotWrite,

@@ -47,7 +47,8 @@ class Saver {
   Saver(const Saver&) = delete;
   Saver& operator=(const Saver&) = delete;
 
-  // Throws UserError(CannotWrite) unless the disk has room for a checkpoint.
+  // Throws UserError(CannotWrite) unless the disk has room for a checkpoint. The folder of the
+  // checkpoints exists.
   void check_space() const;
 
   // The following four are called by all ranks at the same points of the run.

@@ -257,6 +257,23 @@ void check_fits(const Config& config, const Compiled& compiled) {
           advice(find_alternative(config, compiled.spec, ranks))));
 }
 
+// The right to write the run's files. The folder of its checkpoints has a lock of its own: other
+// runs may be given the same one, and it is all that `weft checkpoint prune` knows.
+struct RunLock {
+  explicit RunLock(const Config& config)
+      : run(config.job.dump_folder, kLockPatience,
+            "wait for it to end, or set another job.dump_folder") {
+    const std::string path = checkpoint_path(config);
+    if (!config.checkpoint.enable && !path_exists(path)) return;
+    std::error_code missing;
+    if (std::filesystem::equivalent(path, config.job.dump_folder, missing)) return;
+    checkpoints.emplace(path, kLockPatience,
+                        "wait for it to end, or set another checkpoint.folder");
+  }
+  FolderLock run;
+  std::optional<FolderLock> checkpoints;
+};
+
 // Finds out now, not after hours of training, whether a checkpoint can be written.
 void check_output(const Config& config, const Saver* saver) {
   if (saver == nullptr) return;
@@ -266,8 +283,6 @@ void check_output(const Config& config, const Saver* saver) {
   const std::string probe = folder.partial_path(0, 0);
   folder.begin(probe);
   remove_folder(probe);
-  std::error_code in_use;
-  std::filesystem::remove(folder.path(), in_use);  // only if it is empty
 }
 
 // Writes what is known before the first step. Only a run that can start replaces the output of an
@@ -470,10 +485,10 @@ TrainResult train(const Config& config, const StopRequest& stop, Communicator& c
   const std::string tokenizer = data.tokenizer() ? data.tokenizer()->identity() : "";
 
   if (!options.resume) check_initial_weights(config, compiled);
-  std::optional<FolderLock> lock;
+  std::optional<RunLock> lock;
   const bool continues = options.resume && Resume::asks_for_own(config, *options.resume);
   if (first) {
-    lock.emplace(config.job.dump_folder, kLockPatience);
+    lock.emplace(config);
     if (!continues && !options.overwrite) check_unused(config);
   }
   std::optional<Resume> resume;

@@ -70,7 +70,7 @@ TEST_F(Checkpoints, WeightsAloneAreCheckpointsToo) {
 
 TEST_F(Checkpoints, ArePrunedUnlessTheRunIsActive) {
   {
-    const FolderLock lock(work_.folder() / "out");
+    const FolderLock lock(work_.folder() / "out/checkpoints");
     EXPECT_EQ(work_.run({"checkpoint", "prune", "out/checkpoints/", "--keep-latest=1"}).exit_code,
               73);
   }

@@ -372,11 +372,29 @@ TEST(Resume, ASecondRunInTheFolderIsRefused) {
     EXPECT_NE(message.find("); wait for it to end, or set another job.dump_folder\n"),
               std::string::npos)
         << message;
+    // The same checkpoints under another run's name, and as seen from inside.
+    const std::string checkpoints = work.folder() / "out/checkpoints";
+    const ProcessResult other = work.run({"train", "run.toml", "--job.dump_folder=other",
+                                          "--checkpoint.folder=" + checkpoints, "--resume"});
+    EXPECT_EQ(other.exit_code, 73) << other.output;
+    EXPECT_TRUE(other.errors.starts_with(
+        cat("weft: ", checkpoints, ": in use by another run (process ", child)))
+        << other.errors;
+    EXPECT_TRUE(other.errors.ends_with("); wait for it to end, or set another checkpoint.folder\n"))
+        << other.errors;
+    const ProcessResult prune = run_process(
+        {WEFT_BINARY, "checkpoint", "prune", ".", "--keep-latest=1"}, {.folder = checkpoints});
+    EXPECT_EQ(prune.exit_code, 73) << prune.output;
+    EXPECT_TRUE(prune.errors.ends_with("); wait for it to end\n")) << prune.errors;
     ::kill(child, SIGTERM);
   };
   const ProcessResult first = work.train({"--training.steps=1000000"}, options);
   EXPECT_EQ(first.exit_code, 75) << first.errors;
   EXPECT_FALSE(message.empty());
+  // The locks end with the run, and a run may keep everything in one folder.
+  EXPECT_EQ(folder_names(work.folder() / "out/checkpoints").size(), 1U);
+  ASSERT_EQ(work.train({"--job.dump_folder=flat", "--checkpoint.folder=."}).exit_code, 0);
+  EXPECT_TRUE(path_exists(work.folder() / "flat/step-6/manifest.json"));
 }
 
 // A rank that is killed is started again, from the newest checkpoint.

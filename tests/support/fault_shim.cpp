@@ -9,7 +9,7 @@
 //   FAULT=CALL:ERRNO:N make the N-th call of that name fail with this error number; 0: every one
 //   FAULT=short:N      make the N-th pwrite write half of its bytes
 //   FAULT=slow:N       make every pwrite take N milliseconds longer
-//   FAULT=full:0       report 4 KiB of free space
+//   FAULT=full:0       report 4 KiB of free space there
 //   FAULT_LOG=FILE     append the name and path of every counted call
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -66,7 +66,7 @@ struct Verdict {
 Verdict judge(const char* call, const std::string& path) {
   const char* fault = std::getenv("FAULT");
   if (fault == nullptr || shared_count() == nullptr) return {};
-  if (path.find(kFolder) == std::string::npos) return {};
+  if (path.find(kFolder) == std::string::npos || path.ends_with("/.lock")) return {};
   const std::string plan = fault;
   const std::string kind = plan.substr(0, plan.find(':'));
   const long number = std::atol(plan.substr(plan.rfind(':') + 1).c_str());
@@ -171,7 +171,8 @@ ssize_t pwrite(int file, const void* data, size_t bytes, off_t offset) {
 int statvfs(const char* path, struct statvfs* status) {
   const int result = real<int (*)(const char*, struct statvfs*)>("statvfs")(path, status);
   const char* fault = std::getenv("FAULT");
-  if (fault != nullptr && std::strcmp(fault, "full:0") == 0) {
+  const bool counts = std::strstr(path, kFolder) != nullptr;
+  if (counts && fault != nullptr && std::strcmp(fault, "full:0") == 0) {
     status->f_bavail = 4096 / status->f_frsize;
   }
   return result;

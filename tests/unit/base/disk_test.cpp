@@ -198,7 +198,7 @@ std::string in_use(const std::string& folder, pid_t holder) {
   char host[256] = {};
   ::gethostname(host, sizeof host - 1);
   return cat(folder, ": in use by another run (process ", holder, " on ", host,
-             "); wait for it to end, or set another job.dump_folder");
+             "); wait for it to end");
 }
 
 TEST(FolderLock, ASecondHolderIsRefused) {
