@@ -398,6 +398,15 @@ TrainingState first_state(const Config& config, const Plan& plan, const std::str
   return state;
 }
 
+// Whether the ranks divide the work within a layer in the same way, and so add in the same order.
+bool divides_layers_alike(const Config& a, const Config& b, const Degrees& degrees_a,
+                          const Degrees& degrees_b) {
+  const ParallelismConfig &x = a.parallelism, &y = b.parallelism;
+  if (degrees_a.tp != degrees_b.tp || degrees_a.cp != degrees_b.cp) return false;
+  return degrees_a.tp == 1 || (x.sequence_parallel == y.sequence_parallel &&
+                               x.disable_loss_parallel == y.disable_loss_parallel);
+}
+
 // What differs from the run that made the checkpoint.
 std::vector<std::string> resume_notes(const Config& config, const OpenCheckpoint& from,
                                       const TrainingState& now) {
@@ -409,21 +418,27 @@ std::vector<std::string> resume_notes(const Config& config, const OpenCheckpoint
     notes.push_back(cat("NOTE     nothing is left to do: training.steps = ", config.training.steps,
                         ", the checkpoint has ", saved.step));
   }
-  const int64_t before = global_batch_size(from.config, degrees_of(from.config, saved.ranks));
-  const int64_t batch = global_batch_size(config, degrees_of(config, now.ranks));
+  const Degrees degrees_before = degrees_of(from.config, saved.ranks);
+  const Degrees degrees = degrees_of(config, now.ranks);
+  const int64_t before = global_batch_size(from.config, degrees_before);
+  const int64_t batch = global_batch_size(config, degrees);
   if (before != batch) {
     notes.push_back(cat("NOTE     a step now trains on ", batch, " sequences instead of ", before,
                         "; set training.global_batch_size to keep it fixed"));
     return notes;
   }
+  const std::string differ = ": losses differ from those of the uninterrupted run by rounding";
+  if (!divides_layers_alike(from.config, config, degrees_before, degrees)) {
+    notes.push_back("NOTE     tensor or context parallelism has changed" + differ);
+    return notes;
+  }
   const bool same_machine = saved.ranks == now.ranks && saved.backend == now.backend;
   if (same_machine || (is_elastic(config) && saved.backend == now.backend)) return notes;
-  notes.push_back(cat("NOTE     saved on ", saved.ranks, saved.ranks == 1 ? " rank" : " ranks",
-                      " with ", saved.backend, ", resumed on ", now.ranks, " with ", now.backend,
-                      ": losses differ from those of the uninterrupted run by rounding",
-                      saved.backend == now.backend
-                          ? "; with debug.deterministic = \"elastic\" they would not"
-                          : ""));
+  notes.push_back(
+      cat("NOTE     saved on ", saved.ranks, saved.ranks == 1 ? " rank" : " ranks", " with ",
+          saved.backend, ", resumed on ", now.ranks, " with ", now.backend, differ,
+          saved.backend == now.backend ? "; with debug.deterministic = \"elastic\" they would not"
+                                       : ""));
   return notes;
 }
 

@@ -78,6 +78,58 @@ TEST(Resume, AnyMeshContinuesAnyOther) {
   }
 }
 
+// Ranks that share a layer add in another order, even in an elastic run. The run says so; with the
+// same tensor parallelism it has the same bits.
+TEST(Resume, AnotherTensorParallelismIsNoted) {
+  const Workspace work;
+  work.prepare_data();
+  const std::string two = "--parallelism.tensor_parallel_degree=2";
+  const MeshCase data{"dp_2", {"--ranks=2"}}, tensor{"tp_2", {"--ranks=2", two}},
+      tokens{"tp_2_tokens", {"--ranks=2", two, "--parallelism.sequence_parallel=false"}},
+      both{"dp_2_tp_2", {"--ranks=4", two}};
+  struct Case {
+    bool elastic;
+    const MeshCase &from, &to;
+    bool same_bits;
+  };
+  const Case cases[] = {{false, data, tensor, false},
+                        {false, tensor, tensor, true},
+                        {false, tensor, tokens, false},
+                        {true, data, both, false},
+                        {true, tensor, both, true}};
+  for (const auto& [elastic, from, to, same_bits] : cases) {
+    const auto train = [&, is_elastic = elastic](const MeshCase& mesh, const std::string& folder,
+                                                 const std::string& more) {
+      std::vector<std::string> words = {"train",
+                                        "run.toml",
+                                        "--job.dump_folder=" + folder,
+                                        "--transport=threads",
+                                        "--training.steps=6",
+                                        more};
+      words.insert(words.end(), mesh.flags.begin(), mesh.flags.end());
+      if (is_elastic) {
+        words.insert(words.end(), {"--debug.deterministic=elastic", "--debug.elastic_shards=4"});
+      } else {
+        words.emplace_back("--training.global_batch_size=8");
+      }
+      return work.run_ok(words).output;
+    };
+    const std::string folder = cat(from.name, "_to_", to.name, elastic ? "_elastic" : "");
+    train(from, folder + "_source", "--checkpoint.interval=3");
+    const std::string output =
+        train(to, folder, "--resume=" + folder + "_source/checkpoints/step-3");
+    const bool noted =
+        output.find(
+            "NOTE     tensor or context parallelism has changed: losses "
+            "differ from those of the uninterrupted run by rounding\n") != std::string::npos;
+    EXPECT_EQ(noted, !same_bits) << folder << output;
+    if (!same_bits) continue;
+    EXPECT_EQ(output.find("NOTE"), std::string::npos) << output;
+    expect_same_tensors(work, folder + "/checkpoints/step-6",
+                        folder + "_source/checkpoints/step-6");
+  }
+}
+
 // Every step of a run, in every precision, with all that has state: the loss scale, skipped steps,
 // dropout, validation.
 TEST(Resume, AtEveryStepOnTheSameRanks) {
