@@ -131,6 +131,14 @@ std::string checkpoint_digest(const std::string& checkpoint) {
 }
 
 void check_files(const std::string& checkpoint, const Manifest& manifest) {
+  // A renamed folder would count as another step of its run.
+  const std::optional<int64_t> named =
+      step_of(std::filesystem::path(checkpoint).filename().string());
+  if (named && *named != manifest.step) {
+    throw UserError(ExitCode::Integrity,
+                    cat(checkpoint, "/", kManifestName, ": of step ", manifest.step, ", expected ",
+                        *named, " as in the name of the folder; rename it"));
+  }
   for (const ManifestFile& file : manifest.files) {
     VerifiedFile::open(checkpoint + "/" + file.name, &file);
   }

@@ -59,8 +59,8 @@ std::optional<Manifest> read_manifest(const std::string& checkpoint);
 // The digest of its manifest.
 std::string checkpoint_digest(const std::string& checkpoint);
 
-// Throws UserError(Integrity) if a listed file is missing or has another size, or if the folder
-// holds tensors that the manifest does not list.
+// Throws UserError(Integrity) if a listed file is missing or has another size, if the folder holds
+// tensors that the manifest does not list, or if it is named after another step.
 void check_files(const std::string& checkpoint, const Manifest& manifest);
 // Compares every block of the files without tensors with the manifest, too; tensors are compared as
 // they are read.

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/verified_file.h"
+#include "config/derived.h"
 #include "config/load.h"
 #include "config/schema.h"
 #include "model/hf_config.h"
@@ -51,15 +52,19 @@ std::vector<ModelSize> model_sizes(const ModelSpec& a, const ModelSpec& b) {
           {"model.n_kv_heads", number(a.n_kv_heads), number(b.n_kv_heads)},
           {"model.ffn_dim", number(a.ffn_dim), number(b.ffn_dim)},
           {"model.norm_eps", a.norm_eps, b.norm_eps},
+          {"model.rope_theta", a.rope_theta, b.rope_theta},
+          {"the factor of model.rope_scaling", a.rope_scaling.factor, b.rope_scaling.factor},
           {"model.tie_embeddings", number(a.tie_embeddings), number(b.tie_embeddings)}};
 }
 
-// Reads a state of the entire step, if the plan and the files have it.
-void load_step_state(const SafetensorsModel& files, StateRole role, Session& session) {
+// Reads a state of the entire step, if the plan has it. A run that did not scale its loss has saved
+// no scale: then this one starts with its own.
+void load_step_state(const SafetensorsModel& files, StateRole role, bool saved, Session& session) {
   const Binding* binding = find_state(session.compiled().plan, {role});
-  if (binding == nullptr || files.find(binding->name) == nullptr) return;
+  if (binding == nullptr || !saved) return;
   std::vector<std::byte> bytes(static_cast<size_t>(tensor_bytes(binding->tensor)));
   const TensorEntry* entry = files.find(binding->name);
+  INPUT_CHECK(entry != nullptr, files.path(), ": tensor ", in_quotes(binding->name), " is missing");
   INPUT_CHECK(entry->end - entry->begin == std::ssize(bytes), files.path(), ": tensor ",
               in_quotes(binding->name), " has ", entry->end - entry->begin, " bytes, expected ",
               bytes.size());
@@ -74,7 +79,7 @@ OpenCheckpoint open_checkpoint(const std::string& path) {
   INPUT_CHECK(manifest, path, ": no ", kManifestName,
               ", so this is no checkpoint; give the folder of a checkpoint or of a run, or set "
               "checkpoint.initial_load_path to start from weights");
-  check_files(path, *manifest);
+  verify_texts(path, *manifest);
   const auto text = [&](std::string_view name) { return read_listed(path, *manifest, name); };
   const auto where = [&](std::string_view name) { return cat(path, "/", name); };
   OpenCheckpoint open{
@@ -84,6 +89,11 @@ OpenCheckpoint open_checkpoint(const std::string& path) {
       .config = parse_config(text(kConfigName), where(kConfigName), {}),
       .model = parse_hf_config(text("config.json"), where("config.json")),
       .digest = checkpoint_digest(path)};
+  if (open.state.step != manifest->step) {
+    throw UserError(ExitCode::Integrity,
+                    cat(where(kTrainingStateName), ": of step ", open.state.step, ", expected ",
+                        manifest->step, " as in ", kManifestName));
+  }
   open.manifest = std::move(*manifest);
   return open;
 }
@@ -115,7 +125,10 @@ void load_checkpoint(const OpenCheckpoint& checkpoint, Session& session) {
   for (const StateRole role : {StateRole::FirstMoment, StateRole::SecondMoment}) {
     session.params().set_states(role, of(owner_prefix(role)));
   }
-  for (const StateRole role : kStepStates) load_step_state(states, role, session);
+  const bool scaled = scales_loss(checkpoint.config);
+  for (const StateRole role : kStepStates) {
+    load_step_state(states, role, role == StateRole::UpdateCount || scaled, session);
+  }
 }
 
 std::vector<std::string> changed_keys(const Config& before, const Config& now) {

@@ -3,8 +3,10 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <random>
 
+#include "base/checksum.h"
 #include "base/disk.h"
 #include "base/error.h"
 #include "cli/faults.h"
@@ -18,7 +20,13 @@ namespace fs = std::filesystem;
 class Damage : public testing::Test {
  protected:
   Damage() {
-    work_.folder().write("tiny.toml", kTinyRun);
+    // With the tokenizer of a data set, so that every kind of file is there.
+    std::string config = kTinyRun;
+    const std::string section = "[training]\n";
+    config.insert(config.find(section) + section.size(),
+                  "dataset = \"file\"\ndataset_path = \"data/train.bin\"\n");
+    work_.prepare_data();
+    work_.folder().write("tiny.toml", config);
     work_.run_ok({"train", "tiny.toml"});
   }
 
@@ -45,6 +53,17 @@ class Damage : public testing::Test {
       EXPECT_EQ(error.code(), ExitCode::Integrity) << error.what();
       return error.what();
     }
+  }
+
+  // Changes a file and its checksums in the manifest, as no damage can.
+  void rewrite(const std::string& name, const std::string& bytes) const {
+    Manifest manifest = *read_manifest(path(""));
+    write(name, bytes);
+    for (ManifestFile& file : manifest.files) {
+      if (file.name != name) continue;
+      file.blocks = {{std::ssize(bytes), checksum(std::as_bytes(std::span(bytes)))}};
+    }
+    write("manifest.json", manifest_text(manifest));
   }
 
   // Damages the newest checkpoint and resumes: it must be set aside, and the run must end with the
@@ -132,6 +151,97 @@ TEST_F(Damage, TheCheckpointBeforeItIsTaken) {
   expect_recovery("truncated", [&] { fs::resize_file(path("optimizer.safetensors"), 1000); });
   expect_recovery("missing", [&] { fs::remove(path("optimizer.safetensors")); });
   expect_recovery("foreign", [&] { write("model.safetensors.index.json", "{}"); });
+}
+
+// A sample of flipped bits, through the command that loads.
+TEST_F(Damage, NoFlippedBitIsLoaded) {
+  std::mt19937_64 random(16);
+  for (const std::string& name : files()) {
+    for (int i = 0; i < 2; ++i) {
+      std::string bytes = read(name);
+      const size_t at = random() % bytes.size();
+      expect_recovery(cat(name, " byte ", at), [&] {
+        bytes[at] = static_cast<char>(bytes[at] ^ (1 << random() % 8));
+        write(name, bytes);
+      });
+    }
+  }
+}
+
+// Checksums do not tell two shards apart if their files have changed places, names do.
+TEST_F(Damage, SwappedShardsAreFound) {
+  fs::remove_all(work_.folder() / "out");
+  work_.run_ok({"train", "tiny.toml", "--checkpoint.max_file_bytes=1024"});
+  ASSERT_EQ(verdict(), "");
+  std::map<std::pair<std::string, size_t>, std::string> seen;  // by kind of file and size
+  int swaps = 0;
+  for (const std::string& name : files()) {
+    const std::string bytes = read(name);
+    const auto [at, fresh] = seen.try_emplace({name.substr(0, 5), bytes.size()}, name);
+    if (fresh) continue;
+    const std::string other = at->second, others = read(other);
+    write(other, bytes);
+    write(name, others);
+    EXPECT_NE(verdict().find(other + ": the block at byte 0 of "), std::string::npos) << name;
+    write(other, others);
+    write(name, bytes);
+    ++swaps;
+  }
+  EXPECT_GE(swaps, 5);
+  EXPECT_EQ(verdict(), "");
+}
+
+// What a valid manifest describes is not what a run needs.
+TEST_F(Damage, MissingTensorsAreRefused) {
+  const auto refused = [&](const std::string& file, const std::string& tensor) {
+    SCOPED_TRACE(tensor);
+    const std::string before = read(file), manifest = read("manifest.json");
+    std::string bytes = before;
+    const size_t at = bytes.find(cat("\"", tensor, "\""));
+    ASSERT_NE(at, std::string::npos);
+    bytes[at + 1] = '~';  // under another name
+    rewrite(file, bytes);
+    ASSERT_EQ(verdict(), "");
+    const ProcessResult result = work_.run({"train", "tiny.toml", "--resume"});
+    EXPECT_EQ(result.exit_code, 65) << result.output;
+    EXPECT_NE(result.errors.find(cat("tensor \"", tensor, "\" is missing")), std::string::npos)
+        << result.errors;
+    write(file, before);
+    write("manifest.json", manifest);
+  };
+  refused("optimizer.safetensors", "adam.count");
+  refused("optimizer.safetensors", "m.model.embed_tokens.weight");
+  refused("optimizer.safetensors", "v.model.norm.weight");
+  refused("model.safetensors", "model.norm.weight");
+  work_.run_ok({"train", "tiny.toml", "--resume"});
+}
+
+TEST_F(Damage, EditedManifestsAreFound) {
+  const Manifest original = *read_manifest(path(""));
+  Manifest unlisted = original;
+  std::erase_if(unlisted.files,
+                [](const ManifestFile& file) { return file.name == "optimizer.safetensors"; });
+  expect_recovery("unlisted", [&] { write("manifest.json", manifest_text(unlisted)); });
+  Manifest another_step = original;
+  another_step.step = 7;
+  expect_recovery("step", [&] { write("manifest.json", manifest_text(another_step)); });
+  expect_recovery("state", [&] {
+    std::string state = read("training_state.json");
+    state.replace(state.find("\"step\": 3"), 9, "\"step\": 1");
+    rewrite("training_state.json", state);
+  });
+  Manifest larger = original;
+  larger.files.front().blocks.front().bytes += 1;
+  expect_recovery("larger", [&] { write("manifest.json", manifest_text(larger)); });
+  // Under the name of another step it would hide the newer ones.
+  fs::rename(path("", 1), path("", 9));
+  const ProcessResult renamed = work_.run_ok({"train", "tiny.toml", "--resume"});
+  EXPECT_NE(
+      renamed.output.find("DAMAGED  out/checkpoints/step-9/manifest.json: of step 1, expected "
+                          "9 as in the name of the folder; rename it; set aside as "
+                          "out/checkpoints/step-9.bad\n"),
+      std::string::npos)
+      << renamed.output;
 }
 
 TEST_F(Damage, SaysWhereAndWhatItExpected) {

@@ -1,36 +1,16 @@
 // Runs that are continued: same bits on the same ranks, on other ranks and on other meshes.
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <filesystem>
 
 #include "base/disk.h"
 #include "base/text.h"
-#include "cli/children.h"
 #include "cli/faults.h"
-#include "cli/workspace.h"
+#include "cli/results.h"
 
 namespace weft {
 namespace {
-
-// What must be the same in two runs, from a step on: metrics by line, but for times.
-std::vector<std::string> results_from(const Workspace& work, const std::string& run, int64_t step) {
-  std::vector<std::string> lines;
-  for (nlohmann::json line : work.metrics(run + "/metrics.jsonl")) {
-    if (line.at("step") < step || line.contains("checkpoint") || line.contains("resumed_from")) {
-      continue;
-    }
-    for (const char* key : {"seconds", "tokens_per_second", "mfu", "memory_bytes"}) line.erase(key);
-    lines.push_back(line.dump());
-  }
-  return lines;
-}
-
-void expect_same_tensors(const Workspace& work, const std::string& a, const std::string& b) {
-  for (const char* name : {"model.safetensors", "optimizer.safetensors"}) {
-    EXPECT_TRUE(work.folder().read(a + "/" + name) == work.folder().read(b + "/" + name))
-        << a << " " << b << " " << name;
-  }
-}
 
 const std::vector<std::string> kElastic = {"--debug.deterministic=elastic",
                                            "--debug.elastic_shards=4", "--training.steps=8",
@@ -246,9 +226,45 @@ TEST(Resume, SaysWhatChangedAndRefusesContradictions) {
         "keep it fixed\n"}) {
     EXPECT_NE(smaller.output.find(note), std::string::npos) << note << smaller.output;
   }
-  work.run_ok({"data", "prepare", kFixtureText, "--output", "data", "--tokenizer", "byte"});
-  const ProcessResult other = work.run({"train", "run.toml", "--resume", "--model.vocab_size=34"});
-  EXPECT_EQ(other.exit_code, 65) << other.errors;
+}
+
+// Sizes that the tensors do not show.
+TEST(Resume, RefusesAnotherRotaryEmbedding) {
+  const Workspace work;
+  work.folder().write("tiny.toml", kTinyRun);
+  work.run_ok({"train", "tiny.toml"});
+  const auto refused = [&](const std::string& flag, const std::string& message) {
+    const ProcessResult result = work.run({"train", "tiny.toml", "--resume", flag});
+    EXPECT_EQ(result.exit_code, 64) << result.output;
+    EXPECT_EQ(result.errors, "weft: out/checkpoints/step-3: made with " + message +
+                                 "; resume with the same model\n");
+  };
+  refused("--model.rope_theta=20000", "model.rope_theta = 5e+05, now 20000");
+  refused("--model.rope_scaling=llama3", "the factor of model.rope_scaling = 0, now 8");
+}
+
+// Two vocabularies of the same size: the sizes agree, the ids mean something else.
+TEST(Resume, RefusesAnotherTokenizer) {
+  const Workspace work;
+  const auto prepare = [&](const std::string& text) {
+    std::filesystem::remove_all(work.folder() / "data");
+    std::string long_text;
+    for (int i = 0; i < 200; ++i) long_text += text;
+    work.folder().write("text.txt", long_text);
+    work.run_ok({"data", "prepare", "text.txt", "--output", "data", "--tokenizer", "char"});
+  };
+  prepare("the weaver weaves a web\n");
+  ASSERT_EQ(work.train({}).exit_code, 0);
+  prepare("the beaver beaves a beb!\n");
+  const ProcessResult result = work.run({"train", "run.toml", "--resume"});
+  EXPECT_EQ(result.exit_code, 64) << result.output;
+  EXPECT_TRUE(result.errors.starts_with(
+      "weft: out/checkpoints/step-6: made with the tokenizer char, 11 ids, "))
+      << result.errors;
+  EXPECT_NE(result.errors.find(", the data with char, 11 ids, "), std::string::npos)
+      << result.errors;
+  EXPECT_TRUE(result.errors.ends_with("; resume with data of the same tokenizer\n"))
+      << result.errors;
 }
 
 TEST(Resume, AnEarlierStepOnlyIfTheLaterOnesMayGo) {
@@ -447,122 +463,6 @@ TEST(Resume, ASecondRunInTheFolderIsRefused) {
   EXPECT_EQ(folder_names(work.folder() / "out/checkpoints").size(), 1U);
   ASSERT_EQ(work.train({"--job.dump_folder=flat", "--checkpoint.folder=."}).exit_code, 0);
   EXPECT_TRUE(path_exists(work.folder() / "flat/step-6/manifest.json"));
-}
-
-// A rank that is killed is started again, from the newest checkpoint.
-TEST(Restart, AKilledRankIsStartedAgain) {
-  const Workspace work;
-  work.prepare_data();
-  for (const std::string ranks : {"1", "2"}) {
-    const std::vector<std::string> flags = {"--ranks",
-                                            ranks,
-                                            "--training.steps=60",
-                                            "--checkpoint.interval=5",
-                                            "--metrics.log_freq=1",
-                                            "--validation.freq=20"};
-    std::vector<std::string> uninterrupted = flags;
-    uninterrupted.emplace_back("--job.dump_folder=uninterrupted");
-    ASSERT_EQ(work.train(uninterrupted).exit_code, 0);
-    int kills = 0;
-    ProcessOptions options;
-    options.watch = [&](pid_t child, const std::string& output, const std::string&) {
-      const std::string seen = kills == 0 ? "step 12/60" : "step 33/60";
-      if (kills == 2 || output.find(seen) == std::string::npos) return;
-      const std::vector<pid_t> children = children_of(child);
-      if (children.empty()) return;
-      ::kill(children.back(), SIGKILL);
-      ++kills;
-    };
-    std::vector<std::string> restarted = flags;
-    restarted.emplace_back("--max-restarts=1");
-    const ProcessResult result = work.train(restarted, options);
-    EXPECT_EQ(result.exit_code, 0) << result.errors;
-    EXPECT_EQ(kills, 2);
-    EXPECT_NE(result.output.find("restart 1 of 1: from step "), std::string::npos) << result.output;
-    EXPECT_EQ(results_from(work, "out", 0), results_from(work, "uninterrupted", 0));
-    expect_same_tensors(work, "out/checkpoints/step-60", "uninterrupted/checkpoints/step-60");
-  }
-}
-
-// Before its first own checkpoint a run starts again from what it was given.
-TEST(Restart, BeforeTheFirstCheckpointFromTheSamePlace) {
-  const Workspace work;
-  work.prepare_data();
-  const std::vector<std::string> flags = {"--ranks=2", "--training.steps=200",
-                                          "--metrics.log_freq=1"};
-  std::vector<std::string> source = flags;
-  source.insert(source.end(), {"--job.dump_folder=source", "--checkpoint.interval=50"});
-  ASSERT_EQ(work.train(source).exit_code, 0);
-  const auto train = [&](const std::vector<std::string>& more, const std::string& kill_at) {
-    bool killed = kill_at.empty();
-    ProcessOptions options;
-    options.watch = [&](pid_t child, const std::string& output, const std::string&) {
-      if (killed || output.find(kill_at) == std::string::npos) return;
-      const std::vector<pid_t> children = children_of(child);
-      if (children.empty()) return;
-      ::kill(children.back(), SIGKILL);
-      killed = true;
-    };
-    std::vector<std::string> words = {"train", "run.toml", "--max-restarts=1"};
-    words.insert(words.end(), flags.begin(), flags.end());
-    words.insert(words.end(), more.begin(), more.end());
-    const ProcessResult result = work.run(words, options);
-    EXPECT_EQ(result.exit_code, 0) << result.errors;
-    EXPECT_TRUE(killed) << result.output;
-    return result.output;
-  };
-  const std::string given = "--resume=source/checkpoints/step-50";
-  const std::string branched = train({given}, "step 55/200");
-  EXPECT_NE(branched.find("restart 1 of 1: from source/checkpoints/step-50\n"), std::string::npos)
-      << branched;
-  EXPECT_EQ(results_from(work, "out", 51), results_from(work, "source", 51));
-  EXPECT_EQ(results_from(work, "out", 0).size(), results_from(work, "source", 51).size());
-  expect_same_tensors(work, "out/checkpoints/step-200", "source/checkpoints/step-200");
-  // A folder that holds a result is not replaced because a rank dies early.
-  const ProcessResult used =
-      work.run({"train", "run.toml", "--max-restarts=1", "--ranks=2", "--training.steps=200"});
-  EXPECT_EQ(used.exit_code, 73);
-  EXPECT_NE(used.errors.find("out: holds the result of an earlier run"), std::string::npos)
-      << used.errors;
-}
-
-// A run that replaces another one and dies before it has removed that one does not continue it.
-TEST(Restart, NeverContinuesTheRunThatItReplaces) {
-  const Workspace work;
-  work.folder().write("tiny.toml", kTinyRun);
-  work.run_ok({"train", "tiny.toml"});
-  work.folder().write("count", std::string(8, '\0'));
-  const ProcessResult result = run_process(
-      {"/usr/bin/env", "LD_PRELOAD=" WEFT_FAULT_SHIM, "FAULT_STATE=" + work.folder() / "count",
-       "FAULT=kill:1", WEFT_BINARY, "train", "tiny.toml", "--overwrite", "--max-restarts=1"},
-      {.folder = work.folder().path(), .own_group = true});
-  EXPECT_EQ(result.exit_code, 0) << result.errors;
-  EXPECT_NE(result.output.find("restart 1 of 1: from the start\n"), std::string::npos)
-      << result.output;
-  EXPECT_EQ(result.output.find("resumed"), std::string::npos) << result.output;
-  EXPECT_NE(result.output.find("step 1/3"), std::string::npos) << result.output;
-}
-
-TEST(Restart, WithoutProgressTheRunGivesUp) {
-  const Workspace work;
-  work.prepare_data();
-  size_t seen = 0;
-  ProcessOptions options;
-  options.watch = [&](pid_t child, const std::string& output, const std::string&) {
-    const size_t at = output.find("step 1/", seen);
-    if (at == std::string::npos) return;
-    const std::vector<pid_t> children = children_of(child);
-    if (children.empty()) return;
-    seen = at + 1;
-    ::kill(children.back(), SIGKILL);
-  };
-  const ProcessResult result =
-      work.train({"--ranks=2", "--training.steps=1000000", "--max-restarts=2"}, options);
-  EXPECT_EQ(result.exit_code, 80) << result.errors;
-  EXPECT_NE(result.errors.find("weft: 3 attempts failed without a new checkpoint; the newest is "
-                               "missing\n"),
-            std::string::npos)
-      << result.errors;
 }
 
 }  // namespace
