@@ -28,12 +28,17 @@ struct CheckpointArguments {
   int64_t keep_every = 0;
 };
 
+constexpr const char* kNone =
+    ": holds no checkpoint; give the folder of a run or of its checkpoints";
+
 // The folder of checkpoints: the given one, or that of a run.
 CheckpointFolder find_folder(std::string path) {
   while (path.size() > 1 && path.ends_with('/')) path.pop_back();
-  const std::string inside = path + "/" + CheckpointConfig().folder;
   INPUT_CHECK(path_exists(path), path,
               ": no such folder; give the folder of a run or of its checkpoints");
+  INPUT_CHECK(!path_exists(cat(path, "/", kManifestName)), path,
+              ": a checkpoint, expected the folder of a run or of its checkpoints");
+  const std::string inside = checkpoints_in(path);
   return CheckpointFolder(path_exists(inside) ? inside : path);
 }
 
@@ -43,7 +48,7 @@ std::vector<std::string> find_checkpoints(const std::string& path) {
   const CheckpointFolder folder = find_folder(path);
   std::vector<std::string> paths;
   for (const CommittedCheckpoint& saved : folder.committed()) paths.push_back(saved.path);
-  INPUT_CHECK(!paths.empty(), folder.path(), ": holds no checkpoint");
+  INPUT_CHECK(!paths.empty(), folder.path(), kNone);
   return paths;
 }
 
@@ -57,7 +62,7 @@ ExitCode run_ls(const CheckpointArguments& arguments) {
   const std::vector<std::string> names = folder_names(folder.path());
   const bool any = std::any_of(names.begin(), names.end(),
                                [](const std::string& name) { return name.starts_with("step-"); });
-  INPUT_CHECK(any, folder.path(), ": holds no checkpoint");
+  INPUT_CHECK(any, folder.path(), kNone);
   for (const CommittedCheckpoint& saved : folder.committed()) {
     std::string described;
     try {
@@ -200,6 +205,7 @@ ExitCode run_diff(const CheckpointArguments& arguments) {
 ExitCode run_prune(const CheckpointArguments& arguments) {
   USER_CHECK(arguments.keep_latest > 0, "command line: --keep-latest is required");
   const CheckpointFolder folder = find_folder(arguments.folder);
+  INPUT_CHECK(!folder.committed().empty(), folder.path(), kNone);
   const FolderLock lock(folder.path());
   for (const int64_t step :
        folder.prune({.latest = arguments.keep_latest, .every = arguments.keep_every})) {

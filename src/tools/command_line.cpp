@@ -136,9 +136,12 @@ void Command::allow_overrides() {
   app_->allow_extras();
 }
 
-std::vector<std::string> Command::overrides() const {
+std::vector<std::string> Command::overrides(const std::string& flag) const {
   std::vector<std::string> overrides = app_->remaining();
   for (const auto& argument : overrides) {
+    const bool is_value = !flag.empty() && has(flag) && !argument.starts_with('-');
+    USER_CHECK(!is_value, "command line: unexpected argument ", in_quotes(argument),
+               "; a value of ", flag, " follows an equals sign: ", flag, "=", argument);
     USER_CHECK(looks_like_override(argument), "command line: unexpected argument ",
                in_quotes(argument), "; config keys are set with --section.key=value");
   }

@@ -57,8 +57,9 @@ class Command {
 
   // Accepts "--section.key=value" arguments, which overrides() returns.
   void allow_overrides();
-  // Throws UserError for any other argument.
-  std::vector<std::string> overrides() const;
+  // Throws UserError for any other argument; `flag` is one that may have a value, which a word
+  // without dashes was probably meant to be.
+  std::vector<std::string> overrides(const std::string& flag = "") const;
 
   // The function to run once the command line is parsed.
   void on_run(std::function<void()> run);

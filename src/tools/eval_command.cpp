@@ -33,6 +33,9 @@ ExitCode run_eval(const EvalArguments& arguments) {
   check_tokenizer_of_weights(file, folder);
   const int64_t length =
       arguments.seq_len > 0 ? arguments.seq_len : std::min(spec.max_seq_len, kMaxDefaultLength);
+  INPUT_CHECK(file.size() > length, file.path(), ": file has ", file.size(),
+              " tokens, expected at least ", length + 1, " for one window of ", length,
+              "; use more text or a smaller --seq-len");
   const TokenSource source = TokenSource::file(std::move(file), length, spec.vocab_size);
   const int64_t windows = source.validation_windows(length);
 

@@ -217,7 +217,7 @@ void add_train_command(Command app, const Finish& finish) {
       .range(0, 1'000'000)
       .show_default();
   command.allow_overrides();
-  command.on_run([=] { finish(run_train(*arguments, command.overrides())); });
+  command.on_run([=] { finish(run_train(*arguments, command.overrides("--resume"))); });
 }
 
 }  // namespace weft

@@ -17,8 +17,8 @@ std::string find_weights(const std::string& path) {
               ": no such folder; give the folder of a run, of a checkpoint or of a model");
   throw UserError(
       ExitCode::InputFile,
-      cat(path, ": neither a config.json nor a checkpoint here or in ", path, "/",
-          CheckpointConfig().folder, "; give the folder of a run, of a checkpoint or of a model"));
+      cat(path, ": neither a config.json nor a checkpoint here or in ", checkpoints_in(path),
+          "; give the folder of a run, of a checkpoint or of a model"));
 }
 
 void check_texts(const std::string& folder) {

@@ -5,6 +5,7 @@
 #include "base/disk.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "config/load.h"
 
 namespace weft {
 
@@ -71,9 +72,21 @@ void remove_results(const Config& config, int64_t after) {
   if (fs::is_regular_file(metrics, error)) fs::remove(metrics, error);
 }
 
+std::string checkpoints_in(const std::string& run) {
+  Config config;
+  const std::string saved = run + "/config.toml";
+  try {
+    if (path_exists(saved)) config.checkpoint.folder = load_config(saved, {}).checkpoint.folder;
+  } catch (const UserError&) {
+    // A file of something else; the usual folder is left to look into.
+  }
+  config.job.dump_folder = run;
+  return checkpoint_path(config);
+}
+
 std::string resolve_weights(const std::string& path) {
   if (path_exists(path + "/config.json")) return path;
-  for (const std::string& folder : {path, path + "/" + CheckpointConfig().folder}) {
+  for (const std::string& folder : {path, checkpoints_in(path)}) {
     const std::vector<CommittedCheckpoint> saved = CheckpointFolder(folder).committed();
     if (!saved.empty()) return saved.back().path;
   }

@@ -27,6 +27,9 @@ void check_newest(const Config& config, int64_t step);
 // Removes the run's checkpoints after this step, and its metrics if that is -1.
 void remove_results(const Config& config, int64_t after);
 
+// The folder of the checkpoints of the run in a folder: as its config says, if it has one.
+std::string checkpoints_in(const std::string& run);
+
 // The folder of weights that a path refers to: itself, if it is a file or holds weights; the newest
 // committed checkpoint, if it is the folder of a run or of its checkpoints. Otherwise the path,
 // whose reader reports what is missing.

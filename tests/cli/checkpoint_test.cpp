@@ -137,6 +137,25 @@ TEST_F(Checkpoints, DamagedTextsAreNotUsed) {
   for (const std::vector<std::string>& words : commands) work_.run_ok(words);
 }
 
+// A run knows where its checkpoints are.
+TEST_F(Checkpoints, AreFoundInAnotherFolder) {
+  const std::string elsewhere = work_.folder() / "disk/states";
+  ASSERT_EQ(work_.train({"--job.dump_folder=far", "--checkpoint.folder=" + elsewhere}).exit_code,
+            0);
+  ASSERT_EQ(work_.train({"--job.dump_folder=near", "--checkpoint.folder=states"}).exit_code, 0);
+  const auto expect = [&](const std::string& run, const std::string& checkpoint) {
+    const std::string listed = work_.run_ok({"checkpoint", "ls", run}).output;
+    EXPECT_TRUE(listed.starts_with("step 6  " + checkpoint + "  ")) << listed;
+    const std::string evaluated =
+        work_.run_ok({"eval", run, "data/val.bin", "--seq-len=32"}).output;
+    EXPECT_TRUE(evaluated.ends_with("  " + checkpoint + "\n")) << evaluated;
+    work_.run_ok({"train", "run.toml", "--job.dump_folder=from_" + run, "--resume=" + run});
+    work_.run_ok({"checkpoint", "prune", run, "--keep-latest=1"});
+  };
+  expect("far", elsewhere + "/step-6");
+  expect("near", "near/states/step-6");
+}
+
 TEST_F(Checkpoints, MissingOnesAreReported) {
   const auto refused = [&](const std::vector<std::string>& words, int code,
                            const std::string& message) {
@@ -146,12 +165,27 @@ TEST_F(Checkpoints, MissingOnesAreReported) {
   };
   refused({"checkpoint", "ls", "nowhere"}, 65,
           "nowhere: no such folder; give the folder of a run or of its checkpoints");
-  refused({"checkpoint", "verify", "data"}, 65, "data: holds no checkpoint");
-  refused({"checkpoint", "ls", "data/"}, 65, "data: holds no checkpoint");
+  const std::string none =
+      "data: holds no checkpoint; give the folder of a run or of its checkpoints";
+  refused({"checkpoint", "verify", "data"}, 65, none);
+  refused({"checkpoint", "ls", "data/"}, 65, none);
+  refused({"checkpoint", "prune", "data", "--keep-latest=1"}, 65, none);
+  refused({"checkpoint", "prune", "out/checkpoints/step-6/", "--keep-latest=1"}, 65,
+          "out/checkpoints/step-6: a checkpoint, expected the folder of a run or of its "
+          "checkpoints");
+  refused({"train", "run.toml", "--resume", "out"}, 64,
+          "command line: unexpected argument \"out\"; a value of --resume follows an equals sign: "
+          "--resume=out");
   refused({"checkpoint", "prune", "out"}, 64, "command line: --keep-latest is required");
   refused({"export", "out", "data"}, 73, "data: exists already; remove it or give another folder");
   refused({"export", "nowhere", "new"}, 65,
           "nowhere: no such folder; give the folder of a run, of a checkpoint or of a model");
+  const ProcessResult longer = work_.run({"eval", "out", "data/val.bin", "--seq-len=100000"});
+  EXPECT_EQ(longer.exit_code, 65);
+  EXPECT_TRUE(longer.errors.ends_with(
+      " tokens, expected at least 100001 for one window of 100000; use more text or a smaller "
+      "--seq-len\n"))
+      << longer.errors;
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What two runs of the built command must have in common.
+// What must be the same in two runs of the built command.
 #pragma once
 
 #include <gtest/gtest.h>
