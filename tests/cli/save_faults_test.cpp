@@ -12,6 +12,7 @@ namespace {
 struct Failure {
   const char* call;
   int error;
+  const char* ranks = "1";
 };
 
 class FailedCalls : public testing::TestWithParam<Failure> {};
@@ -19,8 +20,8 @@ class FailedCalls : public testing::TestWithParam<Failure> {};
 // The first call fails, the second, the third, ... until none does. Training continues; only a
 // failure before the first step or in the last save ends it.
 TEST_P(FailedCalls, AreReportedAndTrainingContinues) {
-  const auto& [call, error] = GetParam();
-  const FaultRun run({});
+  const auto& [call, error, ranks] = GetParam();
+  const FaultRun run({"--ranks", ranks});
   bool continued = false;
   for (int64_t number = 1;; ++number) {
     SCOPED_TRACE(cat(call, " ", number));
@@ -48,12 +49,21 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Failure{"mkdir", ENOSPC}, Failure{"open", EDQUOT}, Failure{"fallocate", ENOSPC},
                     Failure{"fallocate", EDQUOT}, Failure{"pwrite", ENOSPC}, Failure{"pwrite", EIO},
                     Failure{"pwrite", EDQUOT}, Failure{"fsync", EIO}, Failure{"fsync", ENOSPC},
-                    Failure{"close", EIO}, Failure{"rename", EIO}),
-    [](const auto& test) { return cat(test.param.call, "_", test.param.error); });
+                    Failure{"fsync", EDQUOT}, Failure{"close", EIO}, Failure{"close", ENOSPC},
+                    Failure{"close", EDQUOT}, Failure{"rename", EIO}, Failure{"rename", ENOSPC},
+                    Failure{"rename", EDQUOT}, Failure{"pwrite", ENOSPC, "2"},
+                    Failure{"fsync", EIO, "2"}, Failure{"rename", EDQUOT, "2"}),
+    [](const auto& test) {
+      return cat(test.param.call, "_", test.param.error, "_on_", test.param.ranks);
+    });
 
 TEST(ShortWrites, AreCompleted) {
   const FaultRun run({});
-  for (int64_t number = 1; number <= 6; ++number) {
+  ASSERT_EQ(run.run("short:1000000").exit_code, 0);
+  const auto writes = std::ssize(split(run.folder().read("calls"), '\n')) - 1;
+  ASSERT_GE(writes, 20);
+  for (int64_t number = 1; number <= writes; ++number) {
+    SCOPED_TRACE(number);
     const ProcessResult result = run.run(cat("short:", number));
     EXPECT_EQ(result.exit_code, 0) << result.errors;
     EXPECT_EQ(result.errors, "");
