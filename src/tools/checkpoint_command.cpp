@@ -205,8 +205,9 @@ ExitCode run_diff(const CheckpointArguments& arguments) {
 ExitCode run_prune(const CheckpointArguments& arguments) {
   USER_CHECK(arguments.keep_latest > 0, "command line: --keep-latest is required");
   const CheckpointFolder folder = find_folder(arguments.folder);
-  INPUT_CHECK(!folder.committed().empty(), folder.path(), kNone);
+  INPUT_CHECK(!folder_names(folder.path()).empty(), folder.path(), kNone);
   const FolderLock lock(folder.path());
+  INPUT_CHECK(!folder.committed().empty(), folder.path(), kNone);
   for (const int64_t step :
        folder.prune({.latest = arguments.keep_latest, .every = arguments.keep_every})) {
     log_line(cat("removed ", folder.path_of(step)));
