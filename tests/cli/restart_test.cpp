@@ -21,9 +21,9 @@ TEST(Restart, AKilledRankIsStartedAgain) {
                                             "--checkpoint.interval=5",
                                             "--metrics.log_freq=1",
                                             "--validation.freq=20"};
-    std::vector<std::string> whole = flags;
-    whole.emplace_back("--job.dump_folder=whole");
-    ASSERT_EQ(work.train(whole).exit_code, 0);
+    std::vector<std::string> uninterrupted = flags;
+    uninterrupted.emplace_back("--job.dump_folder=uninterrupted");
+    ASSERT_EQ(work.train(uninterrupted).exit_code, 0);
     int kills = 0;
     ProcessOptions options;
     options.watch = [&](pid_t child, const std::string& output, const std::string&) {
@@ -40,8 +40,8 @@ TEST(Restart, AKilledRankIsStartedAgain) {
     EXPECT_EQ(result.exit_code, 0) << result.errors;
     EXPECT_EQ(kills, 2);
     EXPECT_NE(result.output.find("restart 1 of 1: from step "), std::string::npos) << result.output;
-    EXPECT_EQ(results_from(work, "out", 0), results_from(work, "whole", 0));
-    expect_same_tensors(work, "out/checkpoints/step-60", "whole/checkpoints/step-60");
+    EXPECT_EQ(results_from(work, "out", 0), results_from(work, "uninterrupted", 0));
+    expect_same_tensors(work, "out/checkpoints/step-60", "uninterrupted/checkpoints/step-60");
   }
 }
 
