@@ -42,8 +42,6 @@ class Executor {
   // can tell.
   void run(ProgramKind program);
 
-  // Runs a program step by step and returns the seconds of each, as measured by its stream. An
-  // error names its step exactly.
   // Runs the steps one after the other and calls `observe` with the number of each that is done,
   // before the next one starts.
   void run_observed(ProgramKind program, const std::function<void(size_t step)>& observe);
@@ -51,6 +49,9 @@ class Executor {
   // there.
   void read_result(ProgramKind program, size_t step, size_t result, void* data,
                    int64_t bytes) const;
+
+  // Runs a program step by step and returns the seconds of each, as measured by its stream. An
+  // error names its step exactly.
   std::vector<double> time_steps(ProgramKind program);
 
   // Bytes allocated for this rank alone: always plan.arena_bytes.

@@ -150,7 +150,8 @@ std::vector<Result> variants(const RanksBench& bench, Config config) {
   one.device.threads = bench.ranks;
   one.parallelism = {};
   // An elastic step has the same micro-batches on any number of ranks.
-  if (!is_elastic(config)) one.training.local_batch_size *= bench.ranks;
+  const Degrees degrees = degrees_of(config, bench.ranks);
+  if (!is_elastic(config)) one.training.local_batch_size *= degrees.batch_ranks();
   return {
       {.name = cat("1 process, ", bench.ranks, " threads"), .config = one},
       {.name = cat(bench.ranks, " ranks"), .config = config, .ranks = bench.ranks},

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 
 #include "data/loader.h"
+#include "plan/comm_volume.h"
 #include "ranks/modes.h"
 #include "runtime/comm/single_rank.h"
 #include "support/short_run.h"
@@ -262,6 +264,45 @@ TEST(MeshMemory, ContextParallelismSharesTheTokens) {
   const int64_t context =
       activations({"--parallelism.context_parallel_degree=4", "--training.local_batch_size=4"});
   EXPECT_LT(std::fabs(static_cast<double>(context) / static_cast<double>(batch) - 1), 0.25);
+}
+
+// One layer with batch 4, sequence 16, width 64, 8 heads and 4 kv heads of 8, ffn 96 and vocabulary
+// 128. Per rank an activation of the rank's samples has 8192 bytes, and half of it is sent over two
+// ranks.
+TEST(MeshBytes, AreThoseOfOneLayer) {
+  const Overrides layer = {"--model.name=llama",    "--model.flavor=debug",
+                           "--model.dim=64",        "--model.n_heads=8",
+                           "--model.n_kv_heads=4",  "--model.n_layers=1",
+                           "--model.ffn_dim=96",    "--model.vocab_size=128",
+                           "--training.seq_len=16", "--training.local_batch_size=2"};
+  const auto sent = [&](const std::string& axis, const Overrides& more) {
+    const PreparedRun run = prepare_run(4, with(layer, more));
+    std::map<std::string, int64_t> bytes;
+    for (const CollectiveVolume& volume :
+         collective_volumes(run.compiled.plan, ProgramKind::Last)) {
+      if (volume.axis == axis) bytes[volume.kind] += volume.sent_bytes;
+    }
+    return bytes;
+  };
+  using Bytes = std::map<std::string, int64_t>;
+  // Eight gathers of activations, two of them repeated, and one of the statistics of the loss; six
+  // reductions. The norms of gradients are reduced over tp too.
+  Bytes tp = sent("tp", {"--parallelism.tensor_parallel_degree=2"});
+  EXPECT_EQ(tp["all_gather"], 8 * 4096 + 384);
+  EXPECT_EQ(tp["reduce_scatter"], 6 * 4096);
+  Bytes full = sent(
+      "tp", {"--parallelism.tensor_parallel_degree=2", "--parallelism.sequence_parallel=false"});
+  EXPECT_EQ(full["all_gather"], 384);
+  EXPECT_GE(full["all_reduce"], 12 * 4096);
+  EXPECT_LT(full["all_reduce"], 12 * 4096 + 256);
+  Bytes repeated =
+      sent("tp", {"--parallelism.tensor_parallel_degree=2", "--activation_checkpoint.mode=full"});
+  EXPECT_EQ(repeated["all_gather"], 8 * 4096 + 384);
+  EXPECT_EQ(repeated["reduce_scatter"], 7 * 4096);
+  // Keys and values forward and backward; their gradients.
+  Bytes cp = sent("cp", {"--parallelism.context_parallel_degree=2"});
+  EXPECT_EQ(cp["all_gather"], 2 * 4096);
+  EXPECT_EQ(cp["reduce_scatter"], 4096);
 }
 
 // What the blocks keep for the backward is a quarter with sequence parallelism. Without it, the
