@@ -235,15 +235,22 @@ Mesh mesh_of(const Config& config, int64_t ranks) {
 
 std::string mesh_warning(const Compiled& compiled) {
   const Mesh& mesh = compiled.plan.mesh;
-  const bool uses = std::any_of(mesh.axes.begin(), mesh.axes.end(), [](const MeshAxis& axis) {
-    return axis.name == names::kTensorAxis;
-  });
-  if (!uses || on_one_host(mesh, names::kTensorAxis, compiled.device)) return "";
   const int64_t host = ranks_on_host(compiled.device, mesh.ranks());
-  return cat("tensor parallelism over ", mesh.axis_size(names::kTensorAxis),
-             " ranks crosses hosts of ", host,
-             " ranks, and its traffic is waited for in every layer; use ",
-             "parallelism.tensor_parallel_degree = ", host, " or less");
+  for (const MeshAxis& axis : mesh.axes) {
+    const bool tensor = axis.name == names::kTensorAxis;
+    if (!tensor && axis.name != names::kContextAxis) continue;
+    const std::string kind = tensor ? "tensor" : "context";
+    if (!on_one_host(mesh, axis.name, compiled.device)) {
+      return cat(kind, " parallelism over ", axis.size, " ranks crosses hosts of ", host,
+                 " ranks, and its traffic is waited for in every layer; use parallelism.", kind,
+                 "_parallel_degree = ", host, " or less");
+    }
+    if (!tensor && compiled.plan.backend == "cuda") {
+      return "context parallelism on GPUs has only a simple attention kernel so far, which is much "
+             "slower than predicted";
+    }
+  }
+  return "";
 }
 
 Compiled compile(const Config& config, const CompileOptions& options) {

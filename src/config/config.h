@@ -131,8 +131,7 @@ struct ParallelismConfig {
 struct ActivationCheckpointConfig {
   RecomputeMode mode = RecomputeMode::None;
   std::string selective_ac_option = "2";
-  std::vector<std::string> save_ops = {"matmul", "attention", "document_attention",
-                                       "context_attention"};
+  std::vector<std::string> save_ops = {"matmul", "attention", "document_attention"};
   double memory_budget = 0.5;
 };
 

@@ -24,10 +24,15 @@ Degrees degrees_of(const Config& config, int64_t ranks) {
 int64_t planned_seq_len(const Config& config, const Degrees& degrees) {
   const int64_t length = config.training.seq_len;
   if (degrees.cp == 1) return length;
-  const bool by_tensor = config.parallelism.sequence_parallel;
-  const int64_t chunks = config.training.loss_chunks * (by_tensor ? degrees.tp : 1);
-  const int64_t unit = degrees.cp * std::lcm<int64_t>(2, chunks);
+  const int64_t sharing = config.parallelism.sequence_parallel ? degrees.tp : 1;
+  const int64_t unit = degrees.cp * std::lcm<int64_t>(2, sharing);
   return (length + unit - 1) / unit * unit;
+}
+
+int64_t tokens_per_rank(const Config& config, const Degrees& degrees) {
+  const int64_t tokens = planned_seq_len(config, degrees) / degrees.cp;
+  const bool shares = config.parallelism.sequence_parallel && tokens % degrees.tp == 0;
+  return shares ? tokens / degrees.tp : tokens;
 }
 
 bool is_elastic(const Config& config) {

@@ -35,9 +35,12 @@ struct SelectiveOption {
 // The degrees of a job with this many ranks; a shard degree of -1 is replaced by the ranks left.
 Degrees degrees_of(const Config& config, int64_t ranks);
 
-// Tokens of a sequence in the plan: training.seq_len, rounded up so that the ranks that share a
-// sequence have equal parts of it.
+// Tokens of a sequence in the plan: training.seq_len, with cp rounded up so that the ranks that
+// share a sequence have equal parts of it.
 int64_t planned_seq_len(const Config& config, const Degrees& degrees);
+
+// How many of them a rank has between the matmuls.
+int64_t tokens_per_rank(const Config& config, const Degrees& degrees);
 
 // Whether the bits are independent of the number of ranks: debug.deterministic = "elastic".
 bool is_elastic(const Config& config);

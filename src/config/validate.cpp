@@ -81,7 +81,7 @@ void check_ranks(const Config& config, int64_t ranks) {
   const std::string shard_key = "parallelism.data_parallel_shard_degree";
   const int64_t shard = parallelism.data_parallel_shard_degree;
   USER_CHECK(shard == -1 || ranks % shard == 0, describe_key(config, shard_key),
-             " does not divide ", rank_count(ranks), "; use ", divisors_text(left, {"-1"}));
+             " does not divide ", rank_count(ranks), "; use -1 or ", left);
   if (taken.empty()) taken.push_back(cat(fixed[2].key, " = 1"));
   USER_CHECK(shard == -1 || shard == left, describe_key(config, shard_key), " and ",
              join(taken, " and "), " multiply to ", shard * (ranks / left), ", expected ",
@@ -144,18 +144,14 @@ void check_scaler(const Config& config) {
   check("grad_scaler.backoff_factor", config.grad_scaler.backoff_factor);
 }
 
-// Ranks that share a sequence take chunks of their own tokens. With context parallelism, sequences
-// are padded for it.
+// Ranks that share a sequence take chunks of their own tokens.
 void check_loss_chunks(const Config& config, const Degrees& degrees) {
-  const int64_t length = config.training.seq_len, chunks = config.training.loss_chunks;
+  const int64_t length = config.training.seq_len, own = tokens_per_rank(config, degrees);
   const std::string key = describe_key(config, "training.loss_chunks");
-  USER_CHECK(length % chunks == 0, key, " does not divide training.seq_len = ", length,
-             "; use a divisor of it");
-  const bool shares = config.parallelism.sequence_parallel && length % degrees.tp == 0;
-  USER_CHECK(!shares || degrees.cp > 1 || length / degrees.tp % chunks == 0, key,
-             " does not divide the ", length / degrees.tp, " tokens of each of ", degrees.tp,
-             " ranks of tensor parallelism; use a divisor of it, or parallelism.sequence_parallel "
-             "= false");
+  USER_CHECK(own != length || length % config.training.loss_chunks == 0, key,
+             " does not divide training.seq_len = ", length, "; use a divisor of it");
+  USER_CHECK(own % config.training.loss_chunks == 0, key, " does not divide the ", own,
+             " tokens of a sequence that each rank has; use a divisor of it");
 }
 
 // A step subtracts lr x weight_decay of a weight; a factor above 1 would make weights grow.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "graph/ops/ops.h"
 #include "graph/parts.h"
 
 namespace weft {
@@ -49,13 +50,23 @@ Bounds bounds_of(const Call& call, const DeviceSpec& device) {
   return {rate > 0 ? cost.flops / rate : 0, cost.bytes / device.memory_bandwidth};
 }
 
-// The measured efficiency of the op's kernels, or nullptr.
-const KernelShare* share_of(const Call& call, const DeviceSpec& device) {
-  const std::string_view dtype = dtype_name(dtype_of(call));
+const KernelShare* find_share(const OpDef& op, std::string_view dtype, const DeviceSpec& device) {
   for (const KernelShare& kernel : device.kernels) {
-    if (kernel.op == call.op->name() && kernel.dtype == dtype) return &kernel;
+    if (kernel.op == op.name() && kernel.dtype == dtype) return &kernel;
   }
   return nullptr;
+}
+
+// The measured efficiency of the op's kernels, or nullptr. Steps are measured on one rank, so that
+// of attention stands for attention to the keys of several ranks.
+const KernelShare* share_of(const Call& call, const DeviceSpec& device) {
+  const std::string_view dtype = dtype_name(dtype_of(call));
+  const KernelShare* own = find_share(*call.op, dtype, device);
+  if (own == nullptr && call.op == &kContextAttention) return find_share(kAttention, dtype, device);
+  if (own == nullptr && call.op == &kContextAttentionGrad) {
+    return find_share(kAttentionGrad, dtype, device);
+  }
+  return own;
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 // rule: that of a sharded parameter, which never moves; else that of the first result whose names
 // are sharded; else, if the result is a parameter's gradient or its names leave the axis open, one
 // that an operand is sharded along. Operands are gathered, reduced or sliced to match.
+// A matmul with a bias, the loss and attention become other ops where a shard of what they read is
+// not enough.
 //
 //   %tokens = input "tokens" [batch, sequence] : i32[4,8]
 //   %x = embedding(%tokens, %w) : f32[4,8,16]
@@ -18,6 +20,10 @@
 //   %up = matmul(%x.full, %w1) : f32[4,8,64] @S(2:tp)
 //   %down = matmul(%up, %w2) : f32[4,8,16] @P(tp)
 //   %down.shard = reduce_scatter(%down; axis="tp", dim=1) : f32[4,8,16] @S(1:tp)
+// An attention over cp=2 keeps its queries and gathers keys and values:
+//   %q, %kv = split_qkv(%qkv; ...) : f32[4,8,16] @S(1:cp), f32[4,8,16] @S(1:cp)
+//   %kv.full = all_gather(%kv; axis="cp", dim=1) : f32[4,8,16]
+//   %mix, %mix.lse = context_attention(%q, %kv.full, %positions, %coordinate.cp; ...)
 #include <algorithm>
 #include <optional>
 #include <unordered_map>
@@ -120,7 +126,12 @@ class Placer {
   // Chunks of a sequence that tp shards are taken from every shard; chunks of what is full over tp
   // hold the same tokens.
   void follow_shards(Node* node) {
-    const bool is_full = placement_over(node->operands[0]->type, names::kTensorAxis) == nullptr;
+    const TensorType& type = node->operands[0]->type;
+    const int64_t tokens = local_shape(type, graph_.mesh()).at(1);
+    const int64_t parts = node->op == &kSplitTime ? std::get<int64_t>(node->attr("parts")) : 1;
+    USER_CHECK(tokens % parts == 0, "place: ", parts, " chunks do not divide the ", tokens,
+               " tokens that a rank has of %", node->operands[0]->name);
+    const bool is_full = placement_over(type, names::kTensorAxis) == nullptr;
     if (!names_.shards_sequence() || !is_full) return;
     graph_.set_attr(node, "shards", graph_.mesh().axis_size(names::kTensorAxis));
   }

@@ -65,9 +65,13 @@ NodeSet select_by_op(const Graph& graph, const Config& config) {
     USER_CHECK(find_op(name) != nullptr, describe_key(config, "activation_checkpoint.save_ops"),
                ": ", unknown_op(name));
   }
+  const auto is_saved = [&](const OpDef& op) {
+    return std::find(saved.begin(), saved.end(), op.name()) != saved.end();
+  };
   return select(graph, [&](const Node& node) {
-    const std::string_view name = computing_node(node).op->name();
-    return std::find(saved.begin(), saved.end(), name) == saved.end();
+    const OpDef& op = *computing_node(node).op;
+    const bool attends = &op == &kContextAttention;  // what place makes of the other two
+    return !is_saved(op) && !(attends && (is_saved(kAttention) || is_saved(kDocumentAttention)));
   });
 }
 

@@ -52,7 +52,8 @@ void PackedDims::follow_gather(const Node& node, const std::map<std::string, Dim
   }
 }
 
-// A dim has the parts of an operand's dim of the same letter and size, else those of the rule.
+// A dim has the parts of an operand's dim of the same letter, size and parts in the rule, else
+// those of the rule.
 void PackedDims::follow_rule(const Node& node) {
   const Call call = node.call();
   const RuleDims dims = rule_dims(call);
@@ -67,7 +68,10 @@ void PackedDims::follow_rule(const Node& node) {
         const DimParts known = of(*node.operands[i]);
         if (at < 0 || known.empty()) continue;
         const auto from = static_cast<size_t>(at);
-        if (node.operands[i]->type.shape[from] == shape[dim]) parts[dim] = known[from];
+        const Shape& given = node.operands[i]->type.shape;
+        const bool alike = parts_of(rule.operands[i], given.size(), from) ==
+                           parts_of(rule.results[value->index], shape.size(), dim);
+        if (alike && given[from] == shape[dim]) parts[dim] = known[from];
       }
       if (parts[dim].empty()) parts[dim] = parts_of(rule.results[value->index], shape.size(), dim);
     }

@@ -38,8 +38,9 @@ ProgramTime program_time(const Plan& plan, ProgramKind program) {
     if (end > last.seconds) last = {end, axis};
     if (step.stream != kCompute) continue;
     // The computation stands still, or it is a collective itself.
-    if (!axis.empty()) exposed[axis] += end - before;
-    if (axis.empty() && ready.seconds > before) exposed[ready.axis] += ready.seconds - before;
+    const double stall = std::max(0.0, ready.seconds - before);
+    if (stall > 0) exposed[ready.axis] += stall;
+    if (!axis.empty()) exposed[axis] += end - before - stall;
   }
   const double rest = last.seconds - clocks.end_of(kCompute);
   if (rest > 0) exposed[last.axis] += rest;

@@ -49,17 +49,9 @@ std::vector<float> as_floats(const std::vector<char>& bytes, DType dtype) {
   return values;
 }
 
-// A chunk of the loss holds other tokens where ranks share sequences.
-bool is_loss_chunk(const PlanValue& value, const Config& config) {
-  const int64_t chunks = config.training.loss_chunks;
-  const Shape& shape = value.type.shape;
-  return chunks > 1 && shape.size() > 1 && shape[1] == config.training.seq_len / chunks;
-}
-
-bool is_comparable(const PlanValue& value, const Config& config) {
+bool is_comparable(const PlanValue& value) {
   const DType dtype = value.type.dtype;
   return value.is_read && !is_flat(value.type) && !value.type.future &&
-         !is_loss_chunk(value, config) &&
          (dtype == DType::F32 || dtype == DType::BF16 || dtype == DType::F16);
 }
 
@@ -164,7 +156,7 @@ void run_rank(const ComparedRun& run, const CompareOptions& options, Communicato
   session.observe_steps([&](size_t step) {
     const std::vector<PlanValue>& values = run.compiled.values.at(step);
     for (size_t i = 0; i < values.size(); ++i) {
-      if (!is_comparable(values[i], run.config)) continue;
+      if (!is_comparable(values[i])) continue;
       const TensorRef& ref = run.compiled.plan.program(ProgramKind::Last)[step].results[i];
       std::vector<char> bytes(static_cast<size_t>(tensor_bytes(ref)));
       session.executor().read_result(ProgramKind::Last, step, i, bytes.data(), tensor_bytes(ref));
@@ -259,6 +251,16 @@ std::optional<ValueDifference> difference_of(const FullValue& one, const FullVal
   return found;
 }
 
+// A chunk of the loss holds other tokens where ranks share sequences.
+bool is_loss_chunk(const FullValue& value, const ComparedRun& run) {
+  const TrainingConfig& training = run.config.training;
+  const Degrees degrees = degrees_of(run.config, run.compiled.plan.mesh.ranks());
+  const Shape& shape = value.shape;
+  return training.loss_chunks > 1 && tokens_per_rank(run.config, degrees) < training.seq_len &&
+         shape.size() > 1 && shape[0] == training.local_batch_size * degrees.batch_ranks() &&
+         shape[1] == training.seq_len / training.loss_chunks;
+}
+
 void check_same(const ComparedRun& one, const ComparedRun& two) {
   const auto degrees = [](const ComparedRun& run) {
     return degrees_of(run.config, run.compiled.plan.mesh.ranks());
@@ -305,6 +307,7 @@ PlanComparison compare_plans(const ComparedRun& one, const ComparedRun& two,
   run_all(two, options, [&](FullValue&& value) {
     const auto found = known.find({value.step, value.name});
     if (found == known.end() || found->second.value.shape != value.shape) return;
+    if (is_loss_chunk(value, one) || is_loss_chunk(value, two)) return;
     const FullValue& other = found->second.value;
     ++comparison.values;
     const bool same = std::equal(value.elements.begin(), value.elements.end(),

@@ -37,7 +37,10 @@ std::string precision_text(const Config& config) {
 std::string batch_text(const Config& config, int64_t ranks) {
   const int64_t sequences = global_batch_size(config, degrees_of(config, ranks));
   const int64_t micro_batches = accumulation_steps(config, degrees_of(config, ranks));
+  const int64_t planned = planned_seq_len(config, degrees_of(config, ranks));
+  const bool padded = planned != config.training.seq_len;
   return cat(sequences, " sequences x ", config.training.seq_len,
+             padded ? cat(" (padded to ", planned, ")") : "",
              " tokens = ", sequences * config.training.seq_len, " tokens per step",
              micro_batches > 1 ? cat(" in ", micro_batches, " micro-batches per rank") : "", ", ",
              precision_text(config));

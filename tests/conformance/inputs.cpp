@@ -92,6 +92,17 @@ std::vector<double> document_positions(const TensorType& type, PhiloxKey key) {
   return positions;
 }
 
+// Positions of the queries of shard `index` over cp if each sample is one document.
+std::vector<double> context_positions(const Call& call, uint64_t index) {
+  const Shape& q = call.type("q").shape;
+  const ContextShard shard{q[1], call.type("kv").shape[1] / q[1], static_cast<int64_t>(index)};
+  std::vector<double> positions;
+  for (int64_t i = 0; i < q[0] * q[1]; ++i) {
+    positions.push_back(static_cast<double>(shard.in_full(i % q[1])));
+  }
+  return positions;
+}
+
 const std::string& name_of(const Call& call, size_t operand) {
   const auto& specs = call.op->parsed().operands;
   return specs.at(std::min(operand, specs.size() - 1)).name;
@@ -156,7 +167,9 @@ std::vector<HostTensor> make_inputs(const Call& call, uint64_t round) {
     const TensorType& type = call.operands[operand];
     const PhiloxKey key = random_key(round, operand);
     if (name_of(call, operand) == "positions") {
-      inputs.emplace_back(type, document_positions(type, key));
+      const bool one_document = round == 1 && call.op->name().starts_with("context_attention");
+      inputs.emplace_back(
+          type, one_document ? context_positions(call, round) : document_positions(type, key));
       continue;
     }
     std::vector<double> values(static_cast<size_t>(type.elements()));

@@ -13,11 +13,12 @@ class TakeShardTest : public ::testing::TestWithParam<const Backend*> {
  protected:
   void SetUp() override { device_ = device_or_skip(*GetParam()); }
 
-  HostTensor run(const HostTensor& x, int64_t dim, int64_t shards, int64_t coordinate) {
+  HostTensor run(const HostTensor& x, int64_t dim, int64_t shards, int64_t coordinate,
+                 const std::string& axis = "tp") {
     Call call{.op = &kTakeShard,
               .operands = {x.type, {DType::I32, {}, {}}},
               .results = {x.type},
-              .attrs = {std::string("tp"), dim}};
+              .attrs = {axis, dim}};
     int64_t& size = call.results[0].shape[static_cast<size_t>(dim)];
     size = (size + shards - 1) / shards;
     const HostTensor index(call.operands[1], {static_cast<double>(coordinate)});
@@ -55,6 +56,20 @@ TEST_P(TakeShardTest, CopiesTheRangeAlongAnyDim) {
           }
         }
       }
+    }
+  }
+}
+
+TEST_P(TakeShardTest, CopiesHeadAndTailOverCp) {
+  if (device_ == nullptr) return;
+  const HostTensor x = counted(DType::F32, {3, 24, 5});
+  const std::vector<double> full = x.values();
+  for (int64_t coordinate = 0; coordinate < 4; ++coordinate) {
+    const std::vector<double> shard = run(x, 1, 4, coordinate, "cp").values();
+    const ContextShard held{6, 4, coordinate};
+    for (int64_t i = 0; i < std::ssize(shard); ++i) {
+      const int64_t from = (i / 30 * 24 + held.in_full(i / 5 % 6)) * 5 + i % 5;
+      ASSERT_EQ(shard[static_cast<size_t>(i)], full[static_cast<size_t>(from)]) << coordinate;
     }
   }
 }

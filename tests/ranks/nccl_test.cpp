@@ -299,6 +299,13 @@ TEST_F(Nccl, CollectivesAlongADimMatchTheCpu) {
   }
   expect_success(make_mesh({{"other", 2}, {"dp", 2}}),
                  [&](Communicator& comm, Device& device) { check(comm, device, "other+dp"); });
+  // Two ranges per rank.
+  for (const int64_t ranks : {2, 4}) {
+    expect_success(make_mesh({{"cp", ranks}}), [](Communicator& comm, Device& device) {
+      check_dim(comm, device, "cp", DType::F32, 1);
+      check_dim(comm, device, "cp", DType::BF16, 1);
+    });
+  }
 }
 
 TEST_F(Nccl, GroupsAlongTwoAxesDoNotMix) {

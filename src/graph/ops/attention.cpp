@@ -82,6 +82,8 @@ void require_dropout(const Call& call) {
                ", expected 0 <= dropout < 1");
   if (call.has_operand("rng")) {
     require_rng(call);
+    call.require(call.type("rng").shape != Shape{8}, "rng is ", call.type("rng"),
+                 ", expected no state of a shard over cp");
   } else {
     call.require(rate == 0, "dropout is ", format_double(rate), " without rng");
   }
@@ -198,7 +200,7 @@ void localize_heads(const Call& call, Call& local) {
 void localize_rope(const Call& call, Call& local) {
   localize_heads(call, local);
   const int64_t time = call.type("x").shape[1];
-  if (local.type("x").shape[1] == time) return;
+  if (local.type("x").shape[1] == time || call.int_attr("length") > 0) return;
   local.attrs.at(call.op->parsed().attr_index("length")) = time;
 }
 
@@ -224,10 +226,10 @@ constinit const OpDef kRope{
     .doc =
         "Rotary positions, rotate-half layout: the first `heads` heads of x [batch,time,width] are "
         "rotated by position, the rest are copied. Row t is at position t, or at the one given by "
-        "`positions` [batch,time], which are below `length`, or below time if that is 0. factor > "
-        "0 "
-        "scales the frequencies as Llama 3.1 does; `inverse` "
-        "rotates back, which is the gradient.",
+        "`positions` [batch,time], which are below `length`, or below time if that is 0. A "
+        "positive "
+        "factor scales the frequencies as Llama 3.1 does; `inverse` rotates back, which is the "
+        "gradient.",
     .traits = {.linear = true},
     .infer = infer_rope,
     .vjp = vjp_rope,

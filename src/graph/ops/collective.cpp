@@ -394,9 +394,9 @@ constinit const OpDef kToPartial{
 constinit const OpDef kTakeShard{
     .signature = "take_shard(x, coordinate; axis: text, dim: int) -> y",
     .doc =
-        "The range of x along `dim` that this rank holds of a tensor @S(dim:axis): number "
-        "`coordinate` of equal ranges, the last of which may be padded with zeros. x is replicated "
-        "over the axis, so nothing is sent.",
+        "What this rank holds of a tensor @S(dim:axis): number `coordinate` of equal ranges of x "
+        "along `dim`, the last of which may be padded with zeros; over cp two chunks. x is "
+        "replicated over the axis, so nothing is sent.",
     .traits = {.differentiable = false, .linear = true, .places = true},
     .infer = infer_take_shard,
     // Only the range is read.

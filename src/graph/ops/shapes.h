@@ -78,9 +78,8 @@ inline void require_floating(const Call& call, std::string_view operand, size_t 
   require_floating(call, call.op->parsed().operand_index(operand), rank);
 }
 
-// Throws unless operand `rng` is the random state {seed low, seed high, step, first sample}, or
-// that of one shard, {..., shard, shards}, perhaps of a shard over cp, {..., shard, shards of cp};
-// see shard_rng.
+// Throws unless operand `rng` is the random state {seed low, seed high, step, first sample}. Six
+// words also have {shard, shards}, eight words {shard, shards} over cp as well; see shard_rng.
 inline void require_rng(const Call& call) {
   const TensorType& rng = call.type("rng");
   const bool known = rng.shape == Shape{4} || rng.shape == Shape{6} || rng.shape == Shape{8};

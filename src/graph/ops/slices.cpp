@@ -76,9 +76,8 @@ constinit const OpDef kSplitTime{
 constinit const OpDef kConcatTime{
     .signature = "concat_time(x...; shards = 1) -> y",
     .doc =
-        "The concatenation of chunks [batch,time,...] along time: the inverse of split_time, also "
-        "in "
-        "what `shards` means.",
+        "The concatenation of chunks [batch,time,...] along time. It is the inverse of split_time, "
+        "with the same `shards`.",
     .traits = {.differentiable = false, .linear = true},
     .infer = infer_concat_time,
     .sharding_of =

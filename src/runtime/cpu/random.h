@@ -9,9 +9,8 @@
 
 namespace weft {
 
-// The random state {seed low, seed high, step, first sample} of a stream, perhaps that of one
-// shard, {..., shard, shards}, perhaps inside a shard over cp, {..., shard, shards of cp}, with the
-// rate.
+// The random state {seed low, seed high, step, first sample} of a stream, with the rate. Six words
+// also have {shard, shards}, eight words {shard, shards} over cp as well.
 struct Dropout {
   PhiloxKey key = {};
   uint64_t step = 0;

@@ -16,7 +16,7 @@ struct DropRule {
   float scale = 1;     // of the kept elements
   uint64_t stream = 0;
   bool sharded = false;  // the random state is that of one shard
-  bool context = false;  // perhaps inside a shard over cp
+  bool context = false;  // it is inside a shard over cp
 
   WEFT_HOST_DEVICE float apply(float value, uint32_t word) const {
     return word >= below ? value * scale : 0.0f;

@@ -121,8 +121,7 @@ TEST(Derived, OnlyDataParallelRanksDivideTheBatch) {
   EXPECT_EQ(accumulation_steps(elastic, degrees_of(elastic, 4)), 2);
 }
 
-// Two chunks per rank of cp; each of them in equal parts for the ranks of tp and chunks of the
-// loss.
+// Two chunks per rank of cp, and equal parts of them for the ranks of tp.
 TEST(Derived, SequencesArePaddedForContextParallelism) {
   const auto planned = [](std::vector<std::string> overrides, const Degrees& degrees) {
     overrides.push_back("--training.seq_len=30");
@@ -134,7 +133,8 @@ TEST(Derived, SequencesArePaddedForContextParallelism) {
   EXPECT_EQ(planned({}, {.cp = 3}), 30);
   EXPECT_EQ(planned({}, {.cp = 2, .tp = 3}), 36);
   EXPECT_EQ(planned({"--parallelism.sequence_parallel=false"}, {.cp = 2, .tp = 3}), 32);
-  EXPECT_EQ(planned({"--training.loss_chunks=5"}, {.cp = 2}), 40);
+  EXPECT_EQ(tokens_per_rank(parse({"--training.seq_len=30"}), {.cp = 2, .tp = 3}), 6);
+  EXPECT_EQ(tokens_per_rank(parse({"--training.seq_len=30"}), {.tp = 4}), 30);
 }
 
 TEST(Derived, GlobalBatchGivesTheAccumulation) {

@@ -70,6 +70,16 @@ TEST(Compare, MeshesAgree) {
                 " of them identical"));
 }
 
+// With twice as many heads as kv heads, kv is as wide as q; its parts are not those of q.
+TEST(Compare, MeshesWithContextParallelismAgree) {
+  const ComparedRun run =
+      make(4, {"--parallelism.tensor_parallel_degree=2", "--parallelism.context_parallel_degree=2",
+               "--training.local_batch_size=4"});
+  const PlanComparison comparison = compare_plans(one_rank(), run, {});
+  EXPECT_FALSE(comparison.first) << to_string(comparison);
+  EXPECT_GT(comparison.values, 60);
+}
+
 TEST(Compare, TheSamePlanIsIdentical) {
   const PlanComparison comparison = compare_plans(mesh(), mesh(), {});
   EXPECT_EQ(comparison.identical, comparison.values) << to_string(comparison);

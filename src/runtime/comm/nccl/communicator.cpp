@@ -79,9 +79,9 @@ void copy_rows(const Strided& to, const Strided& from, const Rows& rows, cudaStr
   }
 }
 
-// Copies a rank's ranges of a tensor sharded along a dim to its packed shard, or back.
 enum class Direction { Pack, Unpack };
 
+// Copies a rank's ranges of a tensor sharded along a dim to its packed shard, or back.
 void copy_shard(const Tensor& full, void* shard, const DimLayout& layout, int64_t rank,
                 Direction direction, cudaStream_t stream) {
   const int64_t element = dtype_bytes(full.dtype);

@@ -66,6 +66,7 @@ void launch_take_shard(const Launch& launch) {
   int64_t inner = 1;
   for (size_t i = dim + 1; i < x.shape.size(); ++i) inner *= x.shape[i];
   const int64_t part = y.shape.at(dim), size = x.shape.at(dim);
+  if (y.elements() == 0) return;
   const std::vector<DimRange> ranges =
       shard_ranges(launch.call->text_attr("axis"), size, (size + part - 1) / part, 0);
   const Range range{.coordinate = launch.operands.at(1).as<const int32_t>(),
@@ -73,7 +74,6 @@ void launch_take_shard(const Launch& launch) {
                     .row = part * inner,
                     .full_row = size * inner,
                     .head_tail = ranges.size() > 1};
-  if (range.elements == 0) return;
   switch (dtype_bytes(y.dtype)) {
     case 2:
       return launch_as<uint16_t>(range, launch);
