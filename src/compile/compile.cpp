@@ -246,8 +246,8 @@ std::string mesh_warning(const Compiled& compiled) {
                  "_parallel_degree = ", host, " or less");
     }
     if (!tensor && compiled.plan.backend == "cuda") {
-      return "context parallelism on GPUs has only a simple attention kernel so far, which is much "
-             "slower than predicted";
+      return "context parallelism has not been run on GPUs yet, and its attention kernel there is "
+             "much slower than predicted";
     }
   }
   return "";

@@ -10,15 +10,16 @@ namespace {
 
 struct Case {
   const char* ranks;
-  const char* fault;  // "kill": one process; "killall": the job
+  const char* fault;              // "kill": one process; "killall": the job
+  const char* mode = "disabled";  // of saves in the background
 };
 
 class CrashPoints : public testing::TestWithParam<Case> {};
 
 // Every call that changes the folder of checkpoints, one after the other, until the run completes.
 TEST_P(CrashPoints, LoseNothingThatWasCommitted) {
-  const auto& [ranks, fault] = GetParam();
-  const FaultRun run({"--ranks", ranks});
+  const auto& [ranks, fault, mode] = GetParam();
+  const FaultRun run({"--ranks", ranks, cat("--checkpoint.async_mode=", mode)});
   int64_t point = 1;
   for (;; ++point) {
     const ProcessResult result = run.run(cat(fault, ":", point));
@@ -36,9 +37,12 @@ TEST_P(CrashPoints, LoseNothingThatWasCommitted) {
 
 INSTANTIATE_TEST_SUITE_P(Cli, CrashPoints,
                          testing::Values(Case{"2", "kill"}, Case{"2", "killall"}, Case{"4", "kill"},
-                                         Case{"4", "killall"}),
+                                         Case{"4", "killall"}, Case{"2", "kill", "async"},
+                                         Case{"2", "killall", "async"}),
                          [](const auto& test) {
-                           return cat(test.param.fault, "_of_", test.param.ranks);
+                           const bool async = std::string_view(test.param.mode) == "async";
+                           return cat(test.param.fault, "_of_", test.param.ranks,
+                                      async ? "_async" : "");
                          });
 
 }  // namespace

@@ -37,7 +37,6 @@ class DimLayout {
       : DimLayout(full.shape, shard.shape, dim, axis, ranks) {}
 
   int64_t outer() const { return outer_; }
-  int64_t size() const { return size_; }  // of the dim
   int64_t inner() const { return inner_; }
   int64_t part() const { return part_; }  // of the dim in a shard, with its padding
   const std::vector<DimRange>& ranges(int64_t rank) const {
