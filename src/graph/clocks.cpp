@@ -7,8 +7,7 @@
 namespace weft {
 
 StreamId stream_of(const OpDef& op) {
-  if (!is_start(op)) return StreamId::Compute;
-  return is_gather(op) ? StreamId::Gather : StreamId::Reduce;
+  return is_start(op) ? op.collective->stream : StreamId::Compute;
 }
 
 PlanTime step_time(const PlanTime& micro, const PlanTime& last, int64_t micro_batches) {

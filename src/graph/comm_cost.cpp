@@ -36,9 +36,17 @@ RankGroup group_of(const Mesh& mesh, std::string_view axis) {
 }
 
 bool is_flat_collective(const OpDef& op, const Attrs& attrs) {
-  if (is_all_reduce(op)) return true;
-  if (!is_gather(op) && !is_reduction(op)) return false;
+  if (op.collective == nullptr) return false;
+  if (op.collective->layout != CollectiveLayout::ByDim) {
+    return op.collective->layout == CollectiveLayout::Flat;
+  }
   return std::get<int64_t>(attrs.at(op.parsed().attr_index("dim"))) < 0;
+}
+
+// The bytes for which a link takes as long as if (n-1)/n of them were sent.
+double link_bytes(CollectiveSent sent, double bytes, int64_t ranks) {
+  if (sent != CollectiveSent::All || ranks == 1) return bytes;
+  return bytes * static_cast<double>(ranks) / static_cast<double>(ranks - 1);
 }
 
 }  // namespace
@@ -51,15 +59,11 @@ const OpDef* start_of(const OpDef& op) {
 }
 
 bool is_gather(const OpDef& op) {
-  return &collective_of(op) == &kAllGather;
-}
-
-bool is_all_reduce(const OpDef& op) {
-  return &collective_of(op) == &kAllReduce;
+  return op.collective != nullptr && op.collective->full == CollectiveSide::Results;
 }
 
 bool is_reduction(const OpDef& op) {
-  return &collective_of(op) == &kReduceScatter || is_all_reduce(op);
+  return op.collective != nullptr && op.collective->reduces;
 }
 
 bool is_flat_collective(const Call& call) {
@@ -88,14 +92,13 @@ bool on_one_host(const Mesh& mesh, std::string_view axis, const DeviceSpec& devi
 
 double local_seconds(const Call& call, const Mesh& mesh, const DeviceSpec& device) {
   if (call.op->traits.source || call.op == &kWait) return 0;
-  if (!is_gather(*call.op) && !is_reduction(*call.op)) {
-    return predicted_seconds(local_call(call, mesh), device);
-  }
-  const Link link = axis_link(mesh, call.text_attr("axis"), device);
-  const double bytes = collective_bytes(call, mesh);
-  if (is_all_reduce(*call.op)) return link.sum_latency + bytes / link.sum_bandwidth;
-  return is_gather(*call.op) ? link.gather_latency + bytes / link.gather_bandwidth
-                             : link.scatter_latency + bytes / link.scatter_bandwidth;
+  const CollectiveInfo* collective = call.op->collective;
+  if (collective == nullptr) return predicted_seconds(local_call(call, mesh), device);
+  const std::string& axis = call.text_attr("axis");
+  const Link link = axis_link(mesh, axis, device);
+  const double bytes =
+      link_bytes(collective->sent, collective_bytes(call, mesh), mesh.axis_size(axis));
+  return link.*collective->latency + bytes / link.*collective->bandwidth;
 }
 
 }  // namespace weft

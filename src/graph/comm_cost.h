@@ -3,6 +3,7 @@
 #pragma once
 
 #include "config/device_spec.h"
+#include "graph/collective.h"
 #include "graph/graph.h"
 
 namespace weft {
@@ -19,13 +20,12 @@ inline const OpDef& collective_of(const OpDef& op) {
 // or wait.
 const OpDef* start_of(const OpDef& op);
 
-// Whether the op is a collective of this kind, blocking or started; false for wait.
+// Whether the op is a collective, blocking or started, that gathers tensors or sums them; false for
+// wait.
 bool is_gather(const OpDef& op);
-bool is_all_reduce(const OpDef& op);
-bool is_reduction(const OpDef& op);  // all_reduce or reduce_scatter
+bool is_reduction(const OpDef& op);
 
-// Whether it is a collective of flat tensors, whose members lie in one buffer: an all_reduce, or
-// one of the others without the attribute `dim`. Those with it have ordinary tensors.
+// Whether it is a collective of flat tensors, whose members lie in one buffer.
 bool is_flat_collective(const Call& call);
 bool is_flat_collective(const Node& node);
 

@@ -99,6 +99,7 @@ struct Cost {
   double bytes = -1;
 };
 
+struct CollectiveInfo;
 struct Value;
 class Vjp;
 
@@ -132,6 +133,8 @@ struct OpDef {
   // The ops that a fused op replaces, bit for bit: "dx = gelu_grad(dy, x); db = sum_rows(dx)"; see
   // graph/parts.h. Empty for other ops.
   std::string_view parts = "";
+  // What a collective does, see graph/collective.h; null for other ops and for wait.
+  const CollectiveInfo* collective = nullptr;
   // The collective that this op starts and a wait completes; null for other ops.
   const OpDef* starts = nullptr;
   // Maps operand types to result types; throws for types that the op does not support.

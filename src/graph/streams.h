@@ -9,8 +9,9 @@
 
 namespace weft {
 
-enum class StreamId { Compute, Gather, Reduce };
-inline constexpr std::array<std::string_view, 3> kStreamNames = {"compute", "gather", "reduce"};
+enum class StreamId { Compute, Gather, Reduce, Exchange };
+inline constexpr std::array<std::string_view, 4> kStreamNames = {"compute", "gather", "reduce",
+                                                                 "exchange"};
 
 constexpr std::string_view stream_name(StreamId stream) {
   return kStreamNames[static_cast<size_t>(stream)];

@@ -22,7 +22,7 @@ struct TimedNode {
 
 // The axis of a collective; empty for other ops.
 std::string_view axis_of(const Node& node) {
-  if (!node.op->traits.collective) return {};
+  if (node.op->collective == nullptr) return {};
   return std::get<std::string>(node.attr("axis"));
 }
 

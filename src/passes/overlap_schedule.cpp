@@ -159,7 +159,7 @@ class Baseline {
  private:
   // Only storage exists before the step; what an update gathers does not.
   static bool is_prefetchable(const Node& start) {
-    return is_gather(*start.op) && start.operand("x")->def->op->traits.source;
+    return start.op->collective->prefetchable && start.operand("x")->def->op->traits.source;
   }
 
   const std::vector<Node*> nodes_;
@@ -287,8 +287,9 @@ class Trial {
     const Node& start = *wait.variadic("f").front()->def;
     const int64_t earliest = slot(&start)->before;
     const Deadline deadline = base_.deadline_of(wait);
-    // The operands stay live up to the wait; an all-reduce works in place.
-    const bool holds_memory = &collective_of(*start.op) == &kReduceScatter || deadline.accumulates;
+    // Full operands stay live up to the wait, unless they are overwritten.
+    const bool holds_memory =
+        (!is_gather(*start.op) && start.op->overwrites.empty()) || deadline.accumulates;
     const int64_t bytes = holds_memory ? base_.bytes_of(start) : 0;
     // The place closest to the target, or nullopt if memory does not allow it.
     const auto wait_at = [&](int64_t target) -> std::optional<int64_t> {

@@ -37,7 +37,7 @@ std::vector<const Node*> recomputable(const Graph& graph) {
   for (const auto& node : graph.order()) {
     const OpDef& op = *node->op;
     if (node->phase != Phase::Forward || op.traits.source || op.traits.effect) continue;
-    if ((op.traits.collective && is_flat_collective(*node)) || !op.overwrites.empty()) continue;
+    if (is_flat_collective(*node) || !op.overwrites.empty()) continue;
     const int64_t block = block_of(node->path);
     if (block < 0 || leaves_block(*node, block)) continue;
     list.push_back(node.get());
@@ -146,7 +146,7 @@ NodeSet select_by_budget(const Graph& graph, const PassContext& context) {
 // Whether the node gathers a value inside a block. What it gathers is kept, and is smaller. At the
 // head, the backward follows at once and reads the gathered value.
 bool is_gathered_activation(const Node& node) {
-  return node.op == &kAllGather && !is_flat_collective(node) && node.phase == Phase::Forward &&
+  return is_gather(*node.op) && !is_flat_collective(node) && node.phase == Phase::Forward &&
          block_of(node.path) >= 0;
 }
 
@@ -184,7 +184,7 @@ int64_t kept_bytes(const Node& node, const Mesh& mesh) {
 }
 
 bool is_gathered_weight(const Node& node) {
-  return node.op == &kAllGather && is_flat_collective(node) && node.phase == Phase::Forward &&
+  return is_gather(*node.op) && is_flat_collective(node) && node.phase == Phase::Forward &&
          !has_effect(node.call());
 }
 

@@ -239,7 +239,8 @@ class ProgramWalk {
   // it is sharded, it must have room for a full slot per rank.
   void check_flat() const {
     if (!is_collective(*step_) || !is_flat_collective(call_of(*step_))) return;
-    const bool gathers = is_call(*step_, kAllGather);
+    const CollectiveInfo& collective = *find_op(step_->op)->collective;
+    const bool gathers = collective.full == CollectiveSide::Results;
     const std::vector<TensorRef>& members = gathers ? step_->results : step_->operands;
     std::vector<Shape> shapes;
     for (const TensorRef& member : members) shapes.push_back(member.shape);
@@ -255,7 +256,7 @@ class ProgramWalk {
                  describe(plan_, members[i].buffer), ", expected ",
                  first.offset + offsets[i] * element, " of ", describe(plan_, first.buffer));
     }
-    if (is_call(*step_, kAllReduce)) return;
+    if (!collective.sharded) return;
     const Shape& shard = gathers ? step_->operands.at(0).shape : step_->results.at(0).shape;
     const int64_t ranks = plan_.mesh.axis_size(axis_of(*step_));
     const int64_t end = first.offset + ranks * count(shard) * element;
@@ -269,10 +270,8 @@ class ProgramWalk {
   void check_writer(const Buffer& buffer, int64_t index) const {
     if (buffer.shared < 0) return;
     const std::string& axis = plan_.shared[buffer.shared].axis;
-    if (is_call(*step_, kAllGather) && axis_of(*step_) == axis &&
-        is_flat_collective(call_of(*step_))) {
-      return;
-    }
+    const Call call = call_of(*step_);
+    if (is_gather(*call.op) && is_flat_collective(call) && axis_of(*step_) == axis) return;
     step_fault("writes ", describe(plan_, index), ", which only a gather over ", axis,
                " may write");
   }

@@ -7,10 +7,10 @@
 #include <span>
 #include <utility>
 
+#include "base/error.h"
 #include "base/text.h"
 #include "graph/comm_cost.h"
 #include "graph/flat.h"
-#include "graph/ops/ops.h"
 
 namespace weft {
 namespace {
@@ -21,26 +21,33 @@ std::vector<Shape> shapes_of(std::span<const TensorRef> refs) {
   return shapes;
 }
 
-// Bytes of the buffer, or of the full tensor, that the ranks of the axis gather, scatter or sum.
-int64_t flat_bytes(const Step& step, int64_t ranks) {
-  if (!is_flat_collective(call_of(step))) {
-    return tensor_bytes(is_call(step, kAllGather) ? step.results.at(0) : step.operands.at(0));
-  }
-  if (is_call(step, kAllGather)) {
-    return ranks * count(step.operands.at(0).shape) * dtype_bytes(step.results.at(0).dtype);
-  }
-  if (is_call(step, kReduceScatter)) {
-    return ranks * count(step.results.at(0).shape) * dtype_bytes(step.operands.at(0).dtype);
-  }
-  const TensorRef& first = step.operands.at(0);
-  if (step.operands.size() == 1) return tensor_bytes(first);
-  return flat_size(shapes_of(step.operands)) * dtype_bytes(first.dtype);
+const CollectiveInfo& info_of(const Step& step) {
+  return *find_op(step.op)->collective;
 }
 
-// An all_reduce is a reduce_scatter and an all_gather.
+// Bytes of the buffer, or of the full tensor, that the ranks of the axis gather, scatter or sum.
+int64_t flat_bytes(const Step& step, int64_t ranks) {
+  const bool gathers = info_of(step).full == CollectiveSide::Results;
+  const std::vector<TensorRef>& full = gathers ? step.results : step.operands;
+  const std::vector<TensorRef>& other = gathers ? step.operands : step.results;
+  const int64_t element = dtype_bytes(full.at(0).dtype);
+  if (!is_flat_collective(call_of(step))) return tensor_bytes(full[0]);
+  if (info_of(step).sharded) return ranks * count(other.at(0).shape) * element;
+  return full.size() == 1 ? tensor_bytes(full[0]) : flat_size(shapes_of(full)) * element;
+}
+
 int64_t sent_bytes(const Step& step, int64_t ranks) {
-  const int64_t part = (flat_bytes(step, ranks) + ranks - 1) / ranks;
-  return (is_call(step, kAllReduce) ? 2 : 1) * part * (ranks - 1);
+  const int64_t bytes = flat_bytes(step, ranks);
+  const int64_t shares = (bytes + ranks - 1) / ranks * (ranks - 1);
+  switch (info_of(step).sent) {
+    case CollectiveSent::Shares:
+      return shares;
+    case CollectiveSent::SharesTwice:
+      return 2 * shares;
+    case CollectiveSent::All:
+      return ranks == 1 ? 0 : bytes;
+  }
+  CHECK(false, "a collective of unknown traffic");
 }
 
 // Bytes of the members that are not at their flat offset from the first one.
@@ -69,17 +76,19 @@ int64_t moved_bytes(std::span<const TensorRef> operands, std::span<const TensorR
 }
 
 int64_t packing_bytes(const Step& step) {
-  if (is_call(step, kReduceScatter)) return misplaced_bytes(step.operands);
+  const bool gathers = info_of(step).full == CollectiveSide::Results;
+  if (!gathers && info_of(step).sharded) return misplaced_bytes(step.operands);
   const std::span<const TensorRef> operands(step.operands);
   // The operands of a gather after the first are the tensors it overwrites.
   return misplaced_bytes(step.results) +
-         moved_bytes(is_call(step, kAllGather) ? operands.subspan(1) : operands, step.results);
+         moved_bytes(gathers ? operands.subspan(1) : operands, step.results);
 }
 
 }  // namespace
 
 bool is_collective(const Step& step) {
-  return is_call(step, kAllGather) || is_call(step, kReduceScatter) || is_call(step, kAllReduce);
+  const OpDef* op = find_op(step.op);
+  return op != nullptr && op->collective != nullptr;
 }
 
 std::string axis_of(const Step& step) {
@@ -122,7 +131,8 @@ std::vector<BucketSize> buckets_of(const Plan& plan) {
   }
   if (!buckets.empty()) return buckets;
   for (const Step& step : plan.program(ProgramKind::Last)) {
-    if (!is_call(step, kAllReduce) || step.phase != Phase::Backward) continue;
+    const bool sums = is_collective(step) && info_of(step).reduces && !info_of(step).sharded;
+    if (!sums || step.phase != Phase::Backward) continue;
     const TensorRef& first = step.operands.at(0);
     const size_t more = step.operands.size() - 1;
     buckets.push_back({cat(plan.buffers.at(static_cast<size_t>(first.buffer)).name,

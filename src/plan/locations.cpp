@@ -28,9 +28,9 @@ int64_t gathered_bytes(const Node& gather, const Mesh& mesh) {
 
 int64_t reduced_bytes(const Node& reduction, const Mesh& mesh) {
   const DType dtype = reduction.operands.front()->type.dtype;
-  return is_all_reduce(*reduction.op)
-             ? flat_size(shapes_of(reduction.operands, mesh)) * dtype_bytes(dtype)
-             : slots_bytes(reduction, *reduction.result(), dtype, mesh);
+  return reduction.op->collective->sharded
+             ? slots_bytes(reduction, *reduction.result(), dtype, mesh)
+             : flat_size(shapes_of(reduction.operands, mesh)) * dtype_bytes(dtype);
 }
 
 }  // namespace
@@ -40,10 +40,10 @@ Locations::Locations(const Graph& graph) {
   for (const auto& node : graph.order()) {
     if (!is_flat_collective(*node)) continue;
     const bool several = node->operands.size() > 1;
-    if (is_reduction(*node->op) && (several || !is_all_reduce(*node->op))) {
+    if (is_gather(*node->op)) {
+      if (several) group_targets(*node, graph.mesh());
+    } else if (several || node->op->collective->sharded) {
       group_operands(*node, graph.mesh());
-    } else if (is_gather(*node->op) && several) {
-      group_targets(*node, graph.mesh());
     }
   }
 }

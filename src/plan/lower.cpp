@@ -190,7 +190,7 @@ class Bindings {
 
 // Whether the node moves shards of one tensor along a dim: activations and their gradients.
 bool is_dim_collective(const Node& node) {
-  return node.op->traits.collective && node.op != &kWait && !is_flat_collective(node);
+  return node.op->collective != nullptr && !is_flat_collective(node);
 }
 
 // Whether the value is a gradient that an update or an accumulator reads.
@@ -419,13 +419,13 @@ class Emitter {
   int64_t last_compute_ = -1;
 };
 
-bool has_starts(std::span<const ProgramSource> sources) {
+// The streams up to the last one in use.
+std::vector<std::string> streams_of(std::span<const ProgramSource> sources) {
+  StreamId last = StreamId::Compute;
   for (const ProgramSource& source : sources) {
-    for (const auto& node : source.graph->order()) {
-      if (is_start(*node->op)) return true;
-    }
+    for (const auto& node : source.graph->order()) last = std::max(last, stream_of(*node->op));
   }
-  return false;
+  return {kStreamNames.begin(), kStreamNames.begin() + index_of(last) + 1};
 }
 
 }  // namespace
@@ -436,8 +436,7 @@ Plan lower(std::span<const ProgramSource> sources, const LowerOptions& options) 
   plan.name = sources.front().graph->name();
   plan.backend = std::string(options.backend);
   plan.mesh = sources.front().graph->mesh();
-  plan.streams.assign(kStreamNames.begin(), kStreamNames.end());
-  if (!has_starts(sources)) plan.streams.resize(1);  // compute alone
+  plan.streams = streams_of(sources);
 
   std::vector<Program> programs;
   for (const ProgramSource& source : sources) {

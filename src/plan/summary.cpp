@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "graph/comm_cost.h"
 #include "graph/module_path.h"
 #include "graph/ops/ops.h"
 
@@ -73,7 +74,7 @@ std::optional<LowWeights> low_weights(const Plan& plan) {
   std::set<int64_t> params;
   for (const Binding& param : plan.params) params.insert(param.tensor.buffer);
   for (const Step& step : plan.program(ProgramKind::Last)) {
-    if (!is_call(step, kCast) && !is_call(step, kAllGather)) continue;
+    if (!is_call(step, kCast) && !is_gather(*find_op(step.op))) continue;
     const TensorRef& from = step.operands.at(0);
     const DType to = step.results.at(0).dtype;
     if (!params.contains(from.buffer) || dtype_bytes(to) >= dtype_bytes(from.dtype)) continue;

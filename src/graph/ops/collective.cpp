@@ -4,9 +4,11 @@
 // tensor along a dim instead.
 #include <algorithm>
 
+#include "graph/collective.h"
 #include "graph/flat.h"
 #include "graph/ops/ops.h"
 #include "graph/ops/shapes.h"
+#include "graph/ops/start_op.h"
 
 namespace weft {
 namespace {
@@ -260,11 +262,6 @@ Types infer_all_reduce(const Call& call) {
   return results;
 }
 
-Types as_futures(Types types) {
-  for (TensorType& type : types) type.future = true;
-  return types;
-}
-
 Types infer_wait(const Call& call) {
   call.require(!call.operands.empty(), "no operands, expected one or more");
   Types results = call.operands;
@@ -302,9 +299,37 @@ Cost cost_of_both(const Call& call) {
 
 constexpr OpTraits kCollective{.differentiable = false, .collective = true, .places = true};
 
+constexpr CollectiveInfo kGathers{
+    .full = CollectiveSide::Results,
+    .layout = CollectiveLayout::ByDim,
+    .latency = &Link::gather_latency,
+    .bandwidth = &Link::gather_bandwidth,
+    .stream = StreamId::Gather,
+    .prefetchable = true,
+};
+
+constexpr CollectiveInfo kScatters{
+    .reduces = true,
+    .layout = CollectiveLayout::ByDim,
+    .latency = &Link::scatter_latency,
+    .bandwidth = &Link::scatter_bandwidth,
+    .stream = StreamId::Reduce,
+};
+
+// A sum is sent like a reduce_scatter followed by an all_gather.
+constexpr CollectiveInfo kSums{
+    .sharded = false,
+    .reduces = true,
+    .layout = CollectiveLayout::Flat,
+    .sent = CollectiveSent::SharesTwice,
+    .latency = &Link::sum_latency,
+    .bandwidth = &Link::sum_bandwidth,
+    .stream = StreamId::Reduce,
+};
+
 }  // namespace
 
-constinit const OpDef kAllGather{
+constexpr OpDef kAllGather{
     .signature =
         "all_gather(x, into...; axis: text, types = [texts], shards = 1, dim = -1) -> y...",
     .doc =
@@ -316,11 +341,12 @@ constinit const OpDef kAllGather{
         "`types` and `into`.",
     .traits = kCollective,
     .overwrites = "y<-into",
+    .collective = &kGathers,
     .infer = infer_all_gather,
     .cost = cost_of_results,
 };
 
-constinit const OpDef kReduceScatter{
+constexpr OpDef kReduceScatter{
     .signature = "reduce_scatter(g...; axis: text, out = \"\", shards = 1, dim = -1) -> y",
     .doc =
         "The sum of g @P(axis) over the ranks of the axis, as one flat tensor @F(axis) that holds "
@@ -328,50 +354,26 @@ constinit const OpDef kReduceScatter{
         "the dtype named by `out`; if that is empty, to the dtype of g. With `dim`, the sum of one "
         "g has its shape and is @S(dim:axis).",
     .traits = kCollective,
+    .collective = &kScatters,
     .infer = infer_reduce_scatter,
     .cost = cost_of_operands,
 };
 
-constinit const OpDef kAllReduce{
+constexpr OpDef kAllReduce{
     .signature = "all_reduce(x...; axis: text) -> y...",
     .doc =
         "The sum of each x @P(axis) over the ranks of the axis, on every rank, in place. Sums are "
         "computed in f32 and rounded once; i64 sums are exact.",
     .traits = kCollective,
     .overwrites = "y<-x",
+    .collective = &kSums,
     .infer = infer_all_reduce,
     .cost = cost_of_both,
 };
 
-constinit const OpDef kAllGatherStart{
-    .signature =
-        "all_gather_start(x, into...; axis: text, types = [texts], shards = 1, dim = -1) -> y...",
-    .doc = "Starts an all_gather; wait returns its results.",
-    .traits = kCollective,
-    .overwrites = "y<-into",
-    .starts = &kAllGather,
-    .infer = [](const Call& call) { return as_futures(infer_all_gather(call)); },
-    .cost = cost_of_results,
-};
-
-constinit const OpDef kReduceScatterStart{
-    .signature = "reduce_scatter_start(g...; axis: text, out = \"\", shards = 1, dim = -1) -> y",
-    .doc = "Starts a reduce_scatter; wait returns its result.",
-    .traits = kCollective,
-    .starts = &kReduceScatter,
-    .infer = [](const Call& call) { return as_futures(infer_reduce_scatter(call)); },
-    .cost = cost_of_operands,
-};
-
-constinit const OpDef kAllReduceStart{
-    .signature = "all_reduce_start(x...; axis: text) -> y...",
-    .doc = "Starts an all_reduce; wait returns its results.",
-    .traits = kCollective,
-    .overwrites = "y<-x",
-    .starts = &kAllReduce,
-    .infer = [](const Call& call) { return as_futures(infer_all_reduce(call)); },
-    .cost = cost_of_both,
-};
+constinit const OpDef kAllGatherStart = start_op<kAllGather>();
+constinit const OpDef kReduceScatterStart = start_op<kReduceScatter>();
+constinit const OpDef kAllReduceStart = start_op<kAllReduce>();
 
 constinit const OpDef kWait{
     .signature = "wait(f...) -> y...",

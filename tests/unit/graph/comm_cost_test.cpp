@@ -94,8 +94,8 @@ TEST(CommCost, AStartIsOfTheKindThatItStarts) {
     EXPECT_EQ(&collective_of(*start), collective);
     EXPECT_EQ(&collective_of(*collective), collective);
     EXPECT_TRUE(is_start(*start) && !is_start(*collective));
+    EXPECT_EQ(start->collective, collective->collective);
     EXPECT_EQ(is_gather(*start), collective == &kAllGather);
-    EXPECT_EQ(is_all_reduce(*start), collective == &kAllReduce);
     EXPECT_EQ(is_reduction(*start), collective != &kAllGather);
     EXPECT_EQ(start_of(*start), nullptr);
   }
