@@ -98,6 +98,7 @@ class Placer {
         cat(inputs_, inputs_ == 1 ? " input sharded, " : " inputs sharded, ", moves_.reductions(),
             moves_.reductions() == 1 ? " value reduced" : " values reduced");
     if (moves_.gathers() > 0) text += cat(", ", moves_.gathers(), " gathered");
+    if (moves_.exchanges() > 0) text += cat(", ", moves_.exchanges(), " moved to another dim");
     return text;
   }
 

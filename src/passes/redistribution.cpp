@@ -1,5 +1,7 @@
 #include "passes/redistribution.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "graph/builder.h"
 #include "graph/names.h"
@@ -15,6 +17,15 @@ Builder builder_at(Graph& graph, Node* before, const Node& like) {
   builder.set_path(like.path);
   builder.set_phase(like.phase);
   return builder;
+}
+
+// Whether shards over the entry's axis could lie along `dim` instead: those over a later axis would
+// be inside them, and their ranges would not be contiguous.
+bool may_be_sharded(const TensorType& type, const AxisPlacement& entry, int64_t dim) {
+  const auto own = std::find(type.placement.begin(), type.placement.end(), entry);
+  return std::none_of(own + 1, type.placement.end(), [&](const AxisPlacement& later) {
+    return later.kind == PlacementKind::Sharded && later.dim == dim;
+  });
 }
 
 }  // namespace
@@ -68,8 +79,24 @@ Value* Redistribution::move(Value* value, const std::string& axis, std::optional
   CHECK(entry == nullptr || entry->kind == PlacementKind::Sharded, "%", value->name, " is ",
         to_string(value->type));
   if (entry == nullptr ? !dim : dim == entry->dim) return value;
+  if (entry != nullptr && dim && may_be_sharded(value->type, *entry, *dim)) {
+    return exchange(value, axis, *dim, reader);
+  }
   if (entry != nullptr) value = gather(value, axis, reader);
   return dim ? take(value, axis, *dim, reader) : value;
+}
+
+Value* Redistribution::exchange(Value* value, const std::string& axis, int64_t dim, Node* reader) {
+  Value*& moved = moved_[{value->name, axis, dim}];
+  if (moved == nullptr) {
+    const int64_t from = placement_over(value->type, axis)->dim;
+    moved = builder_at(graph_, reader, *reader)
+                .add(kAllToAll, {value}, {{"axis", axis}, {"from", from}, {"to", dim}},
+                     value->name + ".moved")
+                ->result();
+    ++exchanges_;
+  }
+  return moved;
 }
 
 Value* Redistribution::gather(Value* value, const std::string& axis, Node* reader) {

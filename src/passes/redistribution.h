@@ -31,16 +31,18 @@ class Redistribution {
   // Sums a value over every axis that it is partial over, in full.
   Value* reduce_all(Value* value);
 
-  // The value sharded along `dim` over the axis, or in full, for a reader: gathers it or takes the
-  // rank's shard. It must not be partial over the axis.
+  // The value sharded along `dim` over the axis, or in full, for a reader: gathers it, takes the
+  // rank's shard, or moves its shards to another dim. It must not be partial over the axis.
   Value* move(Value* value, const std::string& axis, std::optional<int64_t> dim, Node* reader);
 
   // Collectives inserted so far.
   size_t reductions() const { return reductions_; }
   size_t gathers() const { return gathers_; }
+  size_t exchanges() const { return exchanges_; }
 
  private:
   Value* gather(Value* value, const std::string& axis, Node* reader);
+  Value* exchange(Value* value, const std::string& axis, int64_t dim, Node* reader);
   Value* take(Value* value, const std::string& axis, int64_t dim, Node* reader);
 
   Graph& graph_;
@@ -48,6 +50,7 @@ class Redistribution {
   std::map<std::tuple<std::string, std::string, int64_t>, Value*> moved_;
   size_t reductions_ = 0;
   size_t gathers_ = 0;
+  size_t exchanges_ = 0;
 };
 
 }  // namespace weft

@@ -2,65 +2,14 @@
 // once, compared bit for bit with a scalar oracle.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <cstring>
 #include <future>
 
-#include "base/half.h"
+#include "ranks/elements.h"
 #include "ranks/ranks.h"
 
 namespace weft {
 namespace {
-
-// A value with many mantissa bits, so that a different order of summation shows.
-float element(int64_t rank, int64_t seed, int64_t i) {
-  uint64_t x = static_cast<uint64_t>(rank * 1000003 + seed * 7919 + i + 1) * 0x9e3779b97f4a7c15u;
-  x ^= x >> 29;
-  x *= 0xbf58476d1ce4e5b9u;
-  x ^= x >> 32;
-  const int exponent = static_cast<int>(x % 7) - 3;
-  return static_cast<float>(std::ldexp(static_cast<double>(x >> 40) / (1 << 23) - 1.0, exponent));
-}
-
-uint64_t encode(DType dtype, float value) {
-  switch (dtype) {
-    case DType::BF16:
-      return bf16_from_f32(value);
-    case DType::F16:
-      return f16_from_f32(value);
-    default:
-      return bits_from_f32(value);
-  }
-}
-
-float decode(DType dtype, uint64_t bits) {
-  switch (dtype) {
-    case DType::BF16:
-      return f32_from_bf16(static_cast<uint16_t>(bits));
-    case DType::F16:
-      return f32_from_f16(static_cast<uint16_t>(bits));
-    default:
-      return f32_from_bits(static_cast<uint32_t>(bits));
-  }
-}
-
-uint64_t read_bits(const Tensor& tensor, int64_t i) {
-  uint64_t bits = 0;
-  const int64_t bytes = dtype_bytes(tensor.dtype);
-  std::memcpy(&bits, tensor.as<char>() + i * bytes, static_cast<size_t>(bytes));
-  return bits;
-}
-
-void write_bits(const Tensor& tensor, int64_t i, uint64_t bits) {
-  const int64_t bytes = dtype_bytes(tensor.dtype);
-  std::memcpy(tensor.as<char>() + i * bytes, &bits, static_cast<size_t>(bytes));
-}
-
-void fill(const Tensor& tensor, int64_t rank, int64_t seed) {
-  for (int64_t i = 0; i < tensor.elements(); ++i) {
-    write_bits(tensor, i, encode(tensor.dtype, element(rank, seed, i)));
-  }
-}
 
 // The tree of the contract in its simplest form.
 float oracle_sum(const std::vector<float>& terms) {
@@ -312,21 +261,6 @@ void check_everything(Communicator& comm, Device& device) {
   comm.barrier();
 }
 
-std::string mesh_name(const Mesh& mesh) {
-  std::string name;
-  for (const MeshAxis& axis : mesh.axes) name += cat(name.empty() ? "" : "x", axis.size);
-  return name;
-}
-
-std::vector<Mesh> meshes() {
-  std::vector<Mesh> list;
-  for (const int64_t ranks : {1, 2, 3, 4, 5, 8}) list.push_back(make_mesh({{"dp_shard", ranks}}));
-  list.push_back(make_mesh({{"dp_replicate", 2}, {"dp_shard", 2}}));
-  list.push_back(make_mesh({{"dp_replicate", 2}, {"dp_shard", 4}}));
-  list.push_back(make_mesh({{"dp_replicate", 3}, {"dp_shard", 1}}));
-  return list;
-}
-
 class Collectives : public testing::TestWithParam<std::tuple<Transport, Mesh>> {
  protected:
   void run(const RankBody& body) {
@@ -467,11 +401,6 @@ TEST_P(Collectives, ExchangeCollectsInRankOrder) {
       require(all == expected, cat("exchange of ", size, " bytes differs"));
     }
   });
-}
-
-std::string case_name(const testing::TestParamInfo<std::tuple<Transport, Mesh>>& test) {
-  const auto& [transport, mesh] = test.param;
-  return cat(transport == Transport::Threads ? "threads_" : "shm_", mesh_name(mesh));
 }
 
 INSTANTIATE_TEST_SUITE_P(, Collectives,

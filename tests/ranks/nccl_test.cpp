@@ -16,6 +16,7 @@
 #include "runtime/comm/flat_layout.h"
 #include "runtime/comm/launcher.h"
 #include "runtime/comm/sum.h"
+#include "runtime/comm/transfer.h"
 
 namespace weft {
 namespace {
@@ -306,6 +307,62 @@ TEST_F(Nccl, CollectivesAlongADimMatchTheCpu) {
       check_dim(comm, device, "cp", DType::BF16, 1);
     });
   }
+}
+
+// Shards of one tensor of consecutive integers move from one dim to another, and around the ring.
+void check_moves(Communicator& comm, Device& device, const std::string& axis,
+                 const AllToAll::Dims& dims) {
+  const Shape shape = {3, 8, 5, 8};
+  const int64_t ranks = comm.size(axis), own = comm.coordinate(axis);
+  const auto shard = [&](int64_t dim) {
+    Shape part = shape;
+    int64_t& size = part[static_cast<size_t>(dim)];
+    size = (size + ranks - 1) / ranks;
+    return part;
+  };
+  std::vector<char> values(static_cast<size_t>(count(shape) * 4));
+  for (int64_t i = 0; i < count(shape); ++i) {
+    reinterpret_cast<float*>(values.data())[i] = static_cast<float>(i + 1);
+  }
+  const auto expected = [&](int64_t dim, int64_t rank) {
+    return shard_of(values, DimLayout(shape, shard(dim), dim, axis, ranks), 4, rank);
+  };
+  Block block(comm, device, 1 << 16);
+  block.poison();
+  const Tensor from = block.tensor(0, DType::F32, shard(dims.from));
+  const Tensor to = block.tensor(8192, DType::F32, shard(dims.to));
+  const CollectiveSite site{.axis = axis,
+                            .stream = block.stream(),
+                            .workspace = block.tensor(16384, DType::F32, {}).data};
+  block.write(0, expected(dims.from, own));
+  comm.transfer(site, from, to, AllToAll(from.shape, to.shape, dims, axis, ranks));
+  require(block.read(8192, to.elements() * 4) == expected(dims.to, own),
+          cat("all_to_all from dim ", dims.from, " to ", dims.to, " of ", axis));
+  const Tensor shifted = block.tensor(8192, DType::F32, from.shape);
+  comm.transfer(site, from, shifted, Shift(from.elements(), 1, ranks));
+  require(block.read(8192, from.elements() * 4) == expected(dims.from, (own + ranks - 1) % ranks),
+          cat("shift along dim ", dims.from, " of ", axis));
+}
+
+TEST_F(Nccl, MovesOfShardsMatchTheCpu) {
+  const auto check = [](Communicator& comm, Device& device, const std::string& axis) {
+    for (int64_t from = 0; from < 4; ++from) {
+      for (int64_t to = 0; to < 4; ++to) {
+        if (from != to) check_moves(comm, device, axis, {.from = from, .to = to});
+      }
+    }
+  };
+  for (const int64_t ranks : {1, 2, 4}) {
+    SCOPED_TRACE(ranks);
+    expect_success(make_mesh({{"dp", ranks}}),
+                   [&](Communicator& comm, Device& device) { check(comm, device, "dp"); });
+  }
+  expect_success(make_mesh({{"other", 2}, {"dp", 2}}),
+                 [&](Communicator& comm, Device& device) { check(comm, device, "other+dp"); });
+  expect_success(make_mesh({{"cp", 2}}), [](Communicator& comm, Device& device) {
+    check_moves(comm, device, "cp", {.from = 1, .to = 3});
+    check_moves(comm, device, "cp", {.from = 3, .to = 1});
+  });
 }
 
 TEST_F(Nccl, GroupsAlongTwoAxesDoNotMix) {

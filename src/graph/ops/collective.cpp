@@ -80,18 +80,18 @@ Placement without_axis(const Call& call, Placement placement) {
   return placement;
 }
 
-// The attribute `dim`, a dim of the operand, none of whose shards over other axes lie inside those
+// The attribute `attr`, a dim of the operand, none of whose shards over other axes lie inside those
 // over the attribute `axis`: the ranges of these would not be contiguous.
-int64_t require_dim(const Call& call, size_t i) {
-  const int64_t dim = call.int_attr("dim");
+int64_t require_dim(const Call& call, size_t i, std::string_view attr = "dim") {
+  const int64_t dim = call.int_attr(attr);
   const TensorType& type = call.type(i);
-  call.require(dim >= 0 && dim < std::ssize(type.shape), "dim is ", dim, ", expected one of ",
+  call.require(dim >= 0 && dim < std::ssize(type.shape), attr, " is ", dim, ", expected one of ",
                type);
   bool inside = false;
   for (const AxisPlacement& entry : type.placement) {
     inside |= is_over_axis(call, entry);
     call.require(entry.kind != PlacementKind::Flat, operand_name(call, i), " is ", type,
-                 ", expected no flat tensor with dim");
+                 ", expected no flat tensor with ", attr);
     call.require(!inside || is_over_axis(call, entry) || entry.kind != PlacementKind::Sharded ||
                      entry.dim != dim,
                  operand_name(call, i), " is ", type, ", expected no shards of dim ", dim,
@@ -262,6 +262,28 @@ Types infer_all_reduce(const Call& call) {
   return results;
 }
 
+Types infer_all_to_all(const Call& call) {
+  require_operands(call);
+  const int64_t from = require_dim(call, 0, "from");
+  const int64_t to = require_dim(call, 0, "to");
+  call.require(from != to, "from and to are both ", from, ", expected two dims");
+  require_entries(call, 0, entries_over_axis(call, PlacementKind::Sharded, from));
+  TensorType moved = call.type(0);
+  moved.placement = with_kind(call, moved.placement, PlacementKind::Sharded, to);
+  return {moved};
+}
+
+Types infer_shift(const Call& call) {
+  require_operands(call);
+  const TensorType& x = call.type(0);
+  for (const std::string_view axis : joint_axes(call.text_attr("axis"))) {
+    const AxisPlacement* entry = placement_over(x, axis);
+    call.require(entry != nullptr && entry->kind == PlacementKind::Sharded, "x is ", x,
+                 ", expected shards over ", axis);
+  }
+  return {x};
+}
+
 Types infer_wait(const Call& call) {
   call.require(!call.operands.empty(), "no operands, expected one or more");
   Types results = call.operands;
@@ -327,6 +349,20 @@ constexpr CollectiveInfo kSums{
     .stream = StreamId::Reduce,
 };
 
+// Only moves data, as a gather does.
+constexpr CollectiveInfo kRedistributes{
+    .latency = &Link::gather_latency,
+    .bandwidth = &Link::gather_bandwidth,
+    .stream = StreamId::Exchange,
+};
+
+constexpr CollectiveInfo kShifts{
+    .sent = CollectiveSent::All,
+    .latency = &Link::gather_latency,
+    .bandwidth = &Link::gather_bandwidth,
+    .stream = StreamId::Exchange,
+};
+
 }  // namespace
 
 constexpr OpDef kAllGather{
@@ -371,9 +407,36 @@ constexpr OpDef kAllReduce{
     .cost = cost_of_both,
 };
 
+constexpr OpDef kAllToAll{
+    .signature = "all_to_all(x; axis: text, from: int, to: int) -> y",
+    .doc =
+        "Moves the shards of x @S(from:axis) to those of y @S(to:axis): every rank sends each rank "
+        "of the axis its range along `to`. Where that dim does not divide, the last shards are "
+        "padded with zeros.",
+    .traits = kCollective,
+    .collective = &kRedistributes,
+    .infer = infer_all_to_all,
+    .cost = cost_of_results,
+};
+
+constexpr OpDef kShift{
+    .signature = "shift(x; axis: text, steps = 1) -> y",
+    .doc =
+        "Every rank receives the shard of x @S(dim:axis) of the rank `steps` before it along the "
+        "axis, the first ranks those of the last ones. y has the placement of x: it is x with its "
+        "shards rotated along `dim`, padding included, so only an op that knows the rotation reads "
+        "it together with other tensors.",
+    .traits = kCollective,
+    .collective = &kShifts,
+    .infer = infer_shift,
+    .cost = cost_of_results,
+};
+
 constinit const OpDef kAllGatherStart = start_op<kAllGather>();
 constinit const OpDef kReduceScatterStart = start_op<kReduceScatter>();
 constinit const OpDef kAllReduceStart = start_op<kAllReduce>();
+constinit const OpDef kAllToAllStart = start_op<kAllToAll>();
+constinit const OpDef kShiftStart = start_op<kShift>();
 
 constinit const OpDef kWait{
     .signature = "wait(f...) -> y...",

@@ -37,7 +37,8 @@ extern const OpDef kEmbedding, kEmbeddingGrad, kAddPositions, kAddPositionsGrad,
 extern const OpDef kCrossEntropyStats, kCrossEntropyCombine;
 
 // ops/collective.cpp
-extern const OpDef kAllGather, kReduceScatter, kAllReduce, kAllGatherStart, kReduceScatterStart,
-    kAllReduceStart, kWait, kTakeShard, kToPartial;
+extern const OpDef kAllGather, kReduceScatter, kAllReduce, kAllToAll, kShift, kAllGatherStart,
+    kReduceScatterStart, kAllReduceStart, kAllToAllStart, kShiftStart, kWait, kTakeShard,
+    kToPartial;
 
 }  // namespace weft

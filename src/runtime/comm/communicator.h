@@ -19,6 +19,7 @@ namespace weft {
 
 class Device;
 class Stream;
+class Transfer;
 
 // A rank's position on the mesh: ranks are numbered row-major over the axes, outermost first.
 struct RankInfo {
@@ -122,6 +123,11 @@ class Communicator {
   // with zeros in its padding.
   virtual void reduce_scatter_dim(const CollectiveSite& site, const Tensor& full,
                                   const Tensor& shard, int64_t dim) = 0;
+
+  // Moves elements of `from` on each rank of the group to `to` on others, as `transfer` says; both
+  // have one dtype and do not overlap.
+  virtual void transfer(const CollectiveSite& site, const Tensor& from, const Tensor& to,
+                        const Transfer& transfer) = 0;
 
   // Waits for all ranks of the mesh. Host thread only, like exchange.
   virtual void barrier() = 0;

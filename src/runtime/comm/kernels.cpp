@@ -4,6 +4,7 @@
 #include "runtime/comm/communicator.h"
 #include "runtime/comm/dim_layout.h"
 #include "runtime/comm/flat_layout.h"
+#include "runtime/comm/transfer.h"
 
 namespace weft {
 namespace {
@@ -88,6 +89,35 @@ void all_reduce(const Launch& launch) {
   comm(launch).all_reduce(site(launch, kOrdered), launch.results);
 }
 
+AllToAll all_to_all_of(const Call& call, int64_t ranks) {
+  return {call.type(0).shape,
+          call.results.at(0).shape,
+          {.from = call.int_attr("from"), .to = call.int_attr("to")},
+          call.text_attr("axis"),
+          ranks};
+}
+
+Shift shift_of(const Call& call, int64_t ranks) {
+  return {call.type(0).elements(), call.int_attr("steps"), ranks};
+}
+
+// A collective that only moves data, by its geometry for a number of ranks.
+template <auto kTransferOf>
+void transfer(const Launch& launch) {
+  const Call& call = *launch.call;
+  const auto moves = kTransferOf(call, comm(launch).size(call.text_attr("axis")));
+  comm(launch).transfer(site(launch), launch.operands.at(0), launch.results.at(0), moves);
+}
+
+template <auto kTransferOf>
+int64_t transfer_workspace(const Call& call, int64_t ranks) {
+  return packed_elements(kTransferOf(call, ranks), ranks) * dtype_bytes(call.type(0).dtype);
+}
+
+Decision supports_any(const Call&) {
+  return Decision::yes();
+}
+
 // A library sums in the type of its operands.
 Decision supports_library_sum(const Call& call) {
   for (const auto* types : {&call.operands, &call.results}) {
@@ -165,6 +195,11 @@ constexpr Kernel kPeerKernels[] = {
      .name = "peer_all_reduce",
      .supports = supports_sum,
      .launch = all_reduce<true>},
+    {.op = "all_to_all",
+     .name = "peer_all_to_all",
+     .supports = supports_any,
+     .launch = transfer<all_to_all_of>},
+    {.op = "shift", .name = "peer_shift", .supports = supports_any, .launch = transfer<shift_of>},
 };
 
 constexpr Kernel kGpuKernels[] = {
@@ -212,6 +247,12 @@ constexpr Kernel kGpuKernels[] = {
      .supports = supports_floating,
      .launch = all_reduce<true>,
      .group_workspace = ordered_sum_workspace},
+    {.op = "all_to_all",
+     .name = "nccl_all_to_all",
+     .supports = supports_any,
+     .launch = transfer<all_to_all_of>,
+     .group_workspace = transfer_workspace<all_to_all_of>},
+    {.op = "shift", .name = "nccl_shift", .supports = supports_any, .launch = transfer<shift_of>},
 };
 
 }  // namespace

@@ -14,15 +14,24 @@
 #include "runtime/comm/dim_layout.h"
 #include "runtime/comm/flat_layout.h"
 #include "runtime/comm/sum.h"
+#include "runtime/comm/transfer.h"
 
 namespace weft {
 namespace {
 
-enum class Kind : uint64_t { AllGather = 1, ReduceScatter, AllReduce, Barrier, Exchange, Done };
+enum class Kind : uint64_t {
+  AllGather = 1,
+  ReduceScatter,
+  AllReduce,
+  Transfer,
+  Barrier,
+  Exchange,
+  Done
+};
 
 std::string_view kind_name(uint64_t kind) {
-  constexpr std::string_view kNames[] = {"nothing", "all_gather", "reduce_scatter", "all_reduce",
-                                         "barrier", "exchange",   "finish"};
+  constexpr std::string_view kNames[] = {"nothing",  "all_gather", "reduce_scatter", "all_reduce",
+                                         "transfer", "barrier",    "exchange",       "finish"};
   return kNames[std::min<uint64_t>(kind, std::size(kNames) - 1)];
 }
 
@@ -58,6 +67,18 @@ std::pair<int64_t, int64_t> slice(int64_t elements, int64_t i, int64_t n) {
     return std::min(elements, (elements * k / n + kLine - 1) / kLine * kLine);
   };
   return {at(i), i + 1 == n ? elements : at(i + 1)};
+}
+
+void copy_box(const CopyBox& box, void* to, const void* from, DType dtype) {
+  const auto at = [](const BoxSide& side, int64_t slice, int64_t row) {
+    return side.begin + slice * side.slice + row * side.row;
+  };
+  for (int64_t slice = 0; slice < box.slices; ++slice) {
+    for (int64_t row = 0; row < box.rows; ++row) {
+      copy_bytes(shifted(to, dtype, at(box.to, slice, row)),
+                 shifted(from, dtype, at(box.from, slice, row)), box.run * dtype_bytes(dtype));
+    }
+  }
 }
 
 }  // namespace
@@ -362,6 +383,32 @@ void PeerMemory::reduce_scatter_dim(const CollectiveSite& site, const Tensor& fu
   }
   barrier.sync(tag_of(Kind::Done, full.dtype, shard.elements()));
   delay((size - 1) * shard.elements() * dtype_bytes(full.dtype));
+}
+
+void PeerMemory::transfer(const CollectiveSite& site, const Tensor& from, const Tensor& to,
+                          const Transfer& transfer) {
+  Barrier barrier(*this, group(site.axis), site.channel);
+  const Group& group = barrier.group();
+  const auto size = static_cast<int64_t>(barrier.size());
+  const auto own = static_cast<int64_t>(group.own);
+  const DType dtype = from.dtype;
+  CHECK(to.dtype == dtype, dtype_name(dtype), " received as ", dtype_name(to.dtype));
+  barrier.arrive(tag_of(Kind::Transfer, dtype, from.elements()));
+  if (transfer.has_padding(own)) {
+    std::memset(to.data, 0, static_cast<size_t>(to.elements() * dtype_bytes(dtype)));
+  }
+  int64_t received = 0;
+  for (int64_t k = 0; k < size; ++k) {
+    const int64_t i = (own + k) % size;  // each rank starts elsewhere, to spread the reads
+    const std::vector<CopyBox> boxes = transfer.boxes(i, own);
+    if (boxes.empty()) continue;
+    barrier.await(static_cast<size_t>(i));
+    const void* source = peer(group.ranks[static_cast<size_t>(i)], from.data);
+    for (const CopyBox& box : boxes) copy_box(box, to.data, source, dtype);
+    if (i != own) received += total_elements(boxes);
+  }
+  barrier.sync(tag_of(Kind::Done, dtype, from.elements()));
+  delay(received * dtype_bytes(dtype));
 }
 
 void PeerMemory::all_reduce(const CollectiveSite& site, std::span<const Tensor> tensors) {

@@ -35,6 +35,11 @@ class SingleRank : public Communicator {
     refuse(site.axis);
   }
 
+  void transfer(const CollectiveSite& site, const Tensor&, const Tensor&,
+                const Transfer&) override {
+    refuse(site.axis);
+  }
+
   void barrier() override {}
   void exchange(std::span<const char> own, std::span<char> all) override {
     CHECK(own.size() == all.size(), own.size(), " bytes of one rank, room for ", all.size());

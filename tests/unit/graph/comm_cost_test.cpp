@@ -51,6 +51,16 @@ TEST(CommCost, CollectivesAlongADimCountTheFullTensorOfARank) {
             3 + 4 * 32);
 }
 
+TEST(CommCost, MovesOfShardsCountWhatARankHas) {
+  EXPECT_EQ(seconds_of(R"(  %x = input "x" : f32[8,8] @S(0:dp_shard)
+  %y = all_to_all(%x; axis="dp_shard", from=0, to=1) : f32[8,8] @S(1:dp_shard))"),
+            1 + 4 * 16);
+  // A gather sends 3/4 of its bytes, a shift all of them.
+  EXPECT_EQ(seconds_of(R"(  %x = input "x" : f32[8,6] @S(0:dp_shard)
+  %y = shift_start(%x; axis="dp_shard") : future<f32[8,6] @S(0:dp_shard)>)"),
+            1 + 4 * 12 * 4 / 3.0);
+}
+
 TEST(CommCost, AJointAxisSpansTheHostsOfAllItsAxes) {
   const Mesh mesh{{{"a", 2}, {"b", 2}, {"c", 2}}};  // 4 ranks per host: a host is a value of a
   EXPECT_TRUE(on_one_host(mesh, "b+c", slow_links()));
@@ -87,7 +97,7 @@ TEST(CommCost, ComputationCountsThePartOfARank) {
 }
 
 TEST(CommCost, AStartIsOfTheKindThatItStarts) {
-  for (const OpDef* collective : {&kAllGather, &kReduceScatter, &kAllReduce}) {
+  for (const OpDef* collective : {&kAllGather, &kReduceScatter, &kAllReduce, &kAllToAll, &kShift}) {
     const OpDef* start = start_of(*collective);
     ASSERT_NE(start, nullptr) << collective->name();
     EXPECT_EQ(start->name(), cat(collective->name(), "_start"));
@@ -96,7 +106,7 @@ TEST(CommCost, AStartIsOfTheKindThatItStarts) {
     EXPECT_TRUE(is_start(*start) && !is_start(*collective));
     EXPECT_EQ(start->collective, collective->collective);
     EXPECT_EQ(is_gather(*start), collective == &kAllGather);
-    EXPECT_EQ(is_reduction(*start), collective != &kAllGather);
+    EXPECT_EQ(is_reduction(*start), collective == &kReduceScatter || collective == &kAllReduce);
     EXPECT_EQ(start_of(*start), nullptr);
   }
   EXPECT_FALSE(is_start(kWait) || is_gather(kWait) || is_reduction(kWait));

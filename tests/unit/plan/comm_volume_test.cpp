@@ -79,6 +79,22 @@ TEST(CommVolume, CollectivesAlongADimMoveOneTensorUnpacked) {
   EXPECT_EQ(packing_bytes(plan, ProgramKind::Last), 0);
 }
 
+TEST(CommVolume, AShiftSendsAllOfATensorAndAnAllToAllNotItsOwnPart) {
+  Step moves;
+  moves.op = "all_to_all";
+  moves.operands = {ref(0, DType::BF16, {4, 6, 5})};
+  moves.results = {ref(1, DType::BF16, {8, 3, 5})};
+  moves.attrs = parse_call_attrs(kAllToAll, "axis=\"shard\", from=0, to=1");
+  Step shifts = moves;
+  shifts.op = "shift";
+  shifts.results = {ref(1, DType::BF16, {4, 6, 5})};
+  shifts.attrs = parse_call_attrs(kShift, "axis=\"shard\"");
+  const auto volumes = collective_volumes(plan_of({moves, shifts}), ProgramKind::Last);
+  ASSERT_EQ(volumes.size(), 2u);
+  EXPECT_EQ(volumes[0], (CollectiveVolume{"all_to_all", "shard", 2, 1, 240, 240, 120}));
+  EXPECT_EQ(volumes[1], (CollectiveVolume{"shift", "shard", 2, 1, 240, 240, 240}));
+}
+
 TEST(CommVolume, ReductionsSendTheDtypeOfTheirOperands) {
   Step step = scatter();
   step.operands = {ref(2, DType::BF16, kFirst), ref(2, DType::BF16, kSecond, 1024 * 2)};

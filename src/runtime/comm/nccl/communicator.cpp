@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -16,8 +15,10 @@
 #include "runtime/comm/flat_layout.h"
 #include "runtime/comm/nccl/arithmetic.h"
 #include "runtime/comm/nccl/connect.h"
+#include "runtime/comm/nccl/copies.h"
 #include "runtime/comm/nccl/groups.h"
 #include "runtime/comm/nccl/progress.h"
+#include "runtime/comm/transfer.h"
 #include "runtime/cuda/device/check.h"
 #include "runtime/cuda/device/stream.h"
 
@@ -49,78 +50,11 @@ size_t unsigned_count(int64_t elements) {
   return static_cast<size_t>(elements);
 }
 
-// Rows of a strided copy: `bytes` of each, at these distances.
-struct Rows {
-  int64_t count = 0;
-  int64_t bytes = 0;
-};
-
-struct Strided {
-  void* data = nullptr;
-  int64_t stride = 0;  // bytes
-};
-
-// The longest stride of a two-dimensional copy.
-constexpr int64_t kLongestPitch = std::numeric_limits<int32_t>::max();
-
-void copy_rows(const Strided& to, const Strided& from, const Rows& rows, cudaStream_t stream) {
-  if (rows.count == 0 || rows.bytes == 0) return;
-  const auto bytes = static_cast<size_t>(rows.bytes);
-  if (rows.count > 1 && std::max(to.stride, from.stride) <= kLongestPitch) {
-    CUDA_CHECK(cudaMemcpy2DAsync(
-        to.data, static_cast<size_t>(to.stride), from.data, static_cast<size_t>(from.stride), bytes,
-        static_cast<size_t>(rows.count), cudaMemcpyDeviceToDevice, stream));
-    return;
-  }
-  for (int64_t i = 0; i < rows.count; ++i) {
-    CUDA_CHECK(cudaMemcpyAsync(static_cast<char*>(to.data) + i * to.stride,
-                               static_cast<const char*>(from.data) + i * from.stride, bytes,
-                               cudaMemcpyDeviceToDevice, stream));
-  }
-}
-
-enum class Direction { Pack, Unpack };
-
-// Copies a rank's ranges of a tensor sharded along a dim to its packed shard, or back.
-void copy_shard(const Tensor& full, void* shard, const DimLayout& layout, int64_t rank,
-                Direction direction, cudaStream_t stream) {
-  const int64_t element = dtype_bytes(full.dtype);
-  int64_t at = 0;
-  for (const DimRange& range : layout.ranges(rank)) {
-    const Strided in_full{shifted(full.data, full.dtype, layout.in_full(0, range.begin)),
-                          layout.in_full(1, 0) * element};
-    const Strided in_shard{shifted(shard, full.dtype, layout.in_shard(0, at)),
-                           layout.in_shard(1, 0) * element};
-    const Rows rows{layout.outer(), range.size * layout.inner() * element};
-    const bool packs = direction == Direction::Pack;
-    copy_rows(packs ? in_shard : in_full, packs ? in_full : in_shard, rows, stream);
-    at += range.size;
-  }
-}
-
 // Elements of a rank's shard that ranks send each other: packed shards of several rows have their
 // padding in between.
 int64_t sent_elements(const DimLayout& layout, int64_t rank) {
   if (layout.length(rank) == 0) return 0;
   return layout.outer() == 1 ? layout.length(rank) * layout.inner() : layout.shard_elements();
-}
-
-void zero_padding(const Tensor& shard, const DimLayout& layout, int64_t rank, cudaStream_t stream) {
-  const int64_t filled = layout.length(rank) * layout.inner();
-  const int64_t element = dtype_bytes(shard.dtype);
-  const int64_t stride = layout.in_shard(1, 0) * element;
-  const int64_t bytes = stride - filled * element;
-  if (bytes == 0) return;
-  if (layout.outer() > 1 && stride <= kLongestPitch) {
-    CUDA_CHECK(cudaMemset2DAsync(shifted(shard.data, shard.dtype, filled),
-                                 static_cast<size_t>(stride), 0, static_cast<size_t>(bytes),
-                                 static_cast<size_t>(layout.outer()), stream));
-    return;
-  }
-  for (int64_t row = 0; row < layout.outer(); ++row) {
-    CUDA_CHECK(cudaMemsetAsync(shifted(shard.data, shard.dtype, layout.in_shard(row, 0) + filled),
-                               0, static_cast<size_t>(bytes), stream));
-  }
 }
 
 class GpuRank : public Communicator {
@@ -145,6 +79,9 @@ class GpuRank : public Communicator {
                       int64_t dim) override;
   void reduce_scatter_dim(const CollectiveSite& site, const Tensor& full, const Tensor& shard,
                           int64_t dim) override;
+
+  void transfer(const CollectiveSite& site, const Tensor& from, const Tensor& to,
+                const Transfer& transfer) override;
 
   void barrier() override { hosts_->barrier(); }
   void exchange(std::span<const char> own, std::span<char> all) override {
@@ -187,6 +124,17 @@ class GpuRank : public Communicator {
                          const DimLayout& layout, void* workspace);
   static void exchange_parts(const Work& work, DType dtype, const DimLayout& layout,
                              std::span<void* const> ranges, void* received);
+  enum class Direction { Send, Receive };
+  // Everything that this rank sends to another one in a transfer, or receives from it.
+  struct Message {
+    Direction direction = Direction::Send;
+    int64_t rank = 0;
+    std::vector<CopyBox> boxes;
+    bool packed = false;
+    void* data = nullptr;
+  };
+  static void copy_packed(const Message& message, const Tensor& tensor, cudaStream_t stream);
+  static void post(const Work& work, const Message& message, DType dtype);
   static void sum_small(const Work& work, const Tensor& flat, void* workspace);
   static void sum_slices(const Work& work, const Tensor& flat, void* workspace);
 
@@ -369,7 +317,7 @@ void GpuRank::all_gather_dim(const CollectiveSite& site, const Tensor& shard, co
   }
   for (int64_t rank = 0; rank < group.size && gathered != full.data; ++rank) {
     void* from = shifted(gathered, dtype, rank * layout.shard_elements());
-    copy_shard(full, from, layout, rank, Direction::Unpack, work.stream());
+    nccl::copy_shard(full, from, layout, rank, nccl::CopyOrder::Unpack, work.stream());
   }
   work.end();
 }
@@ -386,13 +334,13 @@ void GpuRank::reduce_scatter_dim(const CollectiveSite& site, const Tensor& full,
     // The padding of a packed shard is sent as it is; its sum is overwritten below.
     for (int64_t rank = 0; rank < group.size && !direct; ++rank) {
       void* to = shifted(site.workspace, full.dtype, rank * layout.shard_elements());
-      copy_shard(full, to, layout, rank, Direction::Pack, work.stream());
+      nccl::copy_shard(full, to, layout, rank, nccl::CopyOrder::Pack, work.stream());
     }
     NCCL_CHECK(functions().reduce_scatter(direct ? full.data : site.workspace, shard.data,
                                           unsigned_count(shard.elements()), nccl_type(shard.dtype),
                                           ncclSum, group.comm, work.stream()));
   }
-  zero_padding(shard, layout, group.rank, work.stream());
+  nccl::zero_padding(shard, layout, group.rank, work.stream());
   work.end();
 }
 
@@ -409,7 +357,7 @@ void GpuRank::sum_ranges(const Work& work, const Tensor& full, const Tensor& sha
         packs ? shifted(workspace, dtype, rank * layout.shard_elements())
               : shifted(full.data, dtype, layout.in_full(0, layout.ranges(rank).front().begin)));
     if (!packs) continue;
-    copy_shard(full, ranges.back(), layout, rank, Direction::Pack, work.stream());
+    nccl::copy_shard(full, ranges.back(), layout, rank, nccl::CopyOrder::Pack, work.stream());
   }
   const int64_t packed = packs ? group.size * layout.shard_elements() : 0;
   void* received = shifted(workspace, dtype, packed);
@@ -444,6 +392,80 @@ void GpuRank::exchange_parts(const Work& work, DType dtype, const DimLayout& lay
     arrived += own;
   }
   NCCL_CHECK(functions().group_end());
+}
+
+// Boxes for one rank are one message; several, or one with gaps, are packed for it in the
+// workspace.
+void GpuRank::transfer(const CollectiveSite& site, const Tensor& from, const Tensor& to,
+                       const Transfer& transfer) {
+  Work work(*this, site);
+  const Group& group = work.group();
+  const DType dtype = from.dtype;
+  CHECK(to.dtype == dtype, dtype_name(dtype), " received as ", dtype_name(to.dtype));
+  if (transfer.has_padding(group.rank)) {
+    CUDA_CHECK(cudaMemsetAsync(to.data, 0, unsigned_count(to.elements() * dtype_bytes(dtype)),
+                               work.stream()));
+  }
+  for (const CopyBox& box : transfer.boxes(group.rank, group.rank)) {
+    nccl::copy_box(box, to.data, from.data, dtype, work.stream());
+  }
+  int64_t used = 0;  // elements of the workspace
+  std::vector<Message> messages;
+  for (int64_t rank = 0; rank < group.size; ++rank) {
+    if (rank == group.rank) continue;
+    for (const Direction direction : {Direction::Send, Direction::Receive}) {
+      const bool sends = direction == Direction::Send;
+      Message message{
+          .direction = direction,
+          .rank = rank,
+          .boxes = sends ? transfer.boxes(group.rank, rank) : transfer.boxes(rank, group.rank)};
+      if (message.boxes.empty()) continue;
+      BoxSide CopyBox::*const side = sends ? &CopyBox::from : &CopyBox::to;
+      message.packed = !is_one_message(message.boxes, side);
+      if (message.packed) {
+        message.data = shifted(site.workspace, dtype, used);
+        used += total_elements(message.boxes);
+      } else {
+        message.data = shifted(sends ? from.data : to.data, dtype, (message.boxes[0].*side).begin);
+      }
+      messages.push_back(std::move(message));
+    }
+  }
+  for (const Message& message : messages) {
+    if (message.direction == Direction::Send) copy_packed(message, from, work.stream());
+  }
+  NCCL_CHECK(functions().group_start());
+  for (const Message& message : messages) post(work, message, dtype);
+  NCCL_CHECK(functions().group_end());
+  for (const Message& message : messages) {
+    if (message.direction == Direction::Receive) copy_packed(message, to, work.stream());
+  }
+  work.end();
+}
+
+// Fills a packed message from the tensor, or the tensor from it.
+void GpuRank::copy_packed(const Message& message, const Tensor& tensor, cudaStream_t stream) {
+  if (!message.packed) return;
+  int64_t at = 0;
+  for (CopyBox box : message.boxes) {
+    const bool sends = message.direction == Direction::Send;
+    (sends ? box.to : box.from) = box.packed_at(at);
+    nccl::copy_box(box, sends ? message.data : tensor.data, sends ? tensor.data : message.data,
+                   tensor.dtype, stream);
+    at += box.elements();
+  }
+}
+
+void GpuRank::post(const Work& work, const Message& message, DType dtype) {
+  const size_t elements = unsigned_count(total_elements(message.boxes));
+  const int rank = static_cast<int>(message.rank);
+  if (message.direction == Direction::Send) {
+    NCCL_CHECK(functions().send(message.data, elements, nccl_type(dtype), rank, work.group().comm,
+                                work.stream()));
+  } else {
+    NCCL_CHECK(functions().receive(message.data, elements, nccl_type(dtype), rank,
+                                   work.group().comm, work.stream()));
+  }
 }
 
 // What the GPU is executing takes precedence over what was queued.

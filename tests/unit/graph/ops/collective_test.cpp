@@ -201,6 +201,39 @@ TEST(Collective, TakeShardAddsShards) {
                  {std::string("tp"), int64_t{1}});
 }
 
+Attrs move_dims(const std::string& axis, int64_t from, int64_t to) {
+  return {axis, from, to};
+}
+
+TEST(Collective, AllToAllMovesShardsToAnotherDim) {
+  EXPECT_EQ(infer(kAllToAll, {"bf16[4,6] @S(0:dp) @S(1:cp) @P(tp)"}, move_dims("cp", 1, 0)),
+            (Texts{"bf16[4,6] @S(0:dp) @S(0:cp) @P(tp)"}));
+  EXPECT_EQ(infer(kAllToAllStart, {"i32[4,6] @S(0:cp) @S(0:tp)"}, move_dims("cp+tp", 0, 1)),
+            (Texts{"future<i32[4,6] @S(1:cp) @S(1:tp)>"}));
+  expect_refusal("all_to_all: x is f32[4,6] @S(0:tp), expected @S(1:tp)", kAllToAll,
+                 {"f32[4,6] @S(0:tp)"}, move_dims("tp", 1, 0));
+  expect_refusal("all_to_all: from and to are both 0, expected two dims", kAllToAll,
+                 {"f32[4,6] @S(0:tp)"}, move_dims("tp", 0, 0));
+  expect_refusal("all_to_all: to is 2, expected one of f32[4,6] @S(0:tp)", kAllToAll,
+                 {"f32[4,6] @S(0:tp)"}, move_dims("tp", 0, 2));
+  expect_refusal(
+      "all_to_all: x is f32[4,6] @S(0:cp) @S(1:tp), expected no shards of dim 1 after those over "
+      "cp",
+      kAllToAll, {"f32[4,6] @S(0:cp) @S(1:tp)"}, move_dims("cp", 0, 1));
+}
+
+TEST(Collective, ShiftKeepsThePlacement) {
+  const Attrs over_cp = parse_call_attrs(kShift, "axis=\"cp\"");
+  EXPECT_EQ(infer(kShift, {"bf16[4,6] @S(0:dp) @S(1:cp)"}, over_cp),
+            (Texts{"bf16[4,6] @S(0:dp) @S(1:cp)"}));
+  EXPECT_EQ(infer(kShiftStart, {"f32[4,6] @S(1:cp)"}, over_cp),
+            (Texts{"future<f32[4,6] @S(1:cp)>"}));
+  expect_refusal("shift: x is f32[4] @S(0:tp), expected shards over cp", kShift,
+                 {"f32[4] @S(0:tp)"}, over_cp);
+  expect_refusal("shift: x is f32[4] @P(cp), expected shards over cp", kShift, {"f32[4] @P(cp)"},
+                 over_cp);
+}
+
 TEST(Collective, TextOfCollectivesAlongADimRoundTrips) {
   const std::string text = R"text(graph step(mesh cp=2, tp=4) {
   %x = input "x" : bf16[6,8] @S(0:cp) @S(1:tp)
@@ -211,7 +244,10 @@ TEST(Collective, TextOfCollectivesAlongADimRoundTrips) {
   %w = wait(%g) : bf16[6,8]
   %p = input "p" : f32[6,8] @P(cp) @P(tp)
   %r = reduce_scatter(%p; axis="cp+tp", out="bf16", dim=0) : bf16[6,8] @S(0:cp) @S(0:tp)
-  return w=%w, r=%r
+  %m = all_to_all(%r; axis="tp", from=0, to=1) : bf16[6,8] @S(0:cp) @S(1:tp)
+  %n = shift_start(%m; axis="cp", steps=2) : future<bf16[6,8] @S(0:cp) @S(1:tp)>
+  %o = wait(%n) : bf16[6,8] @S(0:cp) @S(1:tp)
+  return w=%w, r=%r, o=%o
 }
 )text";
   const Graph graph = parse_graph(text);
