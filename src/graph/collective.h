@@ -28,6 +28,8 @@ struct CollectiveInfo {
   double Link::*bandwidth = nullptr;
   StreamId stream = StreamId::Compute;  // of the op that starts it
   bool prefetchable = false;            // may start early if its operand is storage
+  // Whether it overlaps with compute even if it is not flat: its results are not needed at once.
+  bool overlaps = false;
 };
 
 }  // namespace weft

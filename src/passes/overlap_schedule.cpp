@@ -367,7 +367,8 @@ size_t split_collectives(Graph& graph) {
   size_t count = 0;
   for (Node* node : graph.nodes()) {
     const OpDef* start_op = start_of(*node->op);
-    if (start_op == nullptr || !is_flat_collective(*node)) continue;
+    if (start_op == nullptr) continue;
+    if (!is_flat_collective(*node) && !node->op->collective->overlaps) continue;
     NodeOptions options{.name = {}, .path = node->path, .phase = node->phase};
     std::vector<std::string> names;
     for (const auto& result : node->results) {

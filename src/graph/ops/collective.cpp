@@ -361,6 +361,7 @@ constexpr CollectiveInfo kShifts{
     .latency = &Link::gather_latency,
     .bandwidth = &Link::gather_bandwidth,
     .stream = StreamId::Exchange,
+    .overlaps = true,
 };
 
 }  // namespace
