@@ -79,7 +79,10 @@ std::string Scanner::quoted() {
 
 std::string_view Scanner::type() {
   skip_space();
-  const size_t close = rest_.find(']');
+  size_t close = rest_.find(']');
+  while (close != std::string_view::npos && rest_.substr(close + 1).starts_with(" @")) {
+    close = rest_.find(')', close);
+  }
   if (close == std::string_view::npos) expected("a type such as f32[2,3]");
   return take(close + 1);
 }

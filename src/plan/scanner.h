@@ -20,7 +20,7 @@ class Scanner {
   int64_t numbered(char letter);
   // A string in double quotes, returned without them.
   std::string quoted();
-  // "f32[2,8]".
+  // "f32[2,8]" or "f32[2,8] @S(0:tp)".
   std::string_view type();
   // An attribute's value, up to the comma or parenthesis that ends it.
   std::string_view literal();
