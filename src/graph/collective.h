@@ -2,6 +2,8 @@
 // that starts the collective shares; nothing outside the transports asks for a collective by name.
 #pragma once
 
+#include <string_view>
+
 #include "config/device_spec.h"
 #include "graph/streams.h"
 
@@ -28,6 +30,10 @@ struct CollectiveInfo {
   double Link::*bandwidth = nullptr;
   StreamId stream = StreamId::Compute;  // of the op that starts it
   bool prefetchable = false;            // may start early if its operand is storage
+  // The attributes with the dim along which an operand consists of one message per rank, and a
+  // result likewise; "": it is one message.
+  std::string_view operand_dim = "";
+  std::string_view result_dim = "";
   // Whether it overlaps with compute even if it is not flat: its results are not needed at once.
   bool overlaps = false;
 };

@@ -43,6 +43,19 @@ bool is_flat_collective(const OpDef& op, const Attrs& attrs) {
   return std::get<int64_t>(attrs.at(op.parsed().attr_index("dim"))) < 0;
 }
 
+// Bytes of the tensor unless the ranges of its dim that each rank has are contiguous. The dim is
+// that of the attribute, if there is one and the call gives it.
+int64_t strided_bytes(const Call& local, const TensorType& type, std::string_view attr,
+                      int64_t ranks) {
+  const int64_t dim = attr.empty() ? -1 : local.int_attr(attr);
+  if (dim < 0) return 0;
+  const auto at = type.shape.begin() + dim;
+  const bool outermost =
+      std::all_of(type.shape.begin(), at, [](int64_t size) { return size == 1; });
+  const size_t ranges = shard_ranges(local.text_attr("axis"), *at, ranks, 0).size();
+  return outermost && ranges == 1 ? 0 : type.bytes();
+}
+
 // The bytes for which a link takes as long as if (n-1)/n of them were sent.
 double link_bytes(CollectiveSent sent, double bytes, int64_t ranks) {
   if (sent != CollectiveSent::All || ranks == 1) return bytes;
@@ -82,6 +95,13 @@ double collective_bytes(const Call& call, const Mesh& mesh) {
   return bytes_of(is_gather(*call.op) ? call.results : call.operands, mesh);
 }
 
+int64_t packed_bytes(const Call& local, int64_t ranks) {
+  const CollectiveInfo* collective = local.op->collective;
+  if (collective == nullptr || ranks == 1) return 0;
+  return strided_bytes(local, local.operands.at(0), collective->operand_dim, ranks) +
+         strided_bytes(local, local.results.at(0), collective->result_dim, ranks);
+}
+
 Link axis_link(const Mesh& mesh, std::string_view axis, const DeviceSpec& device) {
   return find_link(device, group_of(mesh, axis));
 }
@@ -95,10 +115,13 @@ double local_seconds(const Call& call, const Mesh& mesh, const DeviceSpec& devic
   const CollectiveInfo* collective = call.op->collective;
   if (collective == nullptr) return predicted_seconds(local_call(call, mesh), device);
   const std::string& axis = call.text_attr("axis");
+  const int64_t ranks = mesh.axis_size(axis);
   const Link link = axis_link(mesh, axis, device);
-  const double bytes =
-      link_bytes(collective->sent, collective_bytes(call, mesh), mesh.axis_size(axis));
-  return link.*collective->latency + bytes / link.*collective->bandwidth;
+  const double bytes = link_bytes(collective->sent, collective_bytes(call, mesh), ranks);
+  const double sent = link.*collective->latency + bytes / link.*collective->bandwidth;
+  if (device.ranks_share_memory) return sent;  // the ranks read each other's strided memory
+  const auto packed = static_cast<double>(packed_bytes(local_call(call, mesh), ranks));
+  return sent + 2 * packed / device.memory_bandwidth;
 }
 
 }  // namespace weft

@@ -36,6 +36,10 @@ int64_t local_bytes(const TensorType& type, const Mesh& mesh);
 // such byte.
 double collective_bytes(const Call& call, const Mesh& mesh);
 
+// Bytes that a transport which sends contiguous memory only copies to pack the messages of a
+// collective along a dim, or to unpack them, on one rank; the call has its local types.
+int64_t packed_bytes(const Call& local, int64_t ranks);
+
 // The link between the ranks of the axis.
 Link axis_link(const Mesh& mesh, std::string_view axis, const DeviceSpec& device);
 

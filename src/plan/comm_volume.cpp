@@ -75,13 +75,20 @@ int64_t moved_bytes(std::span<const TensorRef> operands, std::span<const TensorR
   return bytes;
 }
 
-int64_t packing_bytes(const Step& step) {
+int64_t flat_packing_bytes(const Step& step) {
   const bool gathers = info_of(step).full == CollectiveSide::Results;
   if (!gathers && info_of(step).sharded) return misplaced_bytes(step.operands);
   const std::span<const TensorRef> operands(step.operands);
   // The operands of a gather after the first are the tensors it overwrites.
   return misplaced_bytes(step.results) +
          moved_bytes(gathers ? operands.subspan(1) : operands, step.results);
+}
+
+// Kernels that read strided memory have no workspace.
+int64_t packing_bytes(const Step& step, int64_t ranks) {
+  const Call call = call_of(step);
+  if (is_flat_collective(call)) return flat_packing_bytes(step);
+  return step.workspace >= 0 ? packed_bytes(call, ranks) : 0;
 }
 
 }  // namespace
@@ -108,6 +115,7 @@ std::vector<CollectiveVolume> collective_volumes(const Plan& plan, ProgramKind p
     volume.smallest = volume.calls == 0 ? bytes : std::min(volume.smallest, bytes);
     volume.largest = std::max(volume.largest, bytes);
     volume.sent_bytes += sent_bytes(step, volume.ranks);
+    volume.packed_bytes += packing_bytes(step, volume.ranks);
     ++volume.calls;
   }
   std::vector<CollectiveVolume> list;
@@ -117,8 +125,8 @@ std::vector<CollectiveVolume> collective_volumes(const Plan& plan, ProgramKind p
 
 int64_t packing_bytes(const Plan& plan, ProgramKind program) {
   int64_t bytes = 0;
-  for (const Step& step : plan.program(program)) {
-    if (is_collective(step) && is_flat_collective(call_of(step))) bytes += packing_bytes(step);
+  for (const CollectiveVolume& volume : collective_volumes(plan, program)) {
+    bytes += volume.packed_bytes;
   }
   return bytes;
 }

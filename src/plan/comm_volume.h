@@ -24,7 +24,8 @@ struct CollectiveVolume {
   int64_t calls = 0;
   int64_t smallest = 0;
   int64_t largest = 0;
-  int64_t sent_bytes = 0;  // by one rank, in all calls
+  int64_t sent_bytes = 0;    // by one rank, in all calls
+  int64_t packed_bytes = 0;  // copied by one rank to send or receive contiguous memory
   bool operator==(const CollectiveVolume&) const = default;
 };
 
@@ -32,8 +33,8 @@ struct CollectiveVolume {
 // (n-1)/n of the buffer, an all_reduce twice that.
 std::vector<CollectiveVolume> collective_volumes(const Plan& plan, ProgramKind program);
 
-// Bytes of members that are not at their flat offsets in the buffer of their collective, and would
-// have to be copied there.
+// Bytes copied for packing by all collectives: members that are not at their flat offsets in the
+// buffer of their collective, and tensors along a dim whose messages are packed in a workspace.
 int64_t packing_bytes(const Plan& plan, ProgramKind program);
 
 // The buckets of parameters sharded over an axis or, if there are none, those of gradient

@@ -85,7 +85,8 @@ std::string collective_lines(const ProgramSummary& program) {
     text +=
         cat(padded(text.empty() ? "  collectives" : ""), volume.kind, " ", volume.axis, "=",
             volume.ranks, "  ", volume.calls, " of ", size_range(volume.smallest, volume.largest),
-            "  sent per rank ", bytes(volume.sent_bytes), "\n");
+            "  sent per rank ", bytes(volume.sent_bytes),
+            volume.packed_bytes > 0 ? cat("  packed ", bytes(volume.packed_bytes)) : "", "\n");
   }
   if (text.empty()) return text;
   text += cat(padded(""), "copied for packing ", bytes(program.packing_bytes), "\n");

@@ -40,7 +40,8 @@ Json collective_object(const CollectiveVolume& volume) {
           {"calls", volume.calls},
           {"smallest_bytes", volume.smallest},
           {"largest_bytes", volume.largest},
-          {"sent_bytes", volume.sent_bytes}};
+          {"sent_bytes", volume.sent_bytes},
+          {"packed_bytes", volume.packed_bytes}};
 }
 
 Json op_object(const OpTime& time) {

@@ -328,6 +328,7 @@ constexpr CollectiveInfo kGathers{
     .bandwidth = &Link::gather_bandwidth,
     .stream = StreamId::Gather,
     .prefetchable = true,
+    .result_dim = "dim",
 };
 
 constexpr CollectiveInfo kScatters{
@@ -336,6 +337,7 @@ constexpr CollectiveInfo kScatters{
     .latency = &Link::scatter_latency,
     .bandwidth = &Link::scatter_bandwidth,
     .stream = StreamId::Reduce,
+    .operand_dim = "dim",
 };
 
 // A sum is sent like a reduce_scatter followed by an all_gather.
@@ -354,6 +356,8 @@ constexpr CollectiveInfo kRedistributes{
     .latency = &Link::gather_latency,
     .bandwidth = &Link::gather_bandwidth,
     .stream = StreamId::Exchange,
+    .operand_dim = "to",
+    .result_dim = "from",
 };
 
 constexpr CollectiveInfo kShifts{

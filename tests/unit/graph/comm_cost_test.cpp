@@ -18,10 +18,17 @@ DeviceSpec slow_links() {
   return device;
 }
 
-double seconds_of(const std::string& lines) {
+double seconds_of(const std::string& lines, const DeviceSpec& device = slow_links()) {
   const Graph graph =
       parse_graph("graph g(mesh dp_replicate=2, dp_shard=4) {\n" + lines + "\n  return\n}\n");
-  return local_seconds(graph.nodes().back()->call(), graph.mesh(), slow_links());
+  return local_seconds(graph.nodes().back()->call(), graph.mesh(), device);
+}
+
+// Ranks that read each other's memory need not pack strided shards.
+DeviceSpec one_memory() {
+  DeviceSpec device = slow_links();
+  device.ranks_share_memory = true;
+  return device;
 }
 
 TEST(CommCost, AGatherCountsWhatItGivesInItsType) {
@@ -44,7 +51,8 @@ TEST(CommCost, AnAllReduceAcrossHostsCountsTheShardOfEachRank) {
 
 TEST(CommCost, CollectivesAlongADimCountTheFullTensorOfARank) {
   EXPECT_EQ(seconds_of(R"(  %x = input "x" : f32[8,8] @S(0:dp_replicate) @S(1:dp_shard)
-  %y = all_gather(%x; axis="dp_shard", dim=1) : f32[8,8] @S(0:dp_replicate))"),
+  %y = all_gather(%x; axis="dp_shard", dim=1) : f32[8,8] @S(0:dp_replicate))",
+                       one_memory()),
             1 + 4 * 32);
   EXPECT_EQ(seconds_of(R"(  %x = input "x" : f32[8,8] @S(0:dp_replicate) @P(dp_shard)
   %y = reduce_scatter(%x; axis="dp_shard", dim=0) : f32[8,8] @S(0:dp_replicate) @S(0:dp_shard))"),
@@ -53,12 +61,27 @@ TEST(CommCost, CollectivesAlongADimCountTheFullTensorOfARank) {
 
 TEST(CommCost, MovesOfShardsCountWhatARankHas) {
   EXPECT_EQ(seconds_of(R"(  %x = input "x" : f32[8,8] @S(0:dp_shard)
-  %y = all_to_all(%x; axis="dp_shard", from=0, to=1) : f32[8,8] @S(1:dp_shard))"),
+  %y = all_to_all(%x; axis="dp_shard", from=0, to=1) : f32[8,8] @S(1:dp_shard))",
+                       one_memory()),
             1 + 4 * 16);
   // A gather sends 3/4 of its bytes, a shift all of them.
   EXPECT_EQ(seconds_of(R"(  %x = input "x" : f32[8,6] @S(0:dp_shard)
   %y = shift_start(%x; axis="dp_shard") : future<f32[8,6] @S(0:dp_shard)>)"),
             1 + 4 * 12 * 4 / 3.0);
+}
+
+// Packed bytes are read and written at 8 bytes per second.
+TEST(CommCost, ShardsAlongAnInnerDimArePackedIfRanksShareNoMemory) {
+  const std::string inner = R"(  %x = input "x" : f32[8,8] @S(1:dp_shard)
+  %y = all_gather(%x; axis="dp_shard", dim=1) : f32[8,8])";
+  EXPECT_EQ(seconds_of(inner) - seconds_of(inner, one_memory()), 2 * 4 * 64 / 8);
+  const std::string outermost = R"(  %x = input "x" : f32[8,8] @P(dp_shard)
+  %y = reduce_scatter(%x; axis="dp_shard", dim=0) : f32[8,8] @S(0:dp_shard))";
+  EXPECT_EQ(seconds_of(outermost), seconds_of(outermost, one_memory()));
+  // What is sent is strided, what arrives is not.
+  const std::string moved = R"(  %x = input "x" : f32[8,8] @S(0:dp_shard)
+  %y = all_to_all(%x; axis="dp_shard", from=0, to=1) : f32[8,8] @S(1:dp_shard))";
+  EXPECT_EQ(seconds_of(moved) - seconds_of(moved, one_memory()), 2 * 4 * 16 / 8);
 }
 
 TEST(CommCost, AJointAxisSpansTheHostsOfAllItsAxes) {

@@ -79,6 +79,37 @@ TEST(CommVolume, CollectivesAlongADimMoveOneTensorUnpacked) {
   EXPECT_EQ(packing_bytes(plan, ProgramKind::Last), 0);
 }
 
+// A workspace means that the transport sends contiguous memory only.
+TEST(CommVolume, ShardsAlongAnInnerDimArePackedInTheWorkspace) {
+  const auto moves = [](int64_t from, int64_t to) {
+    Step step;
+    step.op = "all_to_all";
+    const Shape full = {4, 6, 8};
+    Shape operand = full, result = full;
+    operand[static_cast<size_t>(from)] /= 2;
+    result[static_cast<size_t>(to)] /= 2;
+    step.operands = {ref(0, DType::BF16, operand)};
+    step.results = {ref(1, DType::BF16, result)};
+    step.attrs = parse_call_attrs(kAllToAll, cat("axis=\"shard\", from=", from, ", to=", to));
+    step.workspace = 4;
+    return step;
+  };
+  const auto packed = [](const Step& step) {
+    return packing_bytes(plan_of({step}), ProgramKind::Last);
+  };
+  EXPECT_EQ(packed(moves(1, 2)), 2 * 192);
+  EXPECT_EQ(packed(moves(0, 1)), 192);  // arrives in place
+  EXPECT_EQ(packed(moves(1, 0)), 192);  // sent as it is
+  Step gathers = gather();
+  gathers.operands = {ref(0, DType::BF16, {4, 3, 5})};
+  gathers.results = {ref(1, DType::BF16, {4, 6, 5})};
+  gathers.attrs = parse_call_attrs(kAllGather, "axis=\"shard\", dim=1");
+  EXPECT_EQ(packed(gathers), 0);
+  gathers.workspace = 4;
+  EXPECT_EQ(packed(gathers), 240);
+  EXPECT_EQ(collective_volumes(plan_of({gathers}), ProgramKind::Last).at(0).packed_bytes, 240);
+}
+
 TEST(CommVolume, AShiftSendsAllOfATensorAndAnAllToAllNotItsOwnPart) {
   Step moves;
   moves.op = "all_to_all";
