@@ -196,6 +196,7 @@ class Trial {
   struct Ready {
     int64_t before = 0;    // the first possible slot
     bool is_late = false;  // an operand has moved down
+    bool is_rest = false;  // an operand is placed last in that slot
   };
 
   std::optional<Slot>& slot(const Node* node) {
@@ -263,7 +264,11 @@ class Trial {
       const int64_t own = base_.position(operand->def);
       const std::optional<Slot>& moved = slot(operand->def);
       ready.is_late |= moved && moved->before > own;
-      ready.before = std::max(ready.before, moved ? moved->before : own + 1);
+      const int64_t before = moved ? moved->before : own + 1;
+      if (before < ready.before) continue;
+      const bool is_rest = moved && moved->urgency == Urgency::Rest;
+      ready.is_rest = is_rest || (before == ready.before && ready.is_rest);
+      ready.before = before;
     }
     return ready;
   }
@@ -280,7 +285,8 @@ class Trial {
     }
     int64_t& last = last_start_[queue_of(start)];
     last = std::max(last, before);
-    return {last, ready.is_late ? Urgency::Rest : Urgency::Reduction};
+    const bool after_rest = ready.is_late || (ready.is_rest && last == ready.before);
+    return {last, after_rest ? Urgency::Rest : Urgency::Reduction};
   }
 
   int64_t wait_place(const Node& wait, bool start_is_late) {
