@@ -24,10 +24,14 @@ double Clocks::run(const Work& work) {
   if (work.axis.empty()) {
     time_.compute_seconds += work.seconds;
   } else {
-    auto link = links_.find(work.axis);
-    if (link == links_.end()) link = links_.emplace(work.axis, 0.0).first;
-    start = std::max(start, link->second);
-    link->second = start + work.seconds;
+    const std::vector<std::string_view> axes = joint_axes(work.axis);
+    for (const std::string_view axis : axes) {
+      const auto link = links_.find(axis);
+      if (link != links_.end()) start = std::max(start, link->second);
+    }
+    for (const std::string_view axis : axes) {
+      links_.insert_or_assign(std::string(axis), start + work.seconds);
+    }
     time_.collective_seconds += work.seconds;
   }
   streams_[stream] = start + work.seconds;

@@ -1,5 +1,6 @@
 // The time model of passes and plans. Streams run concurrently; each stream runs its work in order.
-// Collectives over one axis share its link, so they are modelled as running one at a time.
+// Collectives over one axis share its link, so they are modelled as running one at a time; one over
+// a joint axis uses the links of all its axes.
 #pragma once
 
 #include <cstdint>

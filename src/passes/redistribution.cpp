@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "graph/builder.h"
 #include "graph/names.h"
 #include "graph/ops/ops.h"
@@ -35,16 +36,16 @@ Value* all_reduce(Graph& graph, Value* value, Node* before, const NodeOptions& o
   Builder builder(graph, before);
   builder.set_path(options.path);
   builder.set_phase(options.phase);
-  const std::string name = value->name + ".reduced";
-  const std::vector<MeshAxis> axes = graph.mesh().axes;
-  for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
-    const AxisPlacement* placement = placement_over(value->type, axis->name);
+  std::vector<std::string> axes;
+  for (const MeshAxis& axis : graph.mesh().axes) {
+    const AxisPlacement* placement = placement_over(value->type, axis.name);
     if (placement == nullptr || placement->kind != PlacementKind::Partial) continue;
-    Node* node = builder.add(kAllReduce, {value}, {{"axis", axis->name}}, name);
-    graph.replace_uses(value, node->result(), node);
-    value = node->result();
+    axes.push_back(axis.name);
   }
-  return value;
+  Node* node =
+      builder.add(kAllReduce, {value}, {{"axis", join(axes, "+")}}, value->name + ".reduced");
+  graph.replace_uses(value, node->result(), node);
+  return node->result();
 }
 
 Value* coordinate_input(Graph& graph, const std::string& axis) {

@@ -11,9 +11,9 @@
 
 namespace weft {
 
-// Inserts an all_reduce before `before` for every axis that `value` is partial over, innermost axis
-// first. Redirects all uses of the value to the reduced one and returns it. The value must be
-// partial; the results are named after it with ".reduced" appended.
+// Inserts an all_reduce before `before` over the joint axis of all that `value` is partial over.
+// Redirects all uses of the value to the reduced one and returns it. The value must be partial; the
+// result is named after it with ".reduced" appended.
 Value* all_reduce(Graph& graph, Value* value, Node* before, const NodeOptions& options);
 
 // The input with this rank's number in the group along an axis, which may be a joint one; it is

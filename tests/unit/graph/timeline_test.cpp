@@ -73,6 +73,14 @@ TEST(Timeline, CollectivesOfOneAxisShareItsLink) {
   EXPECT_EQ(both_ways("copies").time.seconds, 4);
 }
 
+TEST(Timeline, ACollectiveOverAJointAxisUsesTheLinksOfAllItsAxes) {
+  Clocks clocks;
+  EXPECT_EQ(clocks.run({.stream = 1, .axis = "dp_shard", .seconds = 4}), 4);
+  EXPECT_EQ(clocks.run({.stream = 2, .axis = "copies+dp_shard", .seconds = 2}), 6);
+  EXPECT_EQ(clocks.run({.stream = 3, .axis = "copies", .seconds = 1}), 7);
+  EXPECT_EQ(clocks.run({.stream = 1, .axis = "tp", .seconds = 1}), 5);
+}
+
 TEST(Timeline, AStepIsAllItsMicroBatches) {
   const std::string lines = R"(  %x = input "x" : f32[1024]
   %y = gelu(%x) : f32[1024]

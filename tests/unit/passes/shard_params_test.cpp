@@ -93,7 +93,7 @@ TEST_P(ShardParams, ReshardGathersAgainWhatTheBackwardReads) {
 TEST_P(ShardParams, HybridReducesShardsAcrossReplicas) {
   const Graph graph = compile(config_, kHybrid);
   EXPECT_EQ(count_op(graph, kReduceScatter), params_);
-  EXPECT_EQ(count_op(graph, kAllReduce), params_ + 3);  // loss over both axes, norm over one
+  EXPECT_EQ(count_op(graph, kAllReduce), params_ + 2);  // loss over both axes, norm over one
   for (const auto& node : graph.order()) {
     if (node->op != &kAllReduce || node->phase != Phase::Backward) continue;
     EXPECT_NE(placement_over(node->result()->type, "dp_shard"), nullptr) << print_node(*node);
