@@ -64,7 +64,8 @@ Compiled compile_for(const DeviceSpec& device, const Config& config, const Compi
   BuildOptions build{.batch = config.training.local_batch_size * degrees.batch_ranks(),
                      .seq_len = planned_seq_len(config, degrees),
                      .documents = config.training.document_mask,
-                     .positions = degrees.cp > 1};
+                     .positions = degrees.cp > 1,
+                     .kv_repeats = degrees.tp / std::gcd(degrees.tp, spec.n_kv_heads)};
   build.padding = build.seq_len - config.training.seq_len;
   BuiltModel step = build_model(spec, build);
   compiled.params = step.params;
@@ -144,18 +145,18 @@ std::string fitting_degrees(std::initializer_list<int64_t> sizes) {
   return one_of(degrees);
 }
 
-// Tensor parallelism gives every rank full heads and an equal part of the feed-forward.
+// Tensor parallelism gives every rank full heads and an equal part of the feed-forward. Key heads
+// that it does not divide are repeated until it does.
 void check_tensor_parallel(const Config& config, const ModelSpec& spec) {
   const int64_t degree = config.parallelism.tensor_parallel_degree;
   const struct {
     std::string_view name;
     int64_t size;
-  } sizes[] = {
-      {"n_heads", spec.n_heads}, {"n_kv_heads", spec.n_kv_heads}, {"ffn_dim", spec.ffn_dim}};
+  } sizes[] = {{"n_heads", spec.n_heads}, {"ffn_dim", spec.ffn_dim}};
   for (const auto& [name, size] : sizes) {
     USER_CHECK(size % degree == 0, describe_key(config, "parallelism.tensor_parallel_degree"),
                " does not divide model.", name, " = ", size, "; use ",
-               fitting_degrees({spec.n_heads, spec.n_kv_heads, spec.ffn_dim}));
+               fitting_degrees({spec.n_heads, spec.ffn_dim}));
   }
 }
 

@@ -42,6 +42,7 @@ Node* Builder::add(const OpDef& op, std::vector<Value*> operands,
 DType Vjp::grad_dtype(std::string_view operand) const {
   const Value* value = node_.operand(operand);
   const Node* def = value->def;
+  if (def->op == &kRepeatKv) def = def->operand("w")->def;
   if (def->op != &kCast) return value->type.dtype;
   const auto& wanted = std::get<std::string>(def->attr("grad"));
   if (wanted.empty()) return value->type.dtype;

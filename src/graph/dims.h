@@ -14,6 +14,8 @@ inline constexpr std::string_view kBatch = "batch";
 inline constexpr std::string_view kSequence = "sequence";
 inline constexpr std::string_view kEmbed = "embed";
 inline constexpr std::string_view kHeads = "heads";
+// Heads that are repeated before they are sharded (repeat_kv): the weight itself is not.
+inline constexpr std::string_view kHeadsToRepeat = "heads_to_repeat";
 inline constexpr std::string_view kFfn = "ffn";
 inline constexpr std::string_view kVocab = "vocab";
 // Rows of a table of learned positions; never sharded.

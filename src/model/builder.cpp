@@ -65,14 +65,27 @@ Value* ModelBuilder::add(const OpDef& op, std::vector<Value*> operands,
   return builder_.add(op, std::move(operands), attrs, value_name(name))->result();
 }
 
+std::string ModelBuilder::qkv_dim(int64_t q, int64_t kv) const {
+  return options_.kv_repeats > 1 ? std::string(dims::kHeadsToRepeat)
+                                 : dims::packed(dims::kHeads, {q, kv, kv});
+}
+
+Value* ModelBuilder::repeat_kv(Value* wqkv) {
+  if (options_.kv_repeats == 1) return wqkv;
+  return add(kRepeatKv, {wqkv},
+             {{"heads", heads_}, {"kv_heads", kv_heads_}, {"repeats", options_.kv_repeats}},
+             "wqkv.repeated");
+}
+
 Value* ModelBuilder::attention(Value* qkv) {
   std::vector<Value*> operands = {qkv};
   if (options_.documents) operands.push_back(positions_);
   if (rng_ != nullptr) operands.push_back(rng_);
   const int64_t drawn = rng_ != nullptr ? stream("probabilities") : 0;
-  return add(options_.documents ? kDocumentAttention : kAttention, std::move(operands),
-             {{"heads", heads_}, {"kv_heads", kv_heads_}, {"dropout", dropout_}, {"stream", drawn}},
-             "mix");
+  return add(
+      options_.documents ? kDocumentAttention : kAttention, std::move(operands),
+      {{"heads", heads_}, {"kv_heads", kv_heads()}, {"dropout", dropout_}, {"stream", drawn}},
+      "mix");
 }
 
 Value* ModelBuilder::dropout(Value* x) {

@@ -35,6 +35,13 @@ class ModelBuilder {
   Value* add(const OpDef& op, std::vector<Value*> operands,
              std::initializer_list<NamedAttr> attrs = {}, std::string_view name = "");
 
+  // How the model names the packed heads of a weight [q|k|v rows, ...] with these rows.
+  std::string qkv_dim(int64_t q, int64_t kv) const;
+
+  // Packed weights [q|k|v rows, columns] with as many key and value heads as attention() expects.
+  Value* repeat_kv(Value* wqkv);
+  int64_t kv_heads() const { return kv_heads_ * options_.kv_repeats; }
+
   // Causal attention over packed q, k and v; within documents and with dropout of probabilities if
   // the model is built that way.
   Value* attention(Value* qkv);

@@ -131,12 +131,13 @@ class Llama {
     const std::vector<NamedRows> rows = {{hf + ".q_proj.weight", 0, q},
                                          {hf + ".k_proj.weight", q, kv},
                                          {hf + ".v_proj.weight", q + kv, kv}};
-    const std::vector<std::string> dims = {dims::packed(dims::kHeads, {q, kv, kv}), kEmbed};
-    Value* y = project(x, {"wqkv.", {q + 2 * kv, s_.dim}, dims, kInitStd}, rows, "qkv");
+    Value* w =
+        weight_param({"wqkv.", {q + 2 * kv, s_.dim}, {m_.qkv_dim(q, kv), kEmbed}, kInitStd}, rows);
+    Value* y = m_.add(kMatmul, {x, m_.repeat_kv(w)}, {{"tb", true}}, "qkv");
     std::vector<Value*> rotated = {y};
     if (m_.positions() != nullptr) rotated.push_back(m_.positions());
     y = m_.add(kRope, rotated,
-               {{"heads", s_.n_heads + s_.n_kv_heads},
+               {{"heads", s_.n_heads + m_.kv_heads()},
                 {"head_dim", s_.head_dim},
                 {"theta", s_.rope_theta},
                 {"factor", s_.rope_scaling.factor},
@@ -172,9 +173,12 @@ class Llama {
   // x W^T
   Value* project(Value* x, const Weight& weight, std::vector<NamedRows> rows,
                  std::string_view result) {
-    Value* w = m_.param({weight.module + "weight", weight.shape, weight.dims, Init::Normal,
-                         weight.std, std::move(rows)});
-    return m_.add(kMatmul, {x, w}, {{"tb", true}}, result);
+    return m_.add(kMatmul, {x, weight_param(weight, std::move(rows))}, {{"tb", true}}, result);
+  }
+
+  Value* weight_param(const Weight& weight, std::vector<NamedRows> rows) {
+    return m_.param({weight.module + "weight", weight.shape, weight.dims, Init::Normal, weight.std,
+                     std::move(rows)});
   }
 
   double residual_std() const {

@@ -86,6 +86,8 @@ struct BuildOptions {
   bool documents = false;  // attention stays within documents
   // An input holds the position of each token in its document; always if there are documents.
   bool positions = false;
+  // How often each key and value head is repeated, so that tensor parallelism can share them out.
+  int64_t kv_repeats = 1;
   int64_t padding = 0;  // tokens at the end of a sequence that have no position of their own
 };
 

@@ -35,6 +35,13 @@ const Value* gradient_of(const Graph& graph, const Node& param) {
   return grad;
 }
 
+// Heads that are repeated are heads.
+std::vector<std::string> with_heads(std::vector<std::string> names) {
+  std::replace(names.begin(), names.end(), std::string(dims::kHeadsToRepeat),
+               std::string(dims::kHeads));
+  return names;
+}
+
 }  // namespace
 
 DimNames::DimNames(const Graph& graph, const Shape& inputs_like, const NamingOptions& options)
@@ -61,11 +68,16 @@ DimNames::DimNames(const Graph& graph, const Shape& inputs_like, const NamingOpt
   }
 }
 
-// What is added up to a gradient, or cast to it, is named like it.
+// What is added up to a gradient, or cast to it, is named like it; so is the gradient of a weight
+// whose heads are repeated, but for these.
 void DimNames::name_gradient(const Value* gradient, const Names& names) {
   if (!gradients_.insert(gradient).second) return;
   names_[gradient] = names;
   const Node& def = *gradient->def;
+  if (def.op == &kRepeatKvGrad) {
+    name_gradient(def.operand("dy"), with_heads(names));
+    return;
+  }
   if (def.op != &kAdd && def.op != &kAddInPlace && def.op != &kCast) return;
   for (const Value* part : def.operands) name_gradient(part, names);
 }
@@ -82,7 +94,8 @@ void DimNames::name_results(const Node& node) {
     }
     return "";
   };
-  const bool of_weight = !node.operands.empty() && node.op->traits.elementwise &&
+  const bool repeats = node.op == &kRepeatKv;
+  const bool of_weight = !node.operands.empty() && (node.op->traits.elementwise || repeats) &&
                          std::all_of(node.operands.begin(), node.operands.end(),
                                      [&](const Value* value) { return is_weight(*value); });
   for (const auto& value : node.results) {
@@ -91,6 +104,7 @@ void DimNames::name_results(const Node& node) {
     Names& names = names_[value.get()];
     names.clear();
     for (const RuleDim& dim : dims.results[value->index]) names.push_back(name_of(dim));
+    if (repeats) names = with_heads(names_[node.operand("w")]);
   }
 }
 

@@ -150,6 +150,11 @@ bool is_gathered_activation(const Node& node) {
          block_of(node.path) >= 0;
 }
 
+// Repeating heads of a weight is a copy, and the copy is larger than the weight.
+bool is_repeated_weight(const Node& node) {
+  return node.op == &kRepeatKv && node.phase == Phase::Forward;
+}
+
 NodeSet select_by_mode(const Graph& graph, const PassContext& context) {
   const Config& config = context.config;
   switch (config.activation_checkpoint.mode) {
@@ -191,7 +196,7 @@ bool is_gathered_weight(const Node& node) {
 std::unordered_set<const Node*> nodes_to_recompute(const Graph& graph, const PassContext& context) {
   NodeSet set = select_by_mode(graph, context);
   for (const auto& node : graph.order()) {
-    if (is_gathered_activation(*node)) set.insert(node.get());
+    if (is_gathered_activation(*node) || is_repeated_weight(*node)) set.insert(node.get());
   }
   if (context.config.parallelism.fsdp_reshard_after_forward == ReshardPolicy::Never) return set;
   for (const auto& node : graph.order()) {

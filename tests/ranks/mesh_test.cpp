@@ -203,6 +203,62 @@ TEST_P(Mesh, AgreesOnUnevenData) {
   }
 }
 
+struct KeyHeads {
+  int64_t heads, kv_heads;
+};
+
+class MeshKeyHeads : public testing::TestWithParam<std::tuple<KeyHeads, MeshCase>> {};
+
+// Key heads that the degree does not divide are repeated. With 12 heads and 6 key heads on 4 ranks,
+// the key heads of two ranks overlap.
+TEST_P(MeshKeyHeads, AreRepeatedWhereTheDegreeDoesNotDivideThem) {
+  const auto& [heads, mesh] = GetParam();
+  const Overrides model =
+      with(kLlama, {cat("--model.dim=", 8 * heads.heads), cat("--model.n_heads=", heads.heads),
+                    cat("--model.n_kv_heads=", heads.kv_heads), "--model.ffn_dim=40"});
+  const Overrides alone = {cat("--training.local_batch_size=", kBatch)};
+  const std::pair<ShortRun, ShortRun> runs[] = {
+      {short_run(with(model, alone)),
+       short_run_on_ranks(mesh.ranks(), with(model, mesh.overrides()))},
+      {uneven_run(1, with(model, alone)), uneven_run(mesh.ranks(), with(model, mesh.overrides()))}};
+  for (const auto& [one, run] : runs) {
+    for (size_t i = 0; i < one.losses.size(); ++i) {
+      EXPECT_NEAR(run.losses[i] / one.losses[i], 1, 5e-6) << "loss of step " << i + 1;
+      EXPECT_NEAR(run.grad_norms[i] / one.grad_norms[i], 1, 2e-5) << "norm of step " << i + 1;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Ranks, MeshKeyHeads,
+    testing::Combine(
+        testing::Values(KeyHeads{8, 2}, KeyHeads{12, 6}, KeyHeads{4, 1}),
+        testing::Values(
+            MeshCase{"tp4", 1, 1, 4}, MeshCase{"fsdp2_tp4", 1, 2, 4},
+            MeshCase{"tp4_full_sequence", 1, 1, 4, {"--parallelism.sequence_parallel=false"}},
+            MeshCase{"ddp2_tp4_zero1", 2, 1, 4, {"--parallelism.zero_stage=1"}},
+            MeshCase{.name = "cp2_tp4", .tp = 4, .cp = 2},
+            MeshCase{.name = "accumulating_tp4",
+                     .tp = 4,
+                     .more = {"--training.local_batch_size=1",
+                              cat("--training.global_batch_size=", kBatch),
+                              "--activation_checkpoint.mode=full"}})),
+    [](const auto& test) {
+      const KeyHeads& heads = std::get<0>(test.param);
+      return cat("heads", heads.heads, "_keys", heads.kv_heads, "_", std::get<1>(test.param).name);
+    });
+
+TEST(MeshKeyHeadsInBfloat16, AgreeWithOneRank) {
+  const Overrides model =
+      with(kLlama, {"--model.n_kv_heads=1", "--training.mixed_precision_param=bfloat16"});
+  const ShortRun one = short_run(with(model, {cat("--training.local_batch_size=", kBatch)}));
+  const ShortRun run = short_run_on_ranks(8, with(model, MeshCase{"", 1, 2, 4}.overrides()));
+  for (size_t i = 0; i < one.losses.size(); ++i) {
+    EXPECT_NEAR(run.losses[i] / one.losses[i], 1, 1e-3) << "loss of step " << i + 1;
+    EXPECT_NEAR(run.grad_norms[i] / one.grad_norms[i], 1, 2e-2) << "norm of step " << i + 1;
+  }
+}
+
 // Sums over tp and cp come first in every micro-batch, so at a fixed degree the tree over
 // micro-batches does not depend on the data-parallel ranks.
 TEST(MeshElastic, BitsHoldOverDataParallelRanks) {

@@ -33,6 +33,8 @@ constexpr const OpDef* kOps[] = {
     &kAttentionGrad,
     &kDocumentAttention,
     &kDocumentAttentionGrad,
+    &kRepeatKv,
+    &kRepeatKvGrad,
     &kSplitQkv,
     &kConcatQkv,
     &kContextAttention,

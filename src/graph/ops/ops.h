@@ -22,7 +22,7 @@ extern const OpDef kLayerNorm, kLayerNormGrad, kRmsNorm, kRmsNormGrad, kSwiglu, 
 
 // ops/attention.cpp: rotary positions, attention.
 extern const OpDef kRope, kAttention, kAttentionGrad, kDocumentAttention, kDocumentAttentionGrad,
-    kSplitQkv, kConcatQkv, kContextAttention, kContextAttentionGrad;
+    kRepeatKv, kRepeatKvGrad, kSplitQkv, kConcatQkv, kContextAttention, kContextAttentionGrad;
 
 // ops/fused.cpp: ops that `fuse` creates from neighbours.
 extern const OpDef kGeluGradSum, kMatmulAdd, kMatmulAccumulate, kEmbeddingGradAdd, kAddLayerNorm,

@@ -1,8 +1,10 @@
 // split_time and concat_time: one copy of contiguous memory per sample and chunk. take_shard: one
-// per row of the dims before its own. split_qkv and concat_qkv: two per row.
+// per row of the dims before its own. split_qkv and concat_qkv: two per row. repeat_kv: one per
+// head.
 #include <algorithm>
 #include <cstring>
 
+#include "plan/repeated_heads.h"
 #include "runtime/cpu/device.h"
 #include "runtime/cpu/elements.h"
 #include "runtime/cpu/kernels.h"
@@ -67,6 +69,46 @@ void launch_concat_qkv(const Launch& launch) {
   copy_columns<true>(launch, launch.operands.at(1), launch.results[0], row_length(q));
 }
 
+// The heads of this rank; all of them without a coordinate.
+RepeatedHeads heads_of(const Launch& launch) {
+  const int64_t index = launch.operands.size() > 1 ? scalar_i32(launch.operands[1]) : 0;
+  return repeated_heads(*launch.call, index);
+}
+
+void launch_repeat_kv(const Launch& launch) {
+  const Tensor& y = launch.results.at(0);
+  const RepeatedHeads heads = heads_of(launch);
+  const int64_t bytes = y.elements() / heads.size() * dtype_bytes(y.dtype);
+  const char* w = launch.operands.at(0).as<char>();
+  team(launch).run(heads.size(), [&](int64_t at) {
+    std::memcpy(y.as<char>() + at * bytes, w + heads.source(at) * bytes,
+                static_cast<size_t>(bytes));
+  });
+}
+
+// Rows of a head are added through a buffer that holds part of a row.
+void launch_repeat_kv_grad(const Launch& launch) {
+  constexpr int64_t kColumns = 1024;
+  const Tensor& dy = launch.operands.at(0);
+  const Tensor& dw = launch.results.at(0);
+  const RepeatedHeads heads = heads_of(launch);
+  const int64_t each = dy.elements() / heads.size();
+  const int64_t tiles = ceil_div(each, kColumns);
+  team(launch).run(dw.elements() / each * tiles, [&](int64_t tile) {
+    float sums[kColumns], summand[kColumns], result[kColumns];
+    const int64_t head = tile / tiles, column = tile % tiles * kColumns;
+    const int64_t n = std::min(kColumns, each - column);
+    std::fill_n(sums, n, 0.0F);
+    const auto [begin, end] = heads.copies_of(head);
+    for (int64_t at = begin; at < end; ++at) {
+      add_to_row(load(dy, at * each + column, n, summand), n, sums);
+    }
+    float* to = place(dw, head * each + column, result);
+    std::copy_n(sums, n, to);
+    store(dw, head * each + column, n, to);
+  });
+}
+
 // A shard is [outer, row], one or two ranges of a row of x; what lies beyond them is zero.
 void launch_take_shard(const Launch& launch) {
   constexpr int64_t kColumns = 16384;
@@ -125,6 +167,8 @@ std::span<const Kernel> cpu_slice_kernels() {
   static const Kernel rows[] = {
       {"split_time", "copy", supports_cpu_dtypes, nullptr, launch_split_time},
       {"concat_time", "copy", supports_cpu_dtypes, nullptr, launch_concat_time},
+      {"repeat_kv", "copy", supports_cpu_dtypes, nullptr, launch_repeat_kv},
+      {"repeat_kv_grad", "rows", supports_cpu_dtypes, nullptr, launch_repeat_kv_grad},
       {"split_qkv", "copy", supports_cpu_dtypes, nullptr, launch_split_qkv},
       {"concat_qkv", "copy", supports_cpu_dtypes, nullptr, launch_concat_qkv},
       {"take_shard", "copy", supports_cpu_dtypes, nullptr, launch_take_shard},

@@ -352,6 +352,8 @@ constexpr Kernel kKernels[] = {
     row("add_in_place", "plain_add_in_place", launch_elementwise, program_fits),
     row("split_time", "plain_split_time", launch_split_time, any_call),
     row("concat_time", "plain_concat_time", launch_concat_time, any_call),
+    row("repeat_kv", "plain_repeat_kv", launch_repeat_kv, any_call),
+    row("repeat_kv_grad", "plain_repeat_kv_grad", launch_repeat_kv_grad, any_call),
     row("split_qkv", "plain_split_qkv", launch_split_qkv, any_call),
     row("concat_qkv", "plain_concat_qkv", launch_concat_qkv, any_call),
     row("take_shard", "plain_take_shard", launch_take_shard, any_call),

@@ -15,6 +15,8 @@ void launch_shard_rng(const Launch& launch);
 
 void launch_split_time(const Launch& launch);
 void launch_concat_time(const Launch& launch);
+void launch_repeat_kv(const Launch& launch);
+void launch_repeat_kv_grad(const Launch& launch);
 void launch_split_qkv(const Launch& launch);
 void launch_concat_qkv(const Launch& launch);
 void launch_take_shard(const Launch& launch);

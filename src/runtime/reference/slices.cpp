@@ -1,7 +1,8 @@
-// Chunks along time, shards along a dim, and q next to kv, element by element.
+// Chunks along time, shards along a dim, repeated heads, and q next to kv, element by element.
 #include <algorithm>
 #include <cstring>
 
+#include "plan/repeated_heads.h"
 #include "runtime/reference/launches.h"
 #include "runtime/reference/values.h"
 
@@ -16,6 +17,12 @@ int64_t per_sample(const Tensor& tensor) {
 // The element at a column of a row.
 char* at(const Tensor& tensor, int64_t row, int64_t column) {
   return tensor.as<char>() + (row * row_length(tensor) + column) * dtype_bytes(tensor.dtype);
+}
+
+// The heads of this rank; all of them without a coordinate.
+RepeatedHeads heads_of(const Launch& launch) {
+  const int64_t index = launch.operands.size() > 1 ? read_ints(launch.operands[1]).at(0) : 0;
+  return repeated_heads(*launch.call, index);
 }
 
 }  // namespace
@@ -95,6 +102,34 @@ void concat_qkv(const Launch& launch) {
     }
     column += row_length(part);
   }
+}
+
+void repeat_kv(const Launch& launch) {
+  const Tensor& y = launch.results[0];
+  const RepeatedHeads heads = heads_of(launch);
+  const Values w = read(launch.operands[0]);
+  const int64_t each = y.elements() / heads.size();  // elements of a head
+  Values copies;
+  for (int64_t at = 0; at < heads.size(); ++at) {
+    const auto from = w.begin() + heads.source(at) * each;
+    copies.insert(copies.end(), from, from + each);
+  }
+  write(y, copies);
+}
+
+void repeat_kv_grad(const Launch& launch) {
+  const Tensor& dw = launch.results[0];
+  const RepeatedHeads heads = heads_of(launch);
+  const Values dy = read(launch.operands[0]);
+  const int64_t each = launch.operands[0].elements() / heads.size();
+  Values sums(static_cast<size_t>(dw.elements()));
+  for (int64_t i = 0; i < dw.elements(); ++i) {
+    const auto [begin, end] = heads.copies_of(i / each);
+    for (int64_t at = begin; at < end; ++at) {
+      sums[static_cast<size_t>(i)] += dy[static_cast<size_t>(at * each + i % each)];
+    }
+  }
+  write(dw, sums);
 }
 
 void to_partial(const Launch& launch) {
