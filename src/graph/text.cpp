@@ -19,7 +19,9 @@ namespace weft {
 namespace {
 
 bool is_name_char(char c) {
-  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.' || c == '-';
+  // '+' is that of joint axes: %coordinate.dp_shard+tp.
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+         std::string_view("_.-+").find(c) != std::string_view::npos;
 }
 
 // Position of `wanted` outside quotes, or npos.

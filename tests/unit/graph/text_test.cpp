@@ -18,6 +18,7 @@ TEST(Text, CanonicalTextRoundTrips) {
   const std::string text = R"text(graph step(mesh dp_replicate=2, dp_shard=4) {
   %x = input "x" : bf16[4,8] @S(0:dp_shard)
   %w = param "layers.0.attention_norm.weight" : bf16[8] @F(dp_shard)  # layers.0.attention_norm fwd
+  %coordinate.dp_replicate+dp_shard = input "coordinate.dp_replicate+dp_shard" : i32[]
   %m = state "m.w" : f32[8]  # opt
   %y, %y.rstd = rms_norm(%x, %w; eps=1e-06) : bf16[4,8], f32[4]  # layers.0.attention_norm fwd
   %z, %other = rms_norm(%y, %w) : bf16[4,8], f32[4]  # layers.0.attention_norm bwd recomputed
