@@ -6,8 +6,9 @@
 
 namespace weft {
 
-StreamId stream_of(const OpDef& op) {
-  return is_start(op) ? op.collective->stream : StreamId::Compute;
+StreamId stream_of(const Node& node) {
+  if (!is_start(*node.op)) return StreamId::Compute;
+  return is_flat_collective(node) ? node.op->collective->stream : StreamId::Activation;
 }
 
 PlanTime step_time(const PlanTime& micro, const PlanTime& last, int64_t micro_batches) {

@@ -9,13 +9,13 @@
 #include <string_view>
 #include <vector>
 
-#include "graph/op.h"
+#include "graph/graph.h"
 #include "graph/streams.h"
 
 namespace weft {
 
-// The stream that an op runs on.
-StreamId stream_of(const OpDef& op);
+// The stream that a node runs on.
+StreamId stream_of(const Node& node);
 
 struct PlanTime {
   double seconds = 0;             // from the start to the end of the last stream

@@ -34,8 +34,6 @@ struct CollectiveInfo {
   // result likewise; "": it is one message.
   std::string_view operand_dim = "";
   std::string_view result_dim = "";
-  // Whether it overlaps with compute even if it is not flat: its results are not needed at once.
-  bool overlaps = false;
 };
 
 }  // namespace weft

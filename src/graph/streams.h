@@ -9,9 +9,11 @@
 
 namespace weft {
 
-enum class StreamId { Compute, Gather, Reduce, Exchange };
+// Gather and Reduce transfer parameters and their gradients. Activations have a stream of their
+// own, so that they do not queue behind a bucket that is sent ahead of its use.
+enum class StreamId { Compute, Gather, Reduce, Activation };
 inline constexpr std::array<std::string_view, 4> kStreamNames = {"compute", "gather", "reduce",
-                                                                 "exchange"};
+                                                                 "activation"};
 
 constexpr std::string_view stream_name(StreamId stream) {
   return kStreamNames[static_cast<size_t>(stream)];

@@ -38,7 +38,7 @@ PlanTime program_time(std::span<const TimedNode> nodes) {
       for (const Value* future : node->operands) waited = std::max(waited, ends.at(future->def));
       continue;
     }
-    const double end = clocks.run({.stream = index_of(stream_of(*node->op)),
+    const double end = clocks.run({.stream = index_of(stream_of(*node)),
                                    .axis = axis_of(*node),
                                    .ready = std::max(waited, clocks.end_of(kCompute)),
                                    .seconds = seconds});

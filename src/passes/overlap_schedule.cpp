@@ -1,6 +1,7 @@
 // Every node that moves gets a slot: the position of the node before which it is placed. Gathers
 // are placed first, by the gathers before them; then one walk in order places reductions and what
 // depends on them. Each moves as far as requested, or as far as free memory along the way allows.
+// A transfer of activations starts early enough to be hidden behind the compute before its reader.
 #include "passes/overlap_schedule.h"
 #include "passes/degrees.h"
 
@@ -77,6 +78,15 @@ Node* wait_of(const Node& start) {
   return start.result()->users.at(0);
 }
 
+// Whether the start transfers activations or their gradients, which depend on the compute before.
+bool moves_activations(const Node& start) {
+  return stream_of(start) == StreamId::Activation;
+}
+
+bool computes(const Node& node) {
+  return !node.op->traits.source && !node.op->traits.collective;
+}
+
 // How far down a wait can move.
 struct Deadline {
   int64_t latest = 0;        // position of the first node that needs the results and stays
@@ -89,12 +99,13 @@ class Baseline {
   Baseline(const Graph& graph, const PassContext& context)
       : nodes_(graph.nodes()),
         mesh_(graph.mesh()),
+        device_(context.device),
         position_(positions(graph)),
         room_(memory_curve(graph, nodes_), context.device.memory_bytes),
         requests_(read_overlap_requests(nodes_, context.config)) {
     for (Node* node : nodes_) {
       if (node->phase != Phase::Optimizer) end_of_backward_ = position(node) + 1;
-      if (!is_start(*node->op)) continue;
+      if (!is_start(*node->op) || moves_activations(*node)) continue;
       (is_prefetchable(*node) ? gathers_ : others_)[queue_of(*node)].push_back(node);
     }
     for (const auto& output : graph.outputs()) outputs_.insert(output.value);
@@ -128,6 +139,8 @@ class Baseline {
   int64_t bytes_of(const Node& start) const {
     return static_cast<int64_t>(collective_bytes(start.call(), mesh_));
   }
+
+  double seconds_of(const Node& node) const { return local_seconds(node.call(), mesh_, device_); }
 
   // Position of the first reader, or of the node itself if there is none.
   int64_t first_use(const Node& node) const {
@@ -164,6 +177,7 @@ class Baseline {
 
   const std::vector<Node*> nodes_;
   const Mesh& mesh_;
+  const DeviceSpec& device_;
   const std::unordered_map<const Node*, int64_t> position_;
   const Room room_;
   const OverlapRequests requests_;
@@ -250,9 +264,13 @@ class Trial {
   void place_after_operands(const Node& node) {
     const Ready ready = ready_of(node);
     if (is_start(*node.op)) {
-      slot(&node) = start_slot(node, ready);
+      slot(&node) = moves_activations(node)
+                        ? Slot{activation_place(node, ready), Urgency::Reduction}
+                        : start_slot(node, ready);
     } else if (node.op == &kWait) {
-      slot(&node) = {wait_place(node, ready.is_late), Urgency::Rest};
+      const bool activations = moves_activations(*node.variadic("f").front()->def);
+      slot(&node) = {activations ? activation_wait(node) : wait_place(node, ready.is_late),
+                     Urgency::Rest};
     } else if (ready.before > base_.position(&node)) {
       slot(&node) = {ready.before, Urgency::Rest};
     }
@@ -287,6 +305,33 @@ class Trial {
     last = std::max(last, before);
     const bool after_rest = ready.is_late || (ready.is_rest && last == ready.before);
     return {last, after_rest ? Urgency::Rest : Urgency::Reduction};
+  }
+
+  // Before as much compute as takes as long as the transfer, if its operands are ready by then.
+  int64_t activation_place(const Node& start, const Ready& ready) {
+    const int64_t own = std::max(ready.before, base_.position(&start));
+    const double needed = base_.seconds_of(start);
+    double hidden = 0;
+    int64_t place = own;
+    while (place > ready.before && hidden < needed) {
+      const Node& before = *base_.nodes()[static_cast<size_t>(--place)];
+      if (computes(before)) hidden += base_.seconds_of(before);
+    }
+    // The operands of a reduction have just been computed; a gather needs memory for its result.
+    if (room_.reserve(place, own, base_.bytes_of(start))) return place;
+    ++held_;
+    return own;
+  }
+
+  // Directly before the first reader; the operands of a reduction stay live until then.
+  int64_t activation_wait(const Node& wait) {
+    const Node& start = *wait.variadic("f").front()->def;
+    const int64_t earliest = slot(&start)->before;
+    const int64_t target = std::max(earliest, base_.first_use(wait));
+    const int64_t bytes = is_gather(*start.op) ? 0 : base_.bytes_of(start);
+    if (room_.reserve(base_.position(&wait), target, bytes)) return target;
+    ++held_;
+    return std::max(earliest, base_.position(&wait));
   }
 
   int64_t wait_place(const Node& wait, bool start_is_late) {
@@ -367,21 +412,41 @@ Schedule schedule_by_time(const Graph& graph, const PassContext& context,
   return best;
 }
 
+// Whether there is compute between the operand of the collective and its first reader. Most
+// transfers of activations have none: they stay blocking, without the cost of events.
+bool has_compute_around(std::span<Node* const> order, size_t at) {
+  const Node& node = *order[at];
+  const auto is_compute = [](const Node* other) { return computes(*other); };
+  const auto before =
+      std::find_if(order.rend() - static_cast<std::ptrdiff_t>(at), order.rend(), is_compute);
+  const auto after =
+      std::find_if(order.begin() + static_cast<std::ptrdiff_t>(at) + 1, order.end(), is_compute);
+  const auto reads = [](const Node& reader, const Node& def) {
+    return std::any_of(reader.operands.begin(), reader.operands.end(),
+                       [&](const Value* operand) { return operand->def == &def; });
+  };
+  return (before != order.rend() && !reads(node, **before)) ||
+         (after != order.end() && !reads(**after, node));
+}
+
 }  // namespace
 
 size_t split_collectives(Graph& graph) {
-  size_t count = 0;
-  for (Node* node : graph.nodes()) {
-    const OpDef* start_op = start_of(*node->op);
-    if (start_op == nullptr) continue;
-    if (!is_flat_collective(*node) && !node->op->collective->overlaps) continue;
+  const std::vector<Node*> order = graph.nodes();
+  std::vector<Node*> chosen;
+  for (size_t at = 0; at < order.size(); ++at) {
+    const Node& node = *order[at];
+    if (start_of(*node.op) == nullptr) continue;
+    if (is_flat_collective(node) || has_compute_around(order, at)) chosen.push_back(order[at]);
+  }
+  for (Node* node : chosen) {
     NodeOptions options{.name = {}, .path = node->path, .phase = node->phase};
     std::vector<std::string> names;
     for (const auto& result : node->results) {
       names.push_back(result->name);
       options.result_names.push_back(result->name + ".start");
     }
-    Node* start = graph.insert(node, *start_op, node->operands, node->attrs, options);
+    Node* start = graph.insert(node, *start_of(*node->op), node->operands, node->attrs, options);
     std::vector<Value*> futures;
     for (const auto& result : start->results) futures.push_back(result.get());
     for (std::string& name : options.result_names) name += ".wait";
@@ -390,9 +455,8 @@ size_t split_collectives(Graph& graph) {
     for (size_t i = 0; i < names.size(); ++i) graph.replace_uses(node->result(i), wait->result(i));
     graph.erase(node);
     for (size_t i = 0; i < names.size(); ++i) graph.rename(wait->result(i), names[i]);
-    ++count;
   }
-  return count;
+  return chosen.size();
 }
 
 StepEstimate estimate_order(const Graph& graph, std::span<Node* const> order,

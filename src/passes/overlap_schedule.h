@@ -18,7 +18,8 @@ struct Schedule {
   int64_t held = 0;      // collectives moved less far than requested, because memory is short
 };
 
-// Replaces every collective by its start, directly followed by the wait; returns their number.
+// Replaces every collective that can overlap by its start, directly followed by the wait; returns
+// their number.
 size_t split_collectives(Graph& graph);
 
 // The estimate of one optimizer step with the nodes in this order.

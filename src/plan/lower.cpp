@@ -303,7 +303,7 @@ class Emitter {
   // Assigns the step to its stream and orders it after the steps it depends on: a collective starts
   // once the compute stream has reached this point.
   void order(Step& step, const Node& node) {
-    const StreamId stream = stream_of(*node.op);
+    const StreamId stream = stream_of(node);
     step.stream = index_of(stream);
     std::vector<int64_t>& pending = pending_[static_cast<size_t>(step.stream)];
     step.waits.swap(pending);
@@ -419,12 +419,15 @@ class Emitter {
   int64_t last_compute_ = -1;
 };
 
-// The streams up to the last one in use.
+// All streams up to the last one in use: compute alone, or also those of parameters, or all.
 std::vector<std::string> streams_of(std::span<const ProgramSource> sources) {
   StreamId last = StreamId::Compute;
   for (const ProgramSource& source : sources) {
-    for (const auto& node : source.graph->order()) last = std::max(last, stream_of(*node->op));
+    for (const auto& node : source.graph->order()) {
+      if (!node->op->traits.source) last = std::max(last, stream_of(*node));
+    }
   }
+  if (last == StreamId::Gather) last = StreamId::Reduce;
   return {kStreamNames.begin(), kStreamNames.begin() + index_of(last) + 1};
 }
 

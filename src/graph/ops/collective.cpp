@@ -355,7 +355,7 @@ constexpr CollectiveInfo kSums{
 constexpr CollectiveInfo kRedistributes{
     .latency = &Link::gather_latency,
     .bandwidth = &Link::gather_bandwidth,
-    .stream = StreamId::Exchange,
+    .stream = StreamId::Activation,
     .operand_dim = "to",
     .result_dim = "from",
 };
@@ -364,8 +364,7 @@ constexpr CollectiveInfo kShifts{
     .sent = CollectiveSent::All,
     .latency = &Link::gather_latency,
     .bandwidth = &Link::gather_bandwidth,
-    .stream = StreamId::Exchange,
-    .overlaps = true,
+    .stream = StreamId::Activation,
 };
 
 }  // namespace
