@@ -124,6 +124,8 @@ struct ParallelismConfig {
   int64_t tensor_parallel_degree = 1;
   bool sequence_parallel = true;
   bool disable_loss_parallel = false;
+  bool enable_async_tensor_parallel = true;
+  int64_t async_tensor_parallel_chunks = -1;
   ReshardPolicy fsdp_reshard_after_forward = ReshardPolicy::Default;
   std::optional<int64_t> zero_stage;
 };

@@ -10,6 +10,18 @@ const Condition kTensorParallel{
     "parallelism.tensor_parallel_degree above 1",
     [](const Config& c, int64_t) { return c.parallelism.tensor_parallel_degree > 1; }};
 
+const Condition kSharesTokens{
+    "parallelism.tensor_parallel_degree above 1 and parallelism.sequence_parallel = true",
+    [](const Config& c, int64_t) {
+      return c.parallelism.tensor_parallel_degree > 1 && c.parallelism.sequence_parallel;
+    }};
+const Condition kAsyncTensorParallel{
+    "parallelism.tensor_parallel_degree above 1, parallelism.sequence_parallel = true and "
+    "parallelism.enable_async_tensor_parallel = true",
+    [](const Config& c, int64_t ranks) {
+      return kSharesTokens.holds(c, ranks) && c.parallelism.enable_async_tensor_parallel;
+    }};
+
 bool has_mode(const Config& c, RecomputeMode mode) {
   return c.activation_checkpoint.mode == mode;
 }
@@ -67,6 +79,16 @@ void add_parallelism(Keys& keys) {
         {.doc = "Whether every rank of tensor parallelism gathers the logits of the full "
                 "vocabulary instead of computing the loss from its part.",
          .effective_when = &kTensorParallel});
+  s.add("enable_async_tensor_parallel", &C::enable_async_tensor_parallel,
+        {.doc = "Whether a matmul and the gather before it or the reduction after it may be "
+                "computed in chunks of the tokens, so that the ranks send one chunk while they "
+                "compute another.",
+         .effective_when = &kSharesTokens});
+  s.add("async_tensor_parallel_chunks", &C::async_tensor_parallel_chunks,
+        {.doc = "Number of those chunks, for every matmul whose tokens it divides; -1 chooses it "
+                "for each matmul, and chunks only where the cost model predicts a gain.",
+         .range = {.at_least = 2, .also = -1},
+         .effective_when = &kAsyncTensorParallel});
   s.add("fsdp_reshard_after_forward", &C::fsdp_reshard_after_forward,
         {.doc = "Whether gathered parameters are freed after the forward and gathered again in the "
                 "backward.",

@@ -50,7 +50,7 @@ struct Pass {
 
 // Passes in the order of docs/passes.md.
 extern const Pass mixed_precision, autodiff, loss_chunks, optimizer, simplify, place, shard_params,
-    recompute, bucket, overlap, fuse;
+    recompute, bucket, async_tp, overlap, fuse;
 
 // The buckets of a graph. Passed as an option, they let a second graph use the storage of the
 // first.

@@ -8,7 +8,7 @@ namespace {
 
 constexpr const Pass* kAllPasses[] = {
     &mixed_precision, &autodiff,  &loss_chunks, &optimizer, &simplify, &place,
-    &shard_params,    &recompute, &bucket,      &overlap,   &fuse,
+    &shard_params,    &recompute, &bucket,      &async_tp,  &overlap,  &fuse,
 };
 
 constexpr const Pass* kPipeline[] = {
@@ -25,8 +25,9 @@ constexpr const Pass* kPipeline[] = {
     // Memory.
     &recompute,  // before fuse: what is kept is decided per op
     // Communication.
-    &bucket,   // after recompute, which decides what is gathered twice
-    &overlap,  // schedules complete buckets
+    &bucket,    // after recompute, which decides what is gathered twice
+    &async_tp,  // after bucket, so that its prices are those of the plan
+    &overlap,   // schedules complete buckets and the chunks of activations
     // Speed.
     &fuse,  // last, so that no pass has to look into a fused node
 };

@@ -7,6 +7,8 @@
 #include "conformance/inputs.h"
 #include "conformance/large_cases.h"
 #include "conformance/ops_under_test.h"
+#include "graph/builder.h"
+#include "graph/ops/ops.h"
 #include "runtime/cpu/device.h"
 #include "runtime/cpu/kernels.h"
 #include "runtime/reference/kernels.h"
@@ -51,6 +53,36 @@ TEST_P(LargeShapes, ThreadsDoNotChangeBits) {
     const auto found = run_call(cpu_kernels(), *three, call, inputs);
     for (size_t r = 0; r < expected.size(); ++r) {
       EXPECT_EQ(found[r].bytes, expected[r].bytes) << describe(call) << " result " << r;
+    }
+  }
+}
+
+// What async_tp relies on: a row of a matmul has the same bits whichever rows are computed with it.
+TEST(MatmulRows, DoNotDependOnOtherRows) {
+  const auto device = make_host_device({.threads = 2});
+  constexpr int64_t kRows = 203, kDepth = 907, kCols = 301;
+  for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
+    for (const bool tb : {false, true}) {
+      const TensorType weight{dtype, tb ? Shape{kCols, kDepth} : Shape{kDepth, kCols}, {}};
+      const HostTensor a = random_tensor({dtype, {kRows, kDepth}, {}}, 1);
+      const HostTensor b = random_tensor(weight, 2);
+      const HostTensor bias = random_tensor({dtype, {kCols}, {}}, 3);
+      const auto multiply = [&](const HostTensor& rows) {
+        const TensorType result{dtype, {rows.type.shape[0], kCols}, {}};
+        const Call call{
+            &kMatmul, {rows.type, weight, bias.type}, {result}, make_attrs(kMatmul, {{"tb", tb}})};
+        return run_call(cpu_kernels(), *device, call, {rows, b, bias}).front();
+      };
+      const HostTensor full = multiply(a);
+      for (const int64_t size : {1, 2, 7, 29, 96, 202}) {
+        const int64_t first = kRows - size;
+        HostTensor rows({dtype, {size, kDepth}, {}});
+        rows.bytes.assign(a.bytes.end() - rows.type.bytes(), a.bytes.end());
+        const HostTensor found = multiply(rows);
+        EXPECT_TRUE(std::equal(found.bytes.begin(), found.bytes.end(),
+                               full.bytes.end() - found.type.bytes(), full.bytes.end()))
+            << dtype_name(dtype) << ", rows from " << first << (tb ? ", tb" : "");
+      }
     }
   }
 }

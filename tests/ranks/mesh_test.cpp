@@ -309,6 +309,67 @@ INSTANTIATE_TEST_SUITE_P(Ranks, MeshChoices,
                            return cat(std::get<0>(test.param), "_", std::get<1>(test.param));
                          });
 
+class MeshChunks : public testing::TestWithParam<std::tuple<std::string, MeshCase>> {};
+
+// A row of a matmul has the same bits in any chunk, and sums over rows are not divided. Chunks of
+// one and of three tokens per rank are no multiple of the tiles of a kernel.
+TEST_P(MeshChunks, KeepTheBits) {
+  const auto& [name, mesh] = GetParam();
+  const Overrides model =
+      with(with(name == "gpt2" ? kGpt2 : kLlama, {"--training.seq_len=24"}), mesh.overrides());
+  const auto chunks = [](int64_t n) {
+    return cat("--parallelism.async_tensor_parallel_chunks=", n);
+  };
+  const std::vector<Overrides> steps = {
+      {}, {"--activation_checkpoint.mode=full"}, {"--training.mixed_precision_param=bfloat16"}};
+  for (const Overrides& step : steps) {
+    const Overrides base = with(model, step);
+    const ShortRun expected = short_run_on_ranks(
+        mesh.ranks(), with(base, {"--parallelism.enable_async_tensor_parallel=false",
+                                  "--compile.overlap=false"}));
+    const std::vector<Overrides> choices = {{"--parallelism.enable_async_tensor_parallel=false"},
+                                            {},
+                                            {chunks(2)},
+                                            {chunks(2), "--compile.overlap=false"},
+                                            {chunks(mesh.cp > 1 ? 3 : 6)}};
+    for (const Overrides& choice : choices) {
+      EXPECT_TRUE(short_run_on_ranks(mesh.ranks(), with(base, choice)) == expected)
+          << join(step, " ") << " " << join(choice, " ");
+    }
+  }
+}
+
+// Each of a layer's four matmuls has a gather before it or a reduction after it, forward and
+// backward; the head has one of each, and one backward.
+TEST_P(MeshChunks, AreMadeOfEveryEdge) {
+  const auto& [name, mesh] = GetParam();
+  const Overrides model =
+      with(with(name == "gpt2" ? kGpt2 : kLlama, {"--training.seq_len=24"}), mesh.overrides());
+  const PreparedRun run =
+      prepare_run(mesh.ranks(), with(model, {"--parallelism.async_tensor_parallel_chunks=2"}));
+  int64_t matmuls = 0, halves = 0;
+  for (const Step& step : run.compiled.plan.program(ProgramKind::Last)) {
+    if (step.op != "matmul" || std::get<bool>(step.attrs.front())) continue;
+    ++matmuls;
+    halves += step.operands.front().shape.at(1) == 24 / mesh.cp / 2 ? 1 : 0;
+  }
+  EXPECT_EQ(matmuls, halves);
+  EXPECT_EQ(halves, 2 * (2 * 8 + 2));
+}
+
+const MeshCase kChunkedMeshes[] = {
+    {"tp2", 1, 1, 2},
+    {"tp4", 1, 1, 4},
+    {"fsdp2_tp2", 1, 2, 2},
+    {.name = "cp2_tp2", .tp = 2, .cp = 2},
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, MeshChunks,
+                         testing::Combine(testing::Values("gpt2", "llama"),
+                                          testing::ValuesIn(kChunkedMeshes)),
+                         [](const auto& test) {
+                           return cat(std::get<0>(test.param), "_", std::get<1>(test.param).name);
+                         });
+
 // The tokens of a rank are its own, as is its part of what the blocks keep.
 TEST(MeshMemory, ContextParallelismSharesTheTokens) {
   const auto activations = [](const Overrides& more) {

@@ -191,5 +191,27 @@ TEST(SlowLink, OverlapGainsWhatTheCostModelPredicts) {
       << without << " s, predicted " << off.estimate.seconds;
 }
 
+// Without chunks, the matmuls before and after a transfer wait for it.
+TEST(SlowLink, ChunksGainWhatTheCostModelPredicts) {
+  const Overrides model = {"--model.name=gpt2",      "--model.n_layers=2",
+                           "--model.dim=256",        "--model.n_heads=4",
+                           "--model.vocab_size=256", "--training.local_batch_size=2",
+                           "--training.seq_len=64",  "--parallelism.tensor_parallel_degree=2"};
+  SlowMachine machine(model, {.compute = 1, .link = 0.6});
+  const Compiled on = machine.compile_with({});
+  const Compiled off = machine.compile_with({"--parallelism.enable_async_tensor_parallel=false"});
+  const double predicted = off.estimate.seconds - on.estimate.seconds;
+  EXPECT_GT(predicted, 0.1);
+  double chunked = 1e9, unchunked = 1e9;
+  for (int round = 0; round < 5; ++round) {
+    chunked = std::min(chunked, machine.measure(on));
+    unchunked = std::min(unchunked, machine.measure(off));
+    if (std::abs((unchunked - chunked) / predicted - 1) < 0.2) break;
+  }
+  EXPECT_NEAR((unchunked - chunked) / predicted, 1, 0.2)
+      << "in chunks " << chunked << " s, predicted " << on.estimate.seconds << "; without "
+      << unchunked << " s, predicted " << off.estimate.seconds;
+}
+
 }  // namespace
 }  // namespace weft

@@ -6,9 +6,9 @@
 namespace weft {
 namespace {
 
-// "bsUV" for four dims: batch and time may be sharded.
-std::string sharded_by_token(const TensorType& type) {
-  std::string dims = "bsUVWXYZ";
+// "bsuv" for four dims: any may be sharded.
+std::string sharded_alike(const TensorType& type) {
+  std::string dims = "bsuvwxyz";
   dims.resize(std::min(dims.size(), type.shape.size()));
   return dims;
 }
@@ -64,7 +64,7 @@ constinit const OpDef kSplitTime{
         },
     .sharding_of =
         [](const Call& call) {
-          const std::string dims = sharded_by_token(call.type(0));
+          const std::string dims = sharded_alike(call.type(0));
           return cat(dims, " -> ", dims);
         },
     .samples =
@@ -82,7 +82,7 @@ constinit const OpDef kConcatTime{
     .infer = infer_concat_time,
     .sharding_of =
         [](const Call& call) {
-          const std::string dims = sharded_by_token(call.type(0));
+          const std::string dims = sharded_alike(call.type(0));
           return cat(join(std::vector<std::string>(call.operands.size(), dims), ", "), " -> ",
                      dims);
         },

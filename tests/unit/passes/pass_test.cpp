@@ -212,7 +212,7 @@ TEST(Runner, AnUnknownPassCannotBeDisabled) {
       ExitCode::Config,
       "compile.disable_passes = [\"fuze\"]: no pass \"fuze\", there are mixed_precision, "
       "autodiff, loss_chunks, optimizer, simplify, place, shard_params, recompute, "
-      "bucket, overlap, fuse; did you mean \"fuse\"?",
+      "bucket, async_tp, overlap, fuse; did you mean \"fuse\"?",
       [&] { run(graph, full_pipeline(), {}, config); });
 }
 
