@@ -27,7 +27,7 @@ bool gathers_tokens(const Node& node);
 // read the gathered value later. A reduction counts if nothing else reads the matmul.
 std::vector<AsyncEdge> find_async_edges(const Graph& graph);
 
-// Whether the tokens of a rank's shard can be divided into so many chunks.
+// Whether this number of chunks divides the tokens of a rank's shard.
 bool divides_into(const AsyncEdge& edge, const Mesh& mesh, int64_t chunks);
 
 // For each edge the number of chunks with the shortest time, 1 if none gains enough.

@@ -51,6 +51,9 @@ std::string step_lines(const PlanReport& report) {
     text += cat("exposed comm  ", short_time(time.exposed_seconds()), " of ",
                 short_time(time.collective_seconds), " of collectives\n");
   }
+  for (const PassReport& pass : report.passes) {
+    if (pass.pass == async_tp.name && pass.changed) text += cat("async tp      ", pass.note, "\n");
+  }
   text += cat("throughput    ", human_count(step.tokens_per_second), " tok/s",
               report.ranks > 1 ? " per rank" : "");
   if (step.mfu) {

@@ -111,6 +111,25 @@ TEST(Plan, SaysWhatARankCommunicates) {
   }
 }
 
+// Two layers with four edges forward and four backward, and two of the head.
+TEST(Plan, SaysWhatIsComputedInChunks) {
+  const Workspace work;
+  work.folder().write("plan.toml",
+                      "[model]\nname = \"gpt2\"\nflavor = \"tiny\"\n[training]\nseq_len = 64\n"
+                      "[parallelism]\ntensor_parallel_degree = 2\n");
+  const std::string forced = work.run_ok({"plan", "plan.toml", "--ranks", "2",
+                                          "--parallelism.async_tensor_parallel_chunks=2"})
+                                 .output;
+  EXPECT_NE(forced.find("\nasync tp      18 of 18 edges in chunks, 4 repeated gathers earlier, "
+                        "predicted step time +"),
+            std::string::npos)
+      << forced;
+  const std::string off = work.run_ok({"plan", "plan.toml", "--ranks", "2",
+                                       "--parallelism.enable_async_tensor_parallel=false"})
+                              .output;
+  EXPECT_EQ(off.find("\nasync tp"), std::string::npos) << off;
+}
+
 using nlohmann::json;
 
 std::string bytes(const json& count) {
@@ -177,6 +196,15 @@ std::vector<std::string> lines_of_program(const json& program) {
   }
   EXPECT_EQ(sum, peak.at("bytes").get<int64_t>());
   lines.push_back(cat("  of it       ", join(kinds, "  ")));
+  return lines;
+}
+
+std::vector<std::string> async_lines(const json& report) {
+  std::vector<std::string> lines;
+  for (const json& pass : report.at("passes")) {
+    if (pass.at("pass") != "async_tp" || !pass.at("changed").get<bool>()) continue;
+    lines.push_back(cat("async tp      ", pass.at("note").get<std::string>()));
+  }
   return lines;
 }
 
@@ -266,6 +294,7 @@ std::vector<std::string> lines_of(const json& report) {
     lines.push_back(cat("exposed comm  ", short_time(step.at("exposed_seconds")), " of ",
                         short_time(step.at("collective_seconds")), " of collectives"));
   }
+  for (const std::string& line : async_lines(report)) lines.push_back(line);
   std::string rate = cat("throughput    ", human_count(step.at("tokens_per_second")), " tok/s",
                          number(report, "ranks") > 1 ? " per rank" : "");
   if (const json& mfu = step.at("mfu"); !mfu.is_null()) {
