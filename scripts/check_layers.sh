@@ -12,7 +12,7 @@ graph: base config
 model: base config graph
 passes: base config graph
 plan: base config graph
-runtime: base plan graph/type.h graph/op.h graph/fused_body.h
+runtime: base plan graph/type.h graph/op.h
 data: base graph/type.h
 checkpoint: base graph/type.h
 compile: base config graph model passes plan runtime

@@ -1,4 +1,4 @@
-// Parsing helpers for the text of a call, shared by samples and fused bodies.
+// Parsing helpers for the text of a call, shared by samples, graphs and the parts of fused ops.
 #pragma once
 
 #include <string_view>

@@ -106,7 +106,7 @@ class Vjp;
 // Properties of an op that passes and the planner query instead of keeping lists of ops. They name
 // an op only to create, rewrite or fuse it, or to follow a parameter or a collective through it.
 struct OpTraits {
-  bool elementwise = false;    // result i depends on element i of the operands; fusible
+  bool elementwise = false;    // result i depends on element i of the operands
   bool in_place = false;       // like elementwise, its result may reuse a dying operand's memory
   bool effect = false;         // kept even if nothing reads its results
   bool source = false;         // input, param or state: no operands, bound from outside
@@ -130,8 +130,8 @@ struct OpDef {
   // Results that overwrite operands, as "result<-operand" pairs: "w2<-w m2<-m". Variadic ones are
   // paired element by element.
   std::string_view overwrites = "";
-  // The ops that a fused op replaces, bit for bit: "dx = gelu_grad(dy, x); db = sum_rows(dx)"; see
-  // graph/parts.h. Empty for other ops.
+  // The ops that a fused op replaces, bit for bit: "added = matmul(a, b); sum = add_in_place(acc,
+  // added)"; see graph/parts.h. Empty for other ops.
   std::string_view parts = "";
   // What a collective does, see graph/collective.h; null for other ops and for wait.
   const CollectiveInfo* collective = nullptr;

@@ -1,6 +1,6 @@
 // The ops that a fused op replaces, from the `parts` of its definition:
 //
-//   sum = add(x, r); y, mean, rstd = layer_norm(sum, w, b)
+//   added = matmul(a, b; out="f32"); sum = add_in_place(acc, added)
 //
 // Names refer to the operands and results of the fused op; any other name is a temporary.
 // Attributes of the same name are passed on. Shapes, cost and the fallback kernels of a fused op

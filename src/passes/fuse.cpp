@@ -1,21 +1,18 @@
-// Fuses trees of elementwise ops whose intermediates have one reader into one node that makes a
-// single pass over memory. It replaces the last op, and every statement rounds as the separate op
-// did. Before that, neighbours that read or write the same memory are fused by one rule for each
-// kind (fuse_neighbours.cpp).
+// Fuses neighbours that read or write the same memory into one op (ops/fused.cpp), by one rule for
+// each kind.
 //
-//   %d = dropout(%y, %rng; rate=0.1, stream=7) : f32[4,8]
-//   %s = add(%x, %d) : f32[4,8]
+//   %d.w.1 = matmul(%d.logits.1, %x.1; ta=true, out="f32")
+//   %d.w.sum = add_in_place(%d.w.0, %d.w.1)
 // becomes
-//   %s.fused = fused(%x, %y, %rng; body="t0:f32 = dropout($1, $2; rate=0.1, stream=7);
-//                                        t1:f32 = add($0, t0)") : f32[4,8]
-#include <algorithm>
-#include <unordered_map>
-#include <unordered_set>
+//   %d.w.sum.fused = matmul_add(%d.w.0, %d.logits.1, %x.1; ta=true)
+//
+// Each rule matches one kind of node and the readers of its operands and results. A fused node
+// replaces one of its parts and reads only values defined before that position. A sum over rows
+// moves up to the value it sums.
+#include <map>
 
 #include "base/text.h"
-#include "graph/fused_body.h"
 #include "graph/ops/ops.h"
-#include "passes/fuse_neighbours.h"
 #include "passes/fuse_scope.h"
 #include "passes/pass.h"
 
@@ -23,147 +20,131 @@ namespace weft {
 
 namespace {
 
-// For each overwritten value, the node that overwrites it.
-std::unordered_map<const Value*, const Node*> overwriters(const Graph& graph) {
-  std::unordered_map<const Value*, const Node*> map;
-  for (const auto& node : graph.order()) {
-    if (node->op->overwrites.empty()) continue;
-    for (int operand : overwritten_operands(node->call())) {
-      if (operand >= 0) map[node->operands.at(static_cast<size_t>(operand))] = node.get();
-    }
-  }
-  return map;
+// Whether the accumulator is defined before the matmul; a source is moved there.
+bool define_before(FuseScope& scope, const Value* acc, Node* matmul) {
+  if (scope.is_before(acc->def, matmul)) return true;
+  if (!acc->def->op->traits.source) return false;
+  scope.move_before(acc->def, matmul);
+  return true;
 }
 
-constexpr size_t kMaxOperands = 8;
+// A matmul that is added to an accumulator, in place or over micro-batches.
+Node* matmul_with_sum(FuseScope& scope, Node* sum) {
+  Value* acc = sum->operand("acc");
+  Node* matmul = sum->operand("g")->def;
+  const bool counted = sum->op == &kAccumulate;
+  if (matmul->op != &kMatmul || matmul->operand("bias") != nullptr) return nullptr;
+  if (scope.only_reader(matmul->result()) != sum || matmul->phase != sum->phase) return nullptr;
+  if (matmul->result()->type.dtype != DType::F32 || acc->type.dtype != DType::F32) return nullptr;
+  // In a tree over micro-batches, matmuls are leaves.
+  if (counted && std::get<int64_t>(sum->attr("level")) >= 0) return nullptr;
+  if (scope.only_reader(acc) != sum) return nullptr;
+  if (!counted && acc->def->op->traits.source) return nullptr;
+  if (counted && !scope.is_before(sum->operand("micro")->def, matmul)) return nullptr;
+  if (!define_before(scope, acc, matmul)) return nullptr;
+  std::vector<Value*> operands = {acc, matmul->operand("a"), matmul->operand("b")};
+  if (counted) operands.push_back(sum->operand("micro"));
+  return scope.fuse(matmul, {.op = counted ? &kMatmulAccumulate : &kMatmulAdd,
+                             .operands = operands,
+                             .attrs = {matmul->attr("ta"), matmul->attr("tb")},
+                             .results = {sum->result()},
+                             .parts = {sum, matmul}});
+}
 
-// A tree being grown: its nodes and the values it reads from outside.
-struct Tree {
-  std::unordered_set<const Node*> nodes;
-  std::vector<Value*> operands;  // in traversal order from the root
-  FusedBody body;
-  std::vector<Node*> evaluated;  // the node of each statement
+// The operand of an add that is not `one`.
+Value* other_operand(const Node& add, const Value* one) {
+  return add.operand("a") == one ? add.operand("b") : add.operand("a");
+}
+
+// The two gradients of an embedding table that is also the head: the later one is added to the
+// earlier one.
+Node* table_with_head(FuseScope& scope, Node* sum) {
+  const bool second = sum->operand("b")->def->op == &kEmbeddingGrad;
+  Node* grad = sum->operand(second ? "b" : "a")->def;
+  if (grad->op != &kEmbeddingGrad || grad->phase != sum->phase) return nullptr;
+  if (grad->operand("coordinate") != nullptr) return nullptr;
+  Value* acc = sum->operand(second ? "a" : "b");
+  if (scope.only_reader(grad->result()) != sum || scope.only_reader(acc) != sum) return nullptr;
+  if (grad->result()->type.dtype != DType::F32 || acc->type.dtype != DType::F32) return nullptr;
+  if (acc->def->op->traits.source || !scope.is_before(acc->def, grad)) return nullptr;
+  return scope.fuse(grad, {.op = &kEmbeddingGradAdd,
+                           .operands = {acc, grad->operand("ids"), grad->operand("dy")},
+                           .attrs = {grad->attr("rows")},
+                           .results = {sum->result()},
+                           .parts = {sum, grad}});
+}
+
+// The node that adds another gradient of x to the dx of a norm, or nullptr. The other gradient must
+// already be defined.
+Node* sum_with_more(const FuseScope& scope, const Node& grad) {
+  const Value* dx = grad.result("dx");
+  Node* add = scope.only_reader(dx);
+  if (add == nullptr || add->op != &kAdd || add->phase != grad.phase) return nullptr;
+  const Value* more = other_operand(*add, dx);
+  return more != dx && scope.is_before(more->def, &grad) ? add : nullptr;
+}
+
+// A sum over the rows of `value` in this dtype, or nullptr.
+Node* row_sum(const Value* value, DType dtype) {
+  for (Node* user : value->users) {
+    if (user->op == &kSumRows && user->result()->type.dtype == dtype) return user;
+  }
+  return nullptr;
+}
+
+Node* layer_norm_grad_with_sums(FuseScope& scope, Node* grad) {
+  Node* add = sum_with_more(scope, *grad);
+  Value* dx = add != nullptr ? add->result() : grad->result("dx");
+  const DType dtype = grad->result("dw")->type.dtype;
+  Node* bias_grad = row_sum(grad->operand("dy"), dtype);
+  if (bias_grad != nullptr && scope.is_before(bias_grad, grad)) bias_grad = nullptr;
+  Node* sum = row_sum(dx, dtype);
+  if (add == nullptr && bias_grad == nullptr && sum == nullptr) return nullptr;
+  FuseScope::Fused fused{.op = &kLayerNormGradSums,
+                         .operands = grad->operands,
+                         .attrs = grad->attrs,
+                         .results = {dx, grad->result("dw")},
+                         .parts = {}};
+  if (add != nullptr) fused.operands.push_back(other_operand(*add, grad->result("dx")));
+  for (Node* rows : {bias_grad, sum}) {
+    fused.results.push_back(rows != nullptr ? rows->result() : nullptr);
+  }
+  for (Node* part : {sum, bias_grad, add, grad}) {
+    if (part != nullptr) fused.parts.push_back(part);
+  }
+  return scope.fuse(grad, std::move(fused));
+}
+
+// A fusion that is tried at every node of an op. It returns the fused node, or nullptr if it does
+// not apply.
+struct Rule {
+  const OpDef* op = nullptr;
+  Node* (*fuse)(FuseScope& scope, Node* node) = nullptr;
 };
 
-class TreeFuser {
- public:
-  explicit TreeFuser(Graph& graph) : scope_(graph), overwriter_(overwriters(graph)) {}
-
-  void run() {
-    // From the end: a node that is not yet in a tree is the root of a new one.
-    std::vector<Node*> nodes = scope_.graph().nodes();
-    for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
-      if (!taken_.contains(*node) && is_candidate(**node)) fuse_at(*node);
-    }
-  }
-
-  size_t trees() const { return trees_; }
-  size_t fused() const { return fused_; }
-
- private:
-  static bool is_candidate(const Node& node) {
-    return node.op->traits.elementwise && node.results.size() == 1;
-  }
-
-  // Whether the definition of an operand may move to the position of the root.
-  bool can_fuse(const Value* value, const Node& root) const {
-    const Node& def = *value->def;
-    if (!is_candidate(def) || def.phase != root.phase) return false;
-    if (scope_.only_reader(value) == nullptr) return false;
-    if (value->type.shape != root.result()->type.shape) return false;
-    if (scope_.is_wait_between(&def, &root)) return false;
-    for (const Value* operand : def.operands) {
-      auto found = overwriter_.find(operand);
-      if (found != overwriter_.end() && scope_.is_before(found->second, &root)) return false;
-    }
-    return true;
-  }
-
-  void fuse_at(Node* root) {
-    Tree tree;
-    tree.nodes.insert(root);
-    grow(*root, tree, outside(*root));
-    if (tree.nodes.size() < 2) return;
-    emit(root, tree);
-    for (const Node* node : tree.evaluated) taken_.insert(node);
-    scope_.fuse(root, {.op = &kFused,
-                       .operands = tree.operands,
-                       .attrs = {Attr(print_fused_body(tree.body))},
-                       .results = {root->result()},
-                       .parts = {tree.evaluated.rbegin(), tree.evaluated.rend()}});
-    ++trees_;
-    fused_ += tree.nodes.size();
-  }
-
-  static std::vector<Value*> outside(const Node& node) {
-    std::vector<Value*> values;
-    for (Value* operand : node.operands) add_new(values, operand);
-    return values;
-  }
-
-  static void add_new(std::vector<Value*>& values, Value* value) {
-    if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
-  }
-
-  // Adds definitions, breadth first, while the number of operands stays within the limit.
-  void grow(const Node& root, Tree& tree, std::vector<Value*> edge) {
-    for (size_t i = 0; i < edge.size();) {
-      Value* value = edge[i];
-      if (!can_fuse(value, root)) {
-        ++i;
-        continue;
-      }
-      std::vector<Value*> wider = edge;
-      wider.erase(wider.begin() + static_cast<std::ptrdiff_t>(i));
-      for (Value* operand : value->def->operands) add_new(wider, operand);
-      if (wider.size() > kMaxOperands) {
-        ++i;
-        continue;
-      }
-      tree.nodes.insert(value->def);
-      edge = std::move(wider);
-    }
-  }
-
-  // Emits statements in order of evaluation; returns the index of the node's statement.
-  size_t emit(Node* node, Tree& tree) {
-    FusedStatement statement{.name = "",
-                             .dtype = node->result()->type.dtype,
-                             .op = node->op,
-                             .args = {},
-                             .attrs = node->attrs};
-    for (Value* operand : node->operands) {
-      if (tree.nodes.contains(operand->def)) {
-        statement.args.push_back({false, emit(operand->def, tree)});
-        continue;
-      }
-      add_new(tree.operands, operand);
-      auto at = std::find(tree.operands.begin(), tree.operands.end(), operand);
-      statement.args.push_back({true, static_cast<size_t>(at - tree.operands.begin())});
-    }
-    // The gradient dtype of a cast matters to autodiff only.
-    if (node->op == &kCast) statement.attrs.at(kCast.parsed().attr_index("grad")) = std::string();
-    statement.name = cat("t", tree.body.size());
-    tree.body.push_back(std::move(statement));
-    tree.evaluated.push_back(node);
-    return tree.body.size() - 1;
-  }
-
-  FuseScope scope_;
-  std::unordered_map<const Value*, const Node*> overwriter_;
-  std::unordered_set<const Node*> taken_;  // erased: must not be dereferenced
-  size_t trees_ = 0;
-  size_t fused_ = 0;
+constexpr Rule kRules[] = {
+    {&kAddInPlace, matmul_with_sum},
+    {&kAccumulate, matmul_with_sum},
+    {&kAdd, table_with_head},
+    {&kLayerNormGrad, layer_norm_grad_with_sums},
 };
 
 bool run(Graph& graph, PassContext& context) {
-  const std::string neighbours = fuse_neighbours(graph);
-  TreeFuser trees(graph);
-  trees.run();
-  context.note = trees.trees() == 0 ? "no chains of elementwise ops"
-                                    : cat(trees.fused(), " ops in ", trees.trees(), " fused nodes");
-  if (!neighbours.empty()) context.note += cat(", ", neighbours);
-  return trees.trees() > 0 || !neighbours.empty();
+  FuseScope scope(graph);
+  std::vector<std::string> done;
+  for (const Rule& rule : kRules) {
+    // Only nodes of this op: a fusion erases others.
+    std::vector<Node*> nodes = graph.nodes();
+    std::erase_if(nodes, [&](const Node* node) { return node->op != rule.op; });
+    std::map<std::string_view, size_t> fused;
+    for (Node* node : nodes) {
+      const Node* made = rule.fuse(scope, node);
+      if (made != nullptr) ++fused[made->op->name()];
+    }
+    for (const auto& [name, count] : fused) done.push_back(cat(count, " ", name));
+  }
+  context.note = done.empty() ? "no neighbours to fuse" : join(done, ", ");
+  return !done.empty();
 }
 
 }  // namespace
@@ -171,11 +152,10 @@ bool run(Graph& graph, PassContext& context) {
 constexpr Pass fuse{
     .name = "fuse",
     .doc =
-        "Fuses trees of elementwise ops whose intermediate values have one reader into one node of "
-        "at most 8 operands, the loss with the gradient of its logits, and neighbours that read or "
-        "write the same memory: a matmul with the sum it is added to, a norm with the residual sum "
-        "before it, the gradients of norms and gelu with the sums next to them. Every op rounds as "
-        "it did separately, so the bits do not change.",
+        "Fuses neighbours that read or write the same memory: a matmul with the sum it is added "
+        "to, the gradient of a table that is also the head with that of the head, the gradient of "
+        "a LayerNorm with the sums next to it. Every op rounds as it did separately, so the bits "
+        "do not change.",
     .needs = {},
     .gives = {},
     .run = run,

@@ -2,17 +2,11 @@
 #include "passes/fuse_scope.h"
 
 #include "base/text.h"
-#include "graph/ops/ops.h"
 
 namespace weft {
 
 FuseScope::FuseScope(Graph& graph) : graph_(graph), position_(positions(graph)) {
   for (const auto& output : graph.outputs()) outputs_.insert(output.value);
-  int64_t waits = 0;
-  for (const auto& node : graph.order()) {
-    waits += node->op == &kWait ? 1 : 0;
-    waits_before_[node.get()] = waits;
-  }
 }
 
 bool FuseScope::is_before(const Node* one, const Node* other) const {
@@ -20,11 +14,7 @@ bool FuseScope::is_before(const Node* one, const Node* other) const {
 }
 
 Node* FuseScope::only_reader(const Value* value) const {
-  return value->users.size() == 1 && !is_output(value) ? value->users[0] : nullptr;
-}
-
-bool FuseScope::is_wait_between(const Node* one, const Node* other) const {
-  return waits_before_.at(one) != waits_before_.at(other);
+  return value->users.size() == 1 && !outputs_.contains(value) ? value->users[0] : nullptr;
 }
 
 void FuseScope::move_before(Node* node, Node* before) {
@@ -44,7 +34,6 @@ Node* FuseScope::fuse(Node* at, Fused fused) {
       graph_.insert(at, *fused.op, std::move(fused.operands), std::move(fused.attrs), options);
   made->recomputed = at->recomputed;
   position_[made] = position_.at(at);
-  waits_before_[made] = waits_before_.at(at);
   for (size_t i = 0; i < fused.results.size(); ++i) {
     Value* from = fused.results[i];
     if (from == nullptr) continue;

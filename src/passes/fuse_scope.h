@@ -14,14 +14,9 @@ class FuseScope {
  public:
   explicit FuseScope(Graph& graph);
 
-  const Graph& graph() const { return graph_; }
   bool is_before(const Node* one, const Node* other) const;
-  bool is_output(const Value* value) const { return outputs_.contains(value); }
   // The only reader of a value that is not an output, or nullptr.
   Node* only_reader(const Value* value) const;
-  // Whether a wait runs between the two nodes. Compute that can overlap with a collective must not
-  // move behind its wait.
-  bool is_wait_between(const Node* one, const Node* other) const;
 
   void move_before(Node* node, Node* before);
 
@@ -39,7 +34,6 @@ class FuseScope {
  private:
   Graph& graph_;
   std::unordered_map<const Node*, int64_t> position_;
-  std::unordered_map<const Node*, int64_t> waits_before_;
   std::unordered_set<const Value*> outputs_;
 };
 

@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "config/derived.h"
-#include "graph/fused_body.h"
 #include "graph/ops/ops.h"
 #include "graph/parts.h"
 #include "graph/sharding.h"
@@ -116,7 +115,7 @@ void check_placed(const Graph& graph, bool sharded) {
   for (const auto& node : graph.order()) {
     const OpDef& op = *node->op;
     if (op.traits.source || op.traits.places || &op == &kWait) continue;
-    if (!op.parts.empty() || &op == &kFused) continue;
+    if (!op.parts.empty()) continue;
     if (!sharded && (node->phase == Phase::Optimizer || !op.overwrites.empty())) continue;
     const std::vector<Placement> placements = result_placements(node->call());
     for (const auto& value : node->results) {
@@ -145,10 +144,7 @@ bool passes_sums(const Node& node, size_t operand) {
       return !reads || is_linear(*part.call.op) || is_bilinear(part.call);
     });
   }
-  if (node.op != &kFused) return is_linear(*node.op) || is_bilinear(node.call());
-  const FusedBody body = parse_fused_body(std::get<std::string>(node.attr("body")));
-  return std::all_of(body.begin(), body.end(),
-                     [](const FusedStatement& statement) { return is_linear(*statement.op); });
+  return is_linear(*node.op) || is_bilinear(node.call());
 }
 
 // A partial sum may be added to others and cast; any other reader needs the reduced value.

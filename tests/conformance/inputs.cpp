@@ -174,10 +174,7 @@ std::vector<HostTensor> make_inputs(const Call& call, uint64_t round) {
     }
     std::vector<double> values(static_cast<size_t>(type.elements()));
     for (size_t i = 0; i < values.size(); ++i) {
-      // In a fused chain the dropout state has the same name as the other operands.
-      const bool is_rng = type.dtype == DType::I32 && call.op->name() == "fused";
-      values[i] = element(call, is_rng ? "rng" : name_of(call, operand), i,
-                          random_normal(key, 0, i), round);
+      values[i] = element(call, name_of(call, operand), i, random_normal(key, 0, i), round);
     }
     inputs.emplace_back(type, values);
   }

@@ -25,11 +25,6 @@ inline constexpr LargeCase kLargeCases[] = {
     {"gelu", "x: f32[17,2111] | x: f16[3,1025]"},
     {"gelu_grad", "dy: f32[17,2111], x: f32[17,2111] | dy: bf16[3,1025], x: bf16[3,1025]"},
     {"dropout", "x: f32[3,77,411], rng: i32[4]; rate=0.3, stream=7"},
-    {"fused",
-     "x: f32[5,4001], x: f32[5,4001], x: i32[4]; body=\"t0:f32 = dropout($1, $2; rate=0.1, stream=7); "
-     "t1:f32 = add($0, t0); t2:bf16 = cast(t1; dtype=bf16)\" | "
-     "x: f16[5,1001], x: f16[5,1001]; body=\"t0:f16 = add($0, $1); t1:f16 = gelu(t0)\" | "
-     "x: bf16[5,1001], x: bf16[5,1001]; body=\"t0:bf16 = add($0, $1); t1:bf16 = gelu(t0)\""},
     {"layer_norm", "x: f32[131,1037], w: f32[1037], b: f32[1037] | x: bf16[70,300], w: bf16[300]"},
     {"layer_norm_grad",
      "dy: f32[131,1037], x: f32[131,1037], w: f32[1037], mean: f32[131], rstd: f32[131] | "

@@ -146,8 +146,7 @@ bool is_counted(const Call& call, const std::vector<int64_t>& dims) {
 
 // Whether random numbers are keyed by the shard of this dim, not by the index in it.
 bool is_located(const Call& call, const std::vector<int64_t>& dims) {
-  const bool fused = call.op->name() == "fused";  // of dropout, if it names this dim
-  const std::string located(1, fused ? 's' : call.op->located);
+  const std::string located(1, call.op->located);
   for (size_t i = 0; i < dims.size(); ++i) {
     if (dims[i] >= 0) return dim_name(call, i, dims[i]) == located;
   }
@@ -155,8 +154,7 @@ bool is_located(const Call& call, const std::vector<int64_t>& dims) {
 }
 
 bool is_rng(const Call& call, size_t operand) {
-  const std::string& name = operand_name(call, operand);
-  return call.type(operand).dtype == DType::I32 && (name == "rng" || call.op->name() == "fused");
+  return operand_name(call, operand) == "rng";
 }
 
 // The random state of one of the shards into which the tensors of `rng` are divided; they may be

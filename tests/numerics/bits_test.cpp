@@ -27,7 +27,7 @@ const std::vector<Setting>& settings() {
         "--training.mixed_precision_reduce=bfloat16", "--grad_scaler.init_scale=1024"}},
       {"gpt2_accumulated",
        {"--model.name=gpt2", "--model.dropout=0.1", "--training.global_batch_size=8"}},
-      // Without dropout `fuse` makes every possible fused op.
+      // With every fused op.
       {"gpt2_fused",
        {"--model.name=gpt2", "--model.dropout=0", "--training.mixed_precision_param=bfloat16",
         "--training.global_batch_size=8", "--training.loss_chunks=2"}},

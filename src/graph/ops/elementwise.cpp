@@ -1,6 +1,4 @@
-// Ops whose result element i depends on element i of the operands (dropout also on its position),
-// and the fused chain of them.
-#include "graph/fused_body.h"
+// Ops whose result element i depends on element i of the operands (dropout also on its position).
 #include "graph/ops/ops.h"
 #include "graph/ops/shapes.h"
 
@@ -48,13 +46,6 @@ std::string sharding_by_sample(const Call& call) {
     operands.push_back(is_floating(type.dtype) ? dims : "R");
   }
   return cat(join(operands, ", "), " -> ", result);
-}
-
-std::string sharding_of_fused(const Call& call) {
-  for (const FusedStatement& statement : parse_fused_body(call.text_attr("body"))) {
-    if (statement.op == &kDropout) return sharding_by_sample(call);
-  }
-  return cat(join(std::vector<std::string>(call.operands.size(), "..."), ", "), " -> ...");
 }
 
 }  // namespace
@@ -178,37 +169,6 @@ constinit const OpDef kShardRng{
         "rng: i32[4], coordinate: i32[]; shards=3 | "
         "rng: i32[4], coordinate: i32[]; shards=3, head_tail=true | "
         "rng: i32[8], coordinate: i32[]; shards=3",
-};
-
-constinit const OpDef kFused{
-    .signature = "fused(x...; body: text) -> y",
-    .doc =
-        "A chain of elementwise ops in one pass over memory. `body` is a list of statements "
-        "`name:dtype = op(args; attrs)` separated by \"; \", where $i is operand i. Each statement "
-        "rounds to its dtype, so the result matches the separate ops bit for bit. The last "
-        "statement is the result.",
-    .traits = {.differentiable = false},
-    .infer = [](const Call& call) -> std::vector<TensorType> {
-      return {fused_types(call, parse_fused_body(call.text_attr("body"))).back()};
-    },
-    .cost =
-        [](const Call& call) {
-          return per_element(call, fused_flops(call, parse_fused_body(call.text_attr("body"))));
-        },
-    .sharding_of = sharding_of_fused,
-    .samples =
-        "x: f32[3,7], x: f32[3,7], x: i32[4]; body=\"t0:f32 = dropout($1, $2; rate=0.1, "
-        "stream=7); t1:f32 = add($0, t0)\" | "
-        "x: f32[5,3], x: f32[5,3]; body=\"t0:f32 = gelu($0); t1:f32 = add(t0, $1); "
-        "t2:bf16 = cast(t1; dtype=bf16)\" | "
-        "x: bf16[2,9], x: bf16[2,9]; body=\"t0:bf16 = add($0, $1); t1:bf16 = gelu(t0); "
-        "t2:bf16 = add(t0, t1)\" | "
-        "x: f32[5,8219], x: f32[5,8219], x: i32[4]; body=\"t0:f32 = add($0, $1); t1:f32 = "
-        "dropout(t0, $2; rate=0.5, stream=9)\" | "
-        "x: f32[3,7], x: f32[3,7], x: i32[6]; body=\"t0:f32 = dropout($1, $2; rate=0.1, "
-        "stream=7); t1:f32 = add($0, t0)\" | "
-        "x: f32[5,1733], x: f32[5,1733], x: i32[6]; body=\"t0:f32 = add($0, $1); t1:f32 = "
-        "dropout(t0, $2; rate=0.5, stream=9)\"",
 };
 
 }  // namespace weft

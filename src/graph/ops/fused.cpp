@@ -32,21 +32,6 @@ std::string sharding_of_added_table(const Call& call) {
 
 }  // namespace
 
-constinit const OpDef kGeluGradSum{
-    .signature = "gelu_grad_sum(dy, x; out = \"\") -> dx, db",
-    .doc =
-        "gelu_grad and the sum of its rows, the gradient of the bias before the gelu, in one "
-        "pass. `out` names the dtype of db.",
-    .traits = {.in_place = true, .differentiable = false},
-    .parts = "dx = gelu_grad(dy, x); db = sum_rows(dx)",
-    .infer = infer_parts,
-    .cost = cost_parts,
-    .sharding = "...n, ...n -> ...n, n",
-    .samples =
-        "dy: f32[2,3,8], x: f32[2,3,8] | dy: bf16[5,9], x: bf16[5,9]; out=\"f32\" | "
-        "dy: f32[259,131], x: f32[259,131]",
-};
-
 constinit const OpDef kMatmulAdd{
     .signature = "matmul_add(acc, a, b; ta = false, tb = false) -> sum",
     .doc = "acc += a b in place: the matmul result is added from its f32 accumulator.",
@@ -99,36 +84,6 @@ constinit const OpDef kEmbeddingGradAdd{
         "acc: f32[67,68], ids: i32[4,131], dy: f32[4,131,68]; rows=67",
 };
 
-constinit const OpDef kAddLayerNorm{
-    .signature = "add_layer_norm(x, r, w, b?; eps = 1e-5) -> sum, y, mean, rstd",
-    .doc = "The residual sum x + r and its layer_norm in one pass.",
-    .traits = {.in_place = true, .differentiable = false},
-    .parts = "sum = add(x, r); y, mean, rstd = layer_norm(sum, w, b)",
-    .infer = infer_parts,
-    .cost = cost_parts,
-    .sharding = "...N, ...N, N, N -> ...N, ...N, ..., ...",
-    .samples =
-        "x: f32[2,3,8], r: f32[2,3,8], w: f32[8], b: f32[8] | "
-        "x: f32[5,7], r: f32[5,7], w: f32[7]; eps=1e-3 | "
-        "x: bf16[3,9], r: bf16[3,9], w: bf16[9], b: bf16[9] | "
-        "x: f32[131,259], r: f32[131,259], w: f32[259], b: f32[259]",
-};
-
-constinit const OpDef kAddRmsNorm{
-    .signature = "add_rms_norm(x, r, w; eps = 1e-5) -> sum, y, rstd",
-    .doc = "The residual sum x + r and its rms_norm in one pass.",
-    .traits = {.in_place = true, .differentiable = false},
-    .parts = "sum = add(x, r); y, rstd = rms_norm(sum, w)",
-    .infer = infer_parts,
-    .cost = cost_parts,
-    .sharding = "...N, ...N, N -> ...N, ...N, ...",
-    .samples =
-        "x: f32[2,3,8], r: f32[2,3,8], w: f32[8] | "
-        "x: f32[5,7], r: f32[5,7], w: f32[7]; eps=1e-3 | "
-        "x: bf16[3,9], r: bf16[3,9], w: bf16[9] | "
-        "x: f32[131,259], r: f32[131,259], w: f32[259]",
-};
-
 constinit const OpDef kLayerNormGradSums{
     .signature = "layer_norm_grad_sums(dy, x, w, mean, rstd, more?; out = \"\") -> dx, dw, db, sum",
     .doc =
@@ -150,22 +105,6 @@ constinit const OpDef kLayerNormGradSums{
         "out=\"f32\" | "
         "dy: f32[259,131], x: f32[259,131], w: f32[131], mean: f32[259], rstd: f32[259], "
         "more: f32[259,131]",
-};
-
-constinit const OpDef kRmsNormGradAdd{
-    .signature = "rms_norm_grad_add(dy, x, w, rstd, more; out = \"\") -> dx, dw",
-    .doc =
-        "rms_norm_grad with `more`, another gradient of x, added to dx in one pass. `out` names "
-        "the dtype of dw.",
-    .traits = {.differentiable = false},
-    .parts = "dx, dw = rms_norm_grad(dy, x, w, rstd); dx = add(dx, more)",
-    .infer = infer_parts,
-    .cost = cost_parts,
-    .sharding = "...N, ...N, N, ..., ...N -> ...N, N",
-    .samples =
-        "dy: f32[2,3,8], x: f32[2,3,8], w: f32[8], rstd: f32[2,3], more: f32[2,3,8] | "
-        "dy: bf16[5,9], x: bf16[5,9], w: bf16[9], rstd: f32[5], more: bf16[5,9]; out=\"f32\" | "
-        "dy: f32[259,131], x: f32[259,131], w: f32[131], rstd: f32[259], more: f32[259,131]",
 };
 
 }  // namespace weft

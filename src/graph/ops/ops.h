@@ -9,7 +9,7 @@ namespace weft {
 extern const OpDef kInput, kParam, kState, kBucket;
 
 // ops/elementwise.cpp
-extern const OpDef kAdd, kCast, kGelu, kGeluGrad, kDropout, kShardRng, kFused;
+extern const OpDef kAdd, kCast, kGelu, kGeluGrad, kDropout, kShardRng;
 
 // ops/matmul.cpp
 extern const OpDef kMatmul, kAddBias, kSumRows;
@@ -25,13 +25,11 @@ extern const OpDef kRope, kAttention, kAttentionGrad, kDocumentAttention, kDocum
     kRepeatKv, kRepeatKvGrad, kSplitQkv, kConcatQkv, kContextAttention, kContextAttentionGrad;
 
 // ops/fused.cpp: ops that `fuse` creates from neighbours.
-extern const OpDef kGeluGradSum, kMatmulAdd, kMatmulAccumulate, kEmbeddingGradAdd, kAddLayerNorm,
-    kAddRmsNorm, kLayerNormGradSums, kRmsNormGradAdd;
+extern const OpDef kMatmulAdd, kMatmulAccumulate, kEmbeddingGradAdd, kLayerNormGradSums;
 
 // ops/training.cpp: embedding, loss, gradient norm, update.
 extern const OpDef kEmbedding, kEmbeddingGrad, kAddPositions, kAddPositionsGrad, kCrossEntropy,
-    kCrossEntropyGrad, kCrossEntropyBoth, kAccumulate, kSquareSum, kNorm, kClip, kUpdateScale,
-    kAdamw, kAdamwCast;
+    kCrossEntropyGrad, kAccumulate, kSquareSum, kNorm, kClip, kUpdateScale, kAdamw, kAdamwCast;
 
 // ops/vocabulary.cpp: the loss on shards of the vocabulary.
 extern const OpDef kCrossEntropyStats, kCrossEntropyCombine;

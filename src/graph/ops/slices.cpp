@@ -95,8 +95,8 @@ constinit const OpDef kConcatTime{
 constinit const OpDef kAddInPlace{
     .signature = "add_in_place(acc, g) -> sum",
     .doc =
-        "sum = acc + g. It is not fused into chains: contributions are added as they are computed, "
-        "so that they need not be in memory at the same time.",
+        "sum = acc + g. Contributions are added as they are computed, so that they need not be in "
+        "memory at the same time.",
     .traits = {.in_place = true, .differentiable = false, .linear = true},
     .infer = [](const Call& call) -> std::vector<TensorType> {
       require_floating(call, "acc");

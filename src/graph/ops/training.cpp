@@ -285,28 +285,6 @@ constinit const OpDef kCrossEntropyGrad{
         "coordinate: i32[]; classes=37",
 };
 
-constinit const OpDef kCrossEntropyBoth{
-    .signature = "cross_entropy_both(dloss, logits, targets, count) -> dlogits, loss",
-    .doc =
-        "cross_entropy and cross_entropy_grad in one pass over the logits, bit-identical to "
-        "running both; created by `fuse`.",
-    .traits = {.in_place = true, .differentiable = false},
-    .infer = [](const Call& call) -> std::vector<TensorType> {
-      require_floating(call, "logits", 1);
-      const TensorType& logits = call.type("logits");
-      require_type(call, "dloss", stat_dtype(logits), {});
-      require_type(call, "targets", DType::I32, leading_dims(logits));
-      require_type(call, "count", DType::F32, {});
-      return {logits, {stat_dtype(logits), {}, {}}};
-    },
-    .cost = [](const Call& call) { return per_element(call, 12); },
-    .sharding = ", ...V, ..., -> ...V,",
-    .samples =
-        "dloss: f32[], logits: f32[2,3,7], targets: i32[2,3], count: f32[] | "
-        "dloss: f32[], logits: bf16[5,9], targets: i32[5], count: f32[] | "
-        "dloss: f32[], logits: f32[3,131,259], targets: i32[3,131], count: f32[]",
-};
-
 constinit const OpDef kAccumulate{
     .signature = "accumulate(acc, g, micro; level = -1) -> sum",
     .doc =

@@ -156,20 +156,6 @@ void launch_cross_entropy_grad(const Launch& launch) {
   });
 }
 
-// Computes each row's gradient right after its loss, while the row is in the cache.
-void launch_cross_entropy_both(const Launch& launch) {
-  const Rows rows(launch.operands.at(1), launch.operands.at(2));
-  const float count = scalar_f32(launch.operands.at(3));
-  const float factor = scalar_f32(launch.operands.at(0)) / count;
-  float* losses = static_cast<float*>(launch.workspace);
-  for_rows(launch, rows, [&](int64_t row, float* scratch) {
-    float lse = 0;
-    losses[row] = row_loss(rows, row, &lse, scratch);
-    row_grad(rows, row, lse, factor, launch.results.at(0), scratch);
-  });
-  *launch.results.at(1).as<float>() = tree_sum(losses, rows.count) / count;
-}
-
 constexpr int64_t kStats = 3;  // per row: largest logit, sum of exponentials, logit of the target
 
 void launch_cross_entropy_stats(const Launch& launch) {
@@ -227,10 +213,6 @@ int64_t cross_entropy_combine_workspace(const Call& call) {
   return call.type(1).elements() * static_cast<int64_t>(sizeof(float));
 }
 
-int64_t cross_entropy_both_workspace(const Call& call) {
-  return row_count(call.type(1).shape) * static_cast<int64_t>(sizeof(float));
-}
-
 }  // namespace
 
 std::span<const Kernel> cpu_loss_kernels() {
@@ -239,8 +221,6 @@ std::span<const Kernel> cpu_loss_kernels() {
        launch_cross_entropy},
       {"cross_entropy_grad", "rows", supports_cross_entropy_grad, nullptr,
        launch_cross_entropy_grad},
-      {"cross_entropy_both", "rows", supports_cross_entropy_grad, cross_entropy_both_workspace,
-       launch_cross_entropy_both},
       {"cross_entropy_stats", "rows", supports_cross_entropy, nullptr, launch_cross_entropy_stats},
       {"cross_entropy_combine", "rows", supports_cpu_dtypes, cross_entropy_combine_workspace,
        launch_cross_entropy_combine},

@@ -1,5 +1,5 @@
-// layer_norm, rms_norm and their gradients, a row at a time, alone or fused with adjacent sums;
-// sums over rows are computed in chunks of rows.
+// layer_norm, rms_norm and their gradients, a row at a time, and that of layer_norm with
+// adjacent sums; sums over rows are computed in chunks of rows.
 #include <cmath>
 
 #include "runtime/cpu/device.h"
@@ -80,75 +80,42 @@ RowStats stats_of(const float* x, int64_t n, float eps, Centered centered) {
   return stats;
 }
 
-// y = norm(x), or with a residual y = norm(sum), sum = x + r.
-struct Norm {
-  const Tensor &x, &w, &y;
-  const Tensor* bias = nullptr;
-  const Tensor* residual = nullptr;
-  const Tensor* sum = nullptr;
-  float* mean = nullptr;  // nullptr: rms_norm
-  float* rstd = nullptr;
-};
-
-Norm norm_of(const Launch& launch, Centered centered) {
-  return {.x = launch.operands.at(0),
-          .w = launch.operands.at(1),
-          .y = launch.results.at(0),
-          .bias = launch.operands.size() > 2 ? &launch.operands[2] : nullptr,
-          .mean = centered == Centered::Yes ? launch.results.at(1).as<float>() : nullptr,
-          .rstd = launch.results.back().as<float>()};
-}
-
-Norm norm_of_sum(const Launch& launch, Centered centered) {
-  return {.x = launch.operands.at(0),
-          .w = launch.operands.at(2),
-          .y = launch.results.at(1),
-          .bias = launch.operands.size() > 3 ? &launch.operands[3] : nullptr,
-          .residual = &launch.operands.at(1),
-          .sum = launch.results.data(),
-          .mean = centered == Centered::Yes ? launch.results.at(2).as<float>() : nullptr,
-          .rstd = launch.results.back().as<float>()};
-}
-
-void run_norm(const Launch& launch, const Norm& norm) {
-  const int64_t n = row_length(norm.x.shape);
-  const int64_t rows = row_count(norm.x.shape);
+template <Centered kCentered>
+void launch_norm(const Launch& launch) {
+  const Tensor& x = launch.operands.at(0);
+  const Tensor& weight = launch.operands.at(1);
+  const Tensor* bias = launch.operands.size() > 2 ? &launch.operands[2] : nullptr;
+  const Tensor& y = launch.results.at(0);
+  float* mean = kCentered == Centered::Yes ? launch.results.at(1).as<float>() : nullptr;
+  float* rstd = launch.results.back().as<float>();
+  const int64_t n = row_length(x.shape);
+  const int64_t rows = row_count(x.shape);
   const int64_t step = tile_rows(n);
   const float eps = static_cast<float>(launch.call->double_attr("eps"));
-  const Centered centered = norm.mean != nullptr ? Centered::Yes : Centered::No;
   team(launch).run(ceil_div(rows, step), [&](int64_t tile, float* scratch) {
-    const float* w = load(norm.w, 0, n, scratch);
-    const float* b = norm.bias != nullptr ? load(*norm.bias, 0, n, scratch + n) : nullptr;
+    const float* w = load(weight, 0, n, scratch);
+    const float* b = bias != nullptr ? load(*bias, 0, n, scratch + n) : nullptr;
     for (int64_t row = tile * step; row < std::min(rows, (tile + 1) * step); ++row) {
-      const float* x_row = load(norm.x, row * n, n, scratch + 2 * n);
-      if (norm.residual != nullptr) {
-        float* sum_row = place(*norm.sum, row * n, scratch + 2 * n);
-        add_rows(x_row, load(*norm.residual, row * n, n, scratch + 4 * n), n, sum_row);
-        store(*norm.sum, row * n, n, sum_row);
-        round_to(norm.sum->dtype, n, sum_row);
-        x_row = sum_row;
-      }
-      float* y_row = place(norm.y, row * n, scratch + 3 * n);
-      const RowStats stats = stats_of(x_row, n, eps, centered);
-      if (norm.mean != nullptr) norm.mean[row] = stats.mean;
-      norm.rstd[row] = stats.rstd;
+      const float* x_row = load(x, row * n, n, scratch + 2 * n);
+      float* y_row = place(y, row * n, scratch + 3 * n);
+      const RowStats stats = stats_of(x_row, n, eps, kCentered);
+      if (mean != nullptr) mean[row] = stats.mean;
+      rstd[row] = stats.rstd;
       normalize_row(x_row, w, b, stats, n, y_row);
-      store(norm.y, row * n, n, y_row);
+      store(y, row * n, n, y_row);
     }
   });
 }
 
-// Operands dy, x, w, the statistics, and optionally an addend to dx. Results dx, dw, and optionally
-// the sums over the rows of dy and dx.
+// Operands dy, x, w, the statistics. layer_norm_grad_sums has optionally an addend to dx, and as
+// further results the sums over the rows of dy and dx.
 void launch_norm_grad(const Launch& launch, Centered centered) {
   const Tensor& dy = launch.operands.at(0);
   const Tensor& x = launch.operands.at(1);
   const Tensor& dx = launch.results.at(0);
-  const size_t statistics = centered == Centered::Yes ? 2 : 1;
   const float* mean = centered == Centered::Yes ? launch.operands.at(3).as<float>() : nullptr;
-  const float* rstd = launch.operands.at(2 + statistics).as<float>();
-  const Tensor* more =
-      launch.operands.size() > 3 + statistics ? &launch.operands[3 + statistics] : nullptr;
+  const float* rstd = launch.operands.at(centered == Centered::Yes ? 4 : 3).as<float>();
+  const Tensor* more = launch.operands.size() > 5 ? &launch.operands[5] : nullptr;
   const bool sums = launch.results.size() > 2;
   const int64_t n = row_length(x.shape);
   const float length = static_cast<float>(n);
@@ -197,16 +164,6 @@ int64_t norm_grad_workspace(const Call& call) {
 }
 
 template <Centered kCentered>
-void launch_norm(const Launch& launch) {
-  run_norm(launch, norm_of(launch, kCentered));
-}
-
-template <Centered kCentered>
-void launch_add_norm(const Launch& launch) {
-  run_norm(launch, norm_of_sum(launch, kCentered));
-}
-
-template <Centered kCentered>
 void launch_grad(const Launch& launch) {
   launch_norm_grad(launch, kCentered);
 }
@@ -221,10 +178,7 @@ std::span<const Kernel> cpu_norm_kernels() {
       {"layer_norm_grad", "rows", supports_norm, norm_grad_workspace, launch_grad<kYes>},
       {"rms_norm", "rows", supports_norm, nullptr, launch_norm<kNo>},
       {"rms_norm_grad", "rows", supports_norm, norm_grad_workspace, launch_grad<kNo>},
-      {"add_layer_norm", "rows", supports_norm, nullptr, launch_add_norm<kYes>},
-      {"add_rms_norm", "rows", supports_norm, nullptr, launch_add_norm<kNo>},
       {"layer_norm_grad_sums", "rows", supports_norm, norm_grad_workspace, launch_grad<kYes>},
-      {"rms_norm_grad_add", "rows", supports_norm, norm_grad_workspace, launch_grad<kNo>},
   };
   return rows;
 }

@@ -33,13 +33,6 @@ struct Elements {
   }
 };
 
-// The value after a round trip through `dtype`.
-__device__ inline float round_to(DType dtype, float value) {
-  if (dtype == DType::BF16) return f32_from_bf16(bf16_from_f32(value));
-  if (dtype == DType::F16) return f32_from_f16(f16_from_f32(value));
-  return value;
-}
-
 inline Elements elements(const Tensor& tensor) {
   return {tensor.data, tensor.dtype};
 }

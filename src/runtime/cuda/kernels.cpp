@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "plan/part_kernels.h"
-#include "runtime/cuda/elementwise/elementwise_program.h"
 #include "runtime/cuda/gemm/gemm_shape.h"
 #include "runtime/cuda/launches.h"
 
@@ -48,57 +47,24 @@ Decision vector_operand(const Call& call) {
   return vector_rows(call, row_length(call.type(kOperand)));
 }
 
-Decision program_fits(const Call& call) {
-  try {
-    elementwise_program(call);
-  } catch (const UserError& error) {
-    return Decision::no(error.what());
+Decision vector_elements(const Call& call) {
+  const int64_t elements = call.type(0).elements();
+  if (elements % kVector != 0) {
+    return Decision::no(cat(elements, " elements, not a multiple of ", kVector));
   }
   return any_call(call);
 }
 
-Decision vector_program_fits(const Call& call) {
-  Decision decision = program_fits(call);
-  if (!decision.allowed) return decision;
-  const ElementwiseProgram program = elementwise_program(call);
-  if (program.steps > kVectorSteps || program.operands > kVectorOperands) {
-    return Decision::no(cat(program.steps, " steps on ", program.operands, " operands, expected ",
-                            kVectorSteps, " and ", kVectorOperands, " at most"));
-  }
-  const TensorType& result = call.results.at(0);
-  const int64_t elements = result.elements();
-  if (elements % kVector != 0) {
-    return Decision::no(cat(elements, " elements, not a multiple of ", kVector));
-  }
-  const int64_t samples = result.shape.empty() ? 1 : result.shape[0];
-  for (int s = 0; s < program.steps; ++s) {
-    if (program.step[s].op != ElementwiseOp::Dropout) continue;
-    if (program.step[s].drop.context) return Decision::no("dropout on a shard over cp");
-    if (elements / samples % 4 != 0) {
-      return Decision::no(cat("dropout of ", elements / samples,
-                              " elements per sample, which begin ",
-                              "within a block of four random words"));
-    }
-  }
-  return Decision::yes();
-}
-
-// For tensors of one type.
+// A vector needs two blocks of four random words, which begin where a sample does.
 Decision vector_dropout_fits(const Call& call) {
-  if (call.type(0).dtype != call.results.at(0).dtype) return Decision::no("changes the type");
-  return vector_program_fits(call);
-}
-
-Decision dropout_add_fits(const Call& call) {
-  Decision decision = vector_program_fits(call);
-  if (!decision.allowed) return decision;
-  const auto places = dropout_add(elementwise_program(call));
-  if (!places) return Decision::no("not one dropout added to a tensor");
-  const DType dtype = call.results.at(0).dtype;
-  if (call.type(places->dropped).dtype != dtype || call.type(places->added).dtype != dtype) {
-    return Decision::no("changes the type");
+  const TensorType& x = call.type("x");
+  if (call.type("rng").elements() > 6) return Decision::no("dropout on a shard over cp");
+  const int64_t per_sample = x.elements() / std::max<int64_t>(1, x.shape.at(0));
+  if (per_sample % 4 != 0) {
+    return Decision::no(cat("samples of ", per_sample,
+                            " elements, which begin within a block of four random words"));
   }
-  return Decision::yes();
+  return vector_elements(call);
 }
 
 Decision gemm_fits(const Call& call) {
@@ -271,43 +237,9 @@ int64_t attention_grad_workspace(const Call& call) {
   return count(call.type(3).shape) * kFloatBytes;
 }
 
-// A cluster of blocks keeps a row of these types in registers.
-Decision cluster_logits_fit(const Call& call, const TensorType& logits) {
-  if (!WEFT_HOPPER) return Decision::no("not built for Hopper only");
-  if (logits.dtype != DType::BF16 && logits.dtype != DType::F16) {
-    return Decision::no(cat(dtype_name(logits.dtype), ", expected bf16 or f16"));
-  }
-  const int64_t length = row_length(logits);
-  if (length <= kMinClusterRow || length > kMaxClusterRow) {
-    return Decision::no(
-        cat("rows of ", length, ", expected ", kMinClusterRow + 1, " to ", kMaxClusterRow));
-  }
-  return vector_rows(call, length);
-}
-
-Decision cluster_loss_fits(const Call& call) {
-  return cluster_logits_fit(call, call.type(0));
-}
-
-Decision cluster_loss_both_fits(const Call& call) {
-  return cluster_logits_fit(call, call.type(1));
-}
-
 // The losses of the rows.
 int64_t cross_entropy_workspace(const Call& call) {
   return count(call.type(1).shape) * kFloatBytes;
-}
-
-int64_t cross_entropy_both_workspace(const Call& call) {
-  return count(call.type(2).shape) * kFloatBytes;
-}
-
-Decision vector_elements(const Call& call) {
-  const int64_t elements = call.type(0).elements();
-  if (elements % kVector != 0) {
-    return Decision::no(cat(elements, " elements, not a multiple of ", kVector));
-  }
-  return any_call(call);
 }
 
 int64_t adamw_workspace(const Call& call) {
@@ -346,10 +278,10 @@ constexpr LaunchFunction on_hopper(LaunchFunction launch) {
 }
 
 constexpr Kernel kKernels[] = {
-    row("add", "vector_add", launch_vector_elementwise, vector_program_fits),
-    row("add", "plain_add", launch_elementwise, program_fits),
-    row("add_in_place", "vector_add_in_place", launch_vector_elementwise, vector_program_fits),
-    row("add_in_place", "plain_add_in_place", launch_elementwise, program_fits),
+    row("add", "vector_add", launch_vector_add, vector_elements),
+    row("add", "plain_add", launch_add, any_call),
+    row("add_in_place", "vector_add_in_place", launch_vector_add, vector_elements),
+    row("add_in_place", "plain_add_in_place", launch_add, any_call),
     row("split_time", "plain_split_time", launch_split_time, any_call),
     row("concat_time", "plain_concat_time", launch_concat_time, any_call),
     row("repeat_kv", "plain_repeat_kv", launch_repeat_kv, any_call),
@@ -358,18 +290,15 @@ constexpr Kernel kKernels[] = {
     row("concat_qkv", "plain_concat_qkv", launch_concat_qkv, any_call),
     row("take_shard", "plain_take_shard", launch_take_shard, any_call),
     row("to_partial", "plain_to_partial", launch_to_partial, any_call),
-    row("cast", "vector_cast", launch_vector_elementwise, vector_program_fits),
-    row("cast", "plain_cast", launch_elementwise, program_fits),
-    row("gelu", "vector_gelu", launch_vector_elementwise, vector_program_fits),
-    row("gelu", "plain_gelu", launch_elementwise, program_fits),
-    row("gelu_grad", "vector_gelu_grad", launch_vector_elementwise, vector_program_fits),
-    row("gelu_grad", "plain_gelu_grad", launch_elementwise, program_fits),
+    row("cast", "vector_cast", launch_vector_cast, vector_elements),
+    row("cast", "plain_cast", launch_cast, any_call),
+    row("gelu", "vector_gelu", launch_vector_gelu, vector_elements),
+    row("gelu", "plain_gelu", launch_gelu, any_call),
+    row("gelu_grad", "vector_gelu_grad", launch_vector_gelu_grad, vector_elements),
+    row("gelu_grad", "plain_gelu_grad", launch_gelu_grad, any_call),
     row("dropout", "vector_dropout", launch_vector_dropout, vector_dropout_fits),
-    row("dropout", "plain_dropout", launch_elementwise, program_fits),
+    row("dropout", "plain_dropout", launch_dropout, any_call),
     row("shard_rng", "plain_shard_rng", launch_shard_rng, any_call),
-    row("fused", "dropout_add", launch_dropout_add, dropout_add_fits),
-    row("fused", "vector_fused", launch_vector_elementwise, vector_program_fits),
-    row("fused", "plain_fused", launch_elementwise, program_fits),
     row("matmul", "cublaslt_matmul", launch_cublaslt_matmul, gemm_fits, gemm_workspace),
     row("matmul", "plain_matmul", launch_matmul, any_call),
     row("sum_rows", "tiled_sum_rows", launch_tiled_sum_rows, vector_operand<0>, sum_rows_workspace),
@@ -425,25 +354,15 @@ constexpr Kernel kKernels[] = {
     row("add_positions_grad", "vector_add_positions_grad", launch_vector_add_positions_grad,
         vector_operand<0>),
     row("add_positions_grad", "plain_add_positions_grad", launch_add_positions_grad, any_call),
-    row("cross_entropy", "cluster_cross_entropy", on_hopper(launch_cluster_cross_entropy),
-        cluster_loss_fits, cross_entropy_workspace),
     row("cross_entropy", "online_cross_entropy", launch_online_cross_entropy, any_call,
         cross_entropy_workspace),
     row("cross_entropy_grad", "vector_cross_entropy_grad", launch_vector_cross_entropy_grad,
         vector_operand<1>),
     row("cross_entropy_grad", "plain_cross_entropy_grad", launch_cross_entropy_grad, any_call),
-    row("cross_entropy_both", "cluster_cross_entropy_both",
-        on_hopper(launch_cluster_cross_entropy_both), cluster_loss_both_fits,
-        cross_entropy_both_workspace),
-    row("cross_entropy_both", "online_cross_entropy_both", launch_online_cross_entropy_both,
-        any_call, cross_entropy_both_workspace),
     row("cross_entropy_stats", "online_cross_entropy_stats", launch_online_cross_entropy_stats,
         any_call),
     row("cross_entropy_combine", "plain_cross_entropy_combine", launch_cross_entropy_combine,
         any_call, cross_entropy_workspace),
-    row("gelu_grad_sum", "vector_gelu_grad_sum", launch_vector_gelu_grad_sum, vector_operand<0>,
-        sum_rows_workspace),
-    row("gelu_grad_sum", "plain_gelu_grad_sum", launch_fused_parts, parts_fit, parts_workspace),
     row("matmul_add", "cublaslt_matmul_add", launch_cublaslt_matmul_add, added_gemm_fits,
         added_gemm_workspace),
     row("matmul_accumulate", "cublaslt_matmul_accumulate", launch_cublaslt_matmul_accumulate,
@@ -452,17 +371,9 @@ constexpr Kernel kKernels[] = {
         vector_operand<2>),
     row("embedding_grad_add", "plain_embedding_grad_add", launch_fused_parts, parts_fit,
         parts_workspace),
-    row("add_layer_norm", "row_add_layer_norm", launch_row_add_norm, norm_row_fits),
-    row("add_layer_norm", "plain_add_layer_norm", launch_fused_parts, parts_fit, parts_workspace),
-    row("add_rms_norm", "row_add_rms_norm", launch_row_add_norm, norm_row_fits),
-    row("add_rms_norm", "plain_add_rms_norm", launch_fused_parts, parts_fit, parts_workspace),
     row("layer_norm_grad_sums", "row_layer_norm_grad_sums", launch_row_layer_norm_grad_sums,
         norm_row_fits, three_sums_workspace),
     row("layer_norm_grad_sums", "plain_layer_norm_grad_sums", launch_fused_parts, parts_fit,
-        parts_workspace),
-    row("rms_norm_grad_add", "row_rms_norm_grad_add", launch_row_rms_norm_grad, norm_row_fits,
-        sum_rows_workspace),
-    row("rms_norm_grad_add", "plain_rms_norm_grad_add", launch_fused_parts, parts_fit,
         parts_workspace),
     row("accumulate", "vector_accumulate", launch_vector_accumulate, vector_elements),
     row("accumulate", "plain_accumulate", launch_accumulate, any_call),

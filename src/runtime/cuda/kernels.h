@@ -23,14 +23,6 @@ inline constexpr int64_t kVector = 8;
 // Longest row of a norm that a block keeps in registers.
 inline constexpr int64_t kMaxNormRow = 8192;
 
-// Rows of logits that clusters of blocks handle: longer than the first, at most the second.
-inline constexpr int64_t kMinClusterRow = 16384;
-inline constexpr int64_t kMaxClusterRow = 524288;
-
-// Longest elementwise chain of the vector kernel, and its number of operands.
-inline constexpr int kVectorSteps = 8;
-inline constexpr int kVectorOperands = 6;
-
 // Number of lanes of a sum over rows of n elements; lane l adds rows l, l + lanes, ... It fills a
 // large GPU in full waves and depends on n alone, so the order of the sum does too.
 int64_t row_lanes(int64_t n);

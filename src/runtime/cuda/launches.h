@@ -6,13 +6,17 @@
 
 namespace weft::cuda {
 
-// add, cast, gelu, gelu_grad, dropout, shard_rng, fused.
-void launch_elementwise(const Launch& launch);
-void launch_vector_elementwise(const Launch& launch);
+void launch_add(const Launch& launch);
+void launch_vector_add(const Launch& launch);
+void launch_cast(const Launch& launch);
+void launch_vector_cast(const Launch& launch);
+void launch_gelu(const Launch& launch);
+void launch_vector_gelu(const Launch& launch);
+void launch_gelu_grad(const Launch& launch);
+void launch_vector_gelu_grad(const Launch& launch);
+void launch_dropout(const Launch& launch);
 void launch_vector_dropout(const Launch& launch);
-void launch_dropout_add(const Launch& launch);
 void launch_shard_rng(const Launch& launch);
-
 void launch_split_time(const Launch& launch);
 void launch_concat_time(const Launch& launch);
 void launch_repeat_kv(const Launch& launch);
@@ -30,11 +34,9 @@ void launch_layer_norm_grad(const Launch& launch);
 void launch_rms_norm(const Launch& launch);
 void launch_rms_norm_grad(const Launch& launch);
 void launch_row_norm(const Launch& launch);
-void launch_row_add_norm(const Launch& launch);
 void launch_row_layer_norm_grad(const Launch& launch);
 void launch_row_layer_norm_grad_sums(const Launch& launch);
 void launch_row_rms_norm_grad(const Launch& launch);
-void launch_vector_gelu_grad_sum(const Launch& launch);
 void launch_cublaslt_matmul_add(const Launch& launch);
 void launch_cublaslt_matmul_accumulate(const Launch& launch);
 void launch_swiglu(const Launch& launch);
@@ -69,9 +71,6 @@ void launch_vector_add_positions_grad(const Launch& launch);
 void launch_cross_entropy_grad(const Launch& launch);
 void launch_online_cross_entropy(const Launch& launch);
 void launch_vector_cross_entropy_grad(const Launch& launch);
-void launch_cluster_cross_entropy(const Launch& launch);
-void launch_cluster_cross_entropy_both(const Launch& launch);
-void launch_online_cross_entropy_both(const Launch& launch);
 void launch_online_cross_entropy_stats(const Launch& launch);
 void launch_cross_entropy_combine(const Launch& launch);
 // Zeroes an accumulator in micro-batch 0.

@@ -46,9 +46,6 @@ struct DropStream {
   WEFT_HOST_DEVICE PhiloxBlock counter(int64_t local, int64_t per_sample) const {
     return random_counter(step, element(local, per_sample) / 4);
   }
-  WEFT_HOST_DEVICE PhiloxBlock block(int64_t local, int64_t per_sample) const {
-    return philox4x32_10(counter(local, per_sample), key);
-  }
   WEFT_HOST_DEVICE uint32_t word(int64_t local, int64_t per_sample) const {
     return random_bits(key, step, element(local, per_sample));
   }

@@ -1,10 +1,7 @@
-// Elementwise ops, one element at a time; a fused chain runs as its separate ops.
+// Elementwise ops, one element at a time.
 #include <cmath>
 #include <numbers>
 
-#include "base/error.h"
-#include "graph/fused_body.h"
-#include "runtime/reference/kernels.h"
 #include "runtime/reference/launches.h"
 #include "runtime/reference/values.h"
 
@@ -16,13 +13,6 @@ constexpr double kCubic = 0.044715;
 // sqrt(2/pi), the factor of the tanh form of gelu.
 double inner_factor() {
   return std::sqrt(2.0 / std::numbers::pi);
-}
-
-const Kernel& row_of(std::string_view op) {
-  for (const Kernel& kernel : reference_kernels()) {
-    if (kernel.op == op) return kernel;
-  }
-  throw InternalError(cat("no reference kernel for ", op));
 }
 
 }  // namespace
@@ -84,29 +74,6 @@ void shard_rng(const Launch& launch) {
   words[head_tail ? 6 : 4] = read_ints(launch.operands[1])[0];
   words[head_tail ? 7 : 5] = static_cast<int32_t>(launch.call->int_attr("shards"));
   std::copy(words.begin(), words.end(), launch.results[0].as<int32_t>());
-}
-
-void fused(const Launch& launch) {
-  const FusedBody body = parse_fused_body(launch.call->text_attr("body"));
-  std::vector<TensorType> types;
-  std::vector<Tensor> tensors;
-  std::vector<std::vector<char>> storage;
-  for (const FusedStatement& statement : body) {
-    const Call call = fused_call(statement, launch.call->operands, types);
-    const TensorType& type = call.results[0];
-    const bool last = &statement == &body.back();
-    storage.emplace_back(last ? 0 : static_cast<size_t>(type.bytes()));
-    Launch inner{.call = &call, .operands = {}, .results = {}, .stream = launch.stream};
-    for (const FusedArg& arg : statement.args) {
-      inner.operands.push_back(arg.is_operand ? launch.operands.at(arg.index)
-                                              : tensors.at(arg.index));
-    }
-    inner.results.push_back(last ? launch.results[0]
-                                 : Tensor{storage.back().data(), type.dtype, type.shape});
-    row_of(statement.op->name()).launch(inner);
-    tensors.push_back(inner.results[0]);
-    types.push_back(type);
-  }
 }
 
 }  // namespace weft::reference

@@ -12,7 +12,6 @@ void gelu(const Launch&);
 void gelu_grad(const Launch&);
 void dropout(const Launch&);
 void shard_rng(const Launch&);
-void fused(const Launch&);
 
 // matmul.cpp
 void matmul(const Launch&);
@@ -47,7 +46,6 @@ void add_positions(const Launch&);
 void add_positions_grad(const Launch&);
 void cross_entropy(const Launch&);
 void cross_entropy_grad(const Launch&);
-void cross_entropy_both(const Launch&);
 void cross_entropy_stats(const Launch&);
 void cross_entropy_combine(const Launch&);
 void split_time(const Launch&);

@@ -149,8 +149,7 @@ void cross_entropy_grad(const Launch& launch) {
   const double count = read(launch.operands[4])[0];
   const size_t columns = static_cast<size_t>(row_length(launch.operands[1]));
   const Shard shard(launch, 5, row_length(launch.operands[1]));
-  // cross_entropy_both, which runs this too, has no such attribute.
-  const size_t valid = shard.valid(shard.full ? 0 : launch.call->int_attr("classes"));
+  const size_t valid = shard.valid(launch.call->int_attr("classes"));
   for (size_t i = 0; i < dlogits.size(); ++i) {
     const size_t row = i / columns;
     const size_t column = i % columns;
@@ -200,22 +199,6 @@ void cross_entropy_combine(const Launch& launch) {
   }
   write(launch.results[0], {sum / count});
   write(launch.results[1], lse);
-}
-
-void cross_entropy_both(const Launch& launch) {
-  const std::vector<Tensor>& x = launch.operands;
-  // Rounded in between, as the result of a separate op would be.
-  const DType dtype = launch.results[1].dtype;
-  std::vector<char> memory(static_cast<size_t>(x[2].elements() * dtype_bytes(dtype)));
-  const Tensor lse{memory.data(), dtype, x[2].shape};
-  Launch loss = launch;
-  loss.operands = {x[1], x[2], x[3]};
-  loss.results = {launch.results[1], lse};
-  cross_entropy(loss);
-  Launch grad = launch;
-  grad.operands = {x[0], x[1], x[2], lse, x[3]};
-  grad.results = {launch.results[0]};
-  cross_entropy_grad(grad);
 }
 
 }  // namespace weft::reference

@@ -60,11 +60,11 @@ TEST(Cost, AMeasuredShareReplacesTheGeneralOne) {
 TEST(Cost, TheTypeIsThatOfTheLargestFloatingOperand) {
   const Call call = parse_samples(kEmbedding, "ids: i32[3], w: bf16[10,4]").front();
   EXPECT_EQ(kernel_key(call), (std::pair<std::string, std::string>{"embedding", "bf16"}));
-  const Call loss = parse_samples(kCrossEntropyBoth,
+  const Call loss = parse_samples(kCrossEntropyGrad,
                                   "dloss: f32[], logits: bf16[70,50], targets: i32[70], "
-                                  "count: f32[]")
+                                  "lse: f32[70], count: f32[]")
                         .front();
-  EXPECT_EQ(kernel_key(loss), (std::pair<std::string, std::string>{"cross_entropy_both", "bf16"}));
+  EXPECT_EQ(kernel_key(loss), (std::pair<std::string, std::string>{"cross_entropy_grad", "bf16"}));
 }
 
 }  // namespace

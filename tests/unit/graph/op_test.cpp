@@ -6,6 +6,7 @@
 #include <set>
 
 #include "graph/ops/ops.h"
+#include "support/user_error.h"
 
 namespace weft {
 namespace {
@@ -37,6 +38,8 @@ TEST(Op, AttributeLiteralsRoundTrip) {
                         std::vector<std::string>{"bf16[2,3]", "a \"b\", c"},
                         std::vector<int64_t>{}};
   for (const Attr& attr : attrs) EXPECT_EQ(parse_attr(to_string(attr), attr), attr);
+  expect_user_error(ExitCode::Config, R"("f32\" ends in a lone backslash)",
+                    [] { parse_attr(R"("f32\")", std::string()); });
 }
 
 TEST(Op, EveryDefinitionIsComplete) {

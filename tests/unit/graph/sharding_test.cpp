@@ -104,10 +104,6 @@ TEST(Sharding, DropoutIsShardedAlongSamplesAndTheNextDim) {
                  {"f32[4,6]", "i32[5]"}, attrs);
   expect_refusal("dropout: x is flat over dp, expected a tensor", kDropout,
                  {"f32[1024] @F(dp)", "i32[4]"}, attrs);
-  const std::string_view body = "body=\"t0:f32 = dropout($0, $1; rate=0.1, stream=7)\"";
-  EXPECT_EQ(placed(kFused, {"f32[4,6] @S(1:tp)", "i32[6]"}, body), Texts{"f32[4,6] @S(1:tp)"});
-  expect_refusal("fused: dim 2 of x is sharded over tp, expected it unsharded", kFused,
-                 {"f32[4,6,2] @S(2:tp)", "i32[6]"}, body);
 }
 
 TEST(Sharding, MatmulSumsOverTheContractedDim) {

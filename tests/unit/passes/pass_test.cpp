@@ -237,12 +237,12 @@ TEST(Runner, TheReportHasALinePerPass) {
        .nodes_before = 412,
        .nodes_after = 388,
        .note = "gradients of 2 parameters"},
-      {.pass = "fuse", .milliseconds = 0.04, .note = "no chains"},
+      {.pass = "fuse", .milliseconds = 0.04, .note = "no neighbours to fuse"},
       {.pass = "simplify", .disabled = true},
   };
   EXPECT_EQ(to_string(reports),
             "01 autodiff      3.1 ms  nodes 412 -> 388  gradients of 2 parameters\n"
-            "02 fuse          0.0 ms  unchanged  no chains\n"
+            "02 fuse          0.0 ms  unchanged  no neighbours to fuse\n"
             "03 simplify  disabled\n");
 }
 

@@ -46,11 +46,11 @@ TEST(PlanText, KeepsEveryField) {
   plan.states[0].state = {StateRole::FirstMoment, "w"};
   plan.outputs = {{"out", {3, DType::F16, {1}}}};
   Step step;
-  step.op = "fused";
+  step.op = "all_reduce";
   step.kernel = "jit";
   step.operands = {{0, DType::F32, {2, 3}}, {1, DType::F32, {}}};
   step.results = {{2, DType::F32, {2, 3}}};
-  step.attrs = {std::string("t0:f32 = dropout($1, $2; rate=0.1, stream=7); t1:f32 = add($0, t0)")};
+  step.attrs = {std::string("(a, b; c=1) \"d\": e")};
   step.workspace = 6;
   step.stream = 1;
   step.waits = {2, 0};

@@ -1,6 +1,6 @@
 // The activation functions of the models and their derivatives. Half types use the fast exponential
 // and reciprocal, whose error is far below their rounding. Every kernel of an op uses the same
-// function, so chains, single ops, vector and plain rows have the same bits.
+// function, so vector and plain rows have the same bits.
 #pragma once
 
 #include "graph/type.h"

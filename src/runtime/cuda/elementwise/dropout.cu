@@ -1,7 +1,7 @@
-// dropout, alone or added to a residual, and the random state of a shard. Drawing takes about as
-// long as reading and writing, so a thread keeps the loads of several vectors in flight while it
-// draws.
-#include "runtime/cuda/elementwise/elementwise_program.h"
+// dropout, and the random state of a shard. Drawing takes about as long as reading and writing, so
+// a thread of the vector kernel keeps the loads of several vectors in flight while it draws.
+#include <algorithm>
+
 #include "runtime/cuda/launches.h"
 #include "runtime/cuda/random.h"
 #include "runtime/cuda/reduction/philox_batch.h"
@@ -13,7 +13,6 @@ namespace {
 
 struct DropArgs {
   const void* x = nullptr;
-  const void* residual = nullptr;  // added to the result; null: none
   void* result = nullptr;
   const int32_t* rng = nullptr;
   DropRule rule;
@@ -21,7 +20,15 @@ struct DropArgs {
   int64_t per_sample = 0;
 };
 
-template <DType kType, bool kAdds, bool kSharded>
+__global__ void drop(DropArgs args, DType dtype) {
+  const int64_t i = global_thread();
+  if (i >= args.elements) return;
+  const uint32_t word = drop_stream(args.rng, args.rule).word(i, args.per_sample);
+  const float x = Elements{const_cast<void*>(args.x), dtype}.get(i);
+  Elements{args.result, dtype}.put(i, args.rule.apply(x, word));
+}
+
+template <DType kType, bool kSharded>
 struct DropVectors {
   static constexpr int kVectors = kType == DType::F32 ? 2 : 4;  // per thread
   using V = Vector<kType>;
@@ -30,13 +37,11 @@ struct DropVectors {
     const int64_t stride = static_cast<int64_t>(blockDim.x) * kLanes;
     const int64_t first = blockIdx.x * kVectors * stride + threadIdx.x * kLanes;
     typename V::Raw x[kVectors];
-    typename V::Raw residual[kVectors];
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       const int64_t i = first + v * stride;
       if (i >= args.elements) break;
       x[v] = V::fetch(args.x, i);
-      if constexpr (kAdds) residual[v] = V::fetch(args.residual, i);
     }
     const DropStream stream = drop_stream(args.rng, args.rule, kSharded);
 #pragma unroll
@@ -47,51 +52,50 @@ struct DropVectors {
         words[b] = stream.counter(i + b / 2 * stride + b % 2 * 4, args.per_sample);
       }
       philox_batch(words, stream.key);
-      finish(args, i, x[v], residual[v], words);
-      finish(args, i + stride, x[v + 1], residual[v + 1], words + 2);
+      finish(args, i, x[v], words);
+      finish(args, i + stride, x[v + 1], words + 2);
     }
   }
 
   static __device__ void finish(const DropArgs& args, int64_t i, const typename V::Raw& x,
-                                const typename V::Raw& residual, const PhiloxBlock* words) {
+                                const PhiloxBlock* words) {
     if (i >= args.elements) return;
     float value[kLanes];
     V::unpack(x, value);
     for (int e = 0; e < kLanes; ++e) {
       value[e] = args.rule.apply(value[e], words[e / 4].word[e % 4]);
     }
-    if constexpr (kAdds) {
-      float sum[kLanes];
-      V::unpack(residual, sum);
-      round_vector(kType, value);
-      for (int e = 0; e < kLanes; ++e) value[e] = sum[e] + value[e];
-    }
     V::store(args.result, i, value);
   }
 };
 
-template <DType kType, bool kAdds, bool kSharded>
+template <DType kType, bool kSharded>
 __global__ void drop_vectors(DropArgs args) {
-  DropVectors<kType, kAdds, kSharded>::run(args);
+  DropVectors<kType, kSharded>::run(args);
 }
 
-template <bool kAdds, bool kSharded>
-void run_as(const Launch& launch, DropArgs args) {
-  const Tensor& result = launch.results.at(0);
-  args.result = result.data;
-  args.elements = result.elements();
-  args.per_sample = result.shape.empty() ? args.elements : args.elements / result.shape[0];
-  with_dtype(result.dtype, [&](auto type) {
+template <bool kSharded>
+void launch_vectors(const DropArgs& args, DType dtype, cudaStream_t stream) {
+  with_dtype(dtype, [&](auto type) {
     constexpr DType kType = decltype(type)::kValue;
-    constexpr int64_t kShare = DropVectors<kType, kAdds, kSharded>::kVectors * kLanes;
+    constexpr int64_t kShare = DropVectors<kType, kSharded>::kVectors * kLanes;
     const unsigned blocks = blocks_for((args.elements + kShare - 1) / kShare, kThreads);
-    drop_vectors<kType, kAdds, kSharded><<<blocks, kThreads, 0, stream_of(launch)>>>(args);
+    drop_vectors<kType, kSharded><<<blocks, kThreads, 0, stream>>>(args);
   });
 }
 
-template <bool kAdds>
-void run(const Launch& launch, const DropArgs& args) {
-  args.rule.sharded ? run_as<kAdds, true>(launch, args) : run_as<kAdds, false>(launch, args);
+DropArgs args_of(const Launch& launch) {
+  const Tensor& rng = launch.operands.at(1);
+  const Tensor& result = launch.results.at(0);
+  DropArgs args;
+  args.x = launch.operands.at(0).data;
+  args.result = result.data;
+  args.rng = rng.as<int32_t>();
+  args.rule =
+      drop_rule(launch.call->double_attr("rate"), launch.call->int_attr("stream"), rng.elements());
+  args.elements = result.elements();
+  args.per_sample = args.elements / std::max<int64_t>(1, result.shape.at(0));
+  return args;
 }
 
 // Words `first` and `first` + 1 are set. The others are copied; what `rng` lacks is one shard, {0,
@@ -117,23 +121,16 @@ __global__ void shard_rng(ShardRng args, int32_t* sharded) {
 
 }  // namespace
 
-void launch_vector_dropout(const Launch& launch) {
-  DropArgs args;
-  args.x = launch.operands.at(0).data;
-  args.rng = launch.operands.at(1).as<int32_t>();
-  args.rule = drop_rule(launch.call->double_attr("rate"), launch.call->int_attr("stream"),
-                        launch.operands.at(1).elements());
-  run<false>(launch, args);
+void launch_dropout(const Launch& launch) {
+  const DropArgs args = args_of(launch);
+  drop<<<blocks_for(args.elements, kThreads), kThreads, 0, stream_of(launch)>>>(
+      args, launch.results[0].dtype);
 }
 
-void launch_dropout_add(const Launch& launch) {
-  const DropoutAdd places = *dropout_add(elementwise_program(*launch.call));
-  DropArgs args;
-  args.x = launch.operands.at(places.dropped).data;
-  args.residual = launch.operands.at(places.added).data;
-  args.rng = launch.operands.at(places.rng).as<int32_t>();
-  args.rule = places.rule;
-  run<true>(launch, args);
+void launch_vector_dropout(const Launch& launch) {
+  const DropArgs args = args_of(launch);
+  const auto run = args.rule.sharded ? launch_vectors<true> : launch_vectors<false>;
+  run(args, launch.results[0].dtype, stream_of(launch));
 }
 
 void launch_shard_rng(const Launch& launch) {

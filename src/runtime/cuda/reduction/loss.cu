@@ -1,12 +1,12 @@
 // cross_entropy and its gradient, also on shards of the vocabulary. One block per row computes lse
 // and the row's loss in one pass with a running maximum; one block then adds the rows in a fixed
-// tree. A target outside the vocabulary traps. Long rows on Hopper: cluster_loss.cu.
-#include "runtime/cuda/reduction/loss.h"
-
+// tree. A target outside the vocabulary traps.
 #include <cmath>
 
+#include "runtime/cuda/fast_math.h"
 #include "runtime/cuda/launches.h"
 #include "runtime/cuda/reduction/reduce.h"
+#include "runtime/cuda/vector.h"
 
 namespace weft::cuda {
 
@@ -18,6 +18,17 @@ __global__ void total_loss(const float* losses, const float* valid, float* loss,
   const float total = block_sum(sum);
   if (threadIdx.x == 0) *loss = total / *valid;
 }
+
+// Rows of logits, with the other inputs and the outputs.
+struct LossArgs {
+  const void* logits = nullptr;
+  const int32_t* targets = nullptr;
+  const float* valid = nullptr;
+  float* lse = nullptr;
+  float* losses = nullptr;  // one per row
+  int64_t rows = 0;
+  int64_t n = 0;
+};
 
 // The columns of a row of logits, which may be one of several shards.
 struct Columns {
@@ -150,8 +161,7 @@ __device__ float target_logit(const void* logits, int64_t first, int64_t target,
   return target < 0 ? 0.0f : all.get(first + target);
 }
 
-// With kGrad a row is read a second time, from the cache if it is short.
-template <DType kType, bool kGrad>
+template <DType kType>
 __global__ void online_row_loss(LossArgs args) {
   const int64_t row = blockIdx.x;
   const RowParts parts(row, args.n);
@@ -162,28 +172,22 @@ __global__ void online_row_loss(LossArgs args) {
   const float lse = total.maximum + logf(total.sum);
   if (threadIdx.x == 0) {
     args.losses[row] = target < 0 ? 0.0f : lse - logit;
-    if (args.lse != nullptr) args.lse[row] = lse;
+    args.lse[row] = lse;
   }
-  if constexpr (!kGrad) return;
-  const float scale = *args.dloss / *args.valid;
-  const int64_t start = parts.first + parts.head;
-#pragma unroll 2
-  for (int64_t i = threadIdx.x * kLanes; i < parts.body; i += kLossThreads * kLanes) {
-    float value[kLanes] = {};
-    if (target >= 0) {
-      Vector<kType>::load(args.logits, start + i, value);
-      logit_grads<kType>(value, lse, static_cast<int>(target - parts.head - i), scale);
-    }
-    Vector<kType>::store(args.dlogits, start + i, value);
+}
+
+// Gradients of eight logits; logit `target`, if it is one of them, is the target's.
+template <DType kType>
+__device__ void logit_grads(float (&value)[kLanes], float lse, int target, float scale) {
+#pragma unroll
+  for (int e = 0; e < kLanes; ++e) {
+    const float p = kType == DType::F32 ? __expf(value[e] - lse)
+                                        : fast_exp2(fmaf(value[e], kLog2E, -lse * kLog2E));
+    value[e] = p * scale;
   }
-  const int64_t edge = parts.edge();
-  if (edge < 0) return;
-  float value[kLanes] = {};
-  if (target >= 0) {
-    value[0] = Elements{const_cast<void*>(args.logits), kType}.get(parts.first + edge);
-    logit_grads<kType>(value, lse, target == edge ? 0 : -1, scale);
-  }
-  Elements{args.dlogits, kType}.put(parts.first + edge, value[0]);
+  if (target < 0 || target >= kLanes) return;
+#pragma unroll
+  for (int e = 0; e < kLanes; ++e) value[e] -= e == target ? scale : 0.0f;
 }
 
 template <DType kType>
@@ -271,8 +275,6 @@ LossGradArgs loss_grad_args(const Launch& launch) {
   return args;
 }
 
-}  // namespace
-
 LossArgs loss_args(const Launch& launch) {
   const Tensor& logits = launch.operands.at(0);
   LossArgs args;
@@ -286,41 +288,21 @@ LossArgs loss_args(const Launch& launch) {
   return args;
 }
 
-LossArgs loss_both_args(const Launch& launch) {
-  const Tensor& logits = launch.operands.at(1);
-  LossArgs args;
-  args.dloss = launch.operands.at(0).as<float>();
-  args.logits = logits.data;
-  args.targets = launch.operands.at(2).as<int32_t>();
-  args.valid = launch.operands.at(3).as<float>();
-  args.dlogits = launch.results.at(0).data;
-  args.losses = static_cast<float*>(launch.workspace);
-  args.rows = row_count(logits);
-  args.n = row_length(logits);
-  return args;
-}
-
+// The loss: the losses of the rows, added in a fixed tree.
 void launch_total_loss(const LossArgs& args, const Tensor& loss, const Launch& launch) {
   total_loss<<<1, 1024, 0, stream_of(launch)>>>(args.losses, args.valid, loss.as<float>(),
                                                 args.rows);
 }
 
+}  // namespace
+
 void launch_online_cross_entropy(const Launch& launch) {
   const LossArgs args = loss_args(launch);
   with_dtype(launch.operands[0].dtype, [&](auto tag) {
-    online_row_loss<tag.kValue, false>
+    online_row_loss<tag.kValue>
         <<<blocks_for(args.rows, 1), kLossThreads, 0, stream_of(launch)>>>(args);
   });
   launch_total_loss(args, launch.results.at(0), launch);
-}
-
-void launch_online_cross_entropy_both(const Launch& launch) {
-  const LossArgs args = loss_both_args(launch);
-  with_dtype(launch.operands[1].dtype, [&](auto tag) {
-    online_row_loss<tag.kValue, true>
-        <<<blocks_for(args.rows, 1), kLossThreads, 0, stream_of(launch)>>>(args);
-  });
-  launch_total_loss(args, launch.results.at(1), launch);
 }
 
 void launch_online_cross_entropy_stats(const Launch& launch) {

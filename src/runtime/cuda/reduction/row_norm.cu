@@ -1,5 +1,4 @@
-// layer_norm and rms_norm, alone or of a residual sum, on rows that stay in registers: each element
-// is read once.
+// layer_norm and rms_norm on rows that stay in registers: each element is read once.
 #include "runtime/cuda/launches.h"
 #include "runtime/cuda/reduction/row_shape.h"
 #include "runtime/cuda/vector.h"
@@ -10,8 +9,6 @@ namespace {
 
 struct RowNormArgs {
   const void* x = nullptr;
-  const void* residual = nullptr;  // with kAdd: added to x
-  void* sum = nullptr;             // with kAdd: receives the sum
   const void* w = nullptr;
   const void* bias = nullptr;  // nullptr: none
   void* y = nullptr;
@@ -23,7 +20,7 @@ struct RowNormArgs {
 };
 
 // Threads past the end of the row hold zeros.
-template <DType kType, int kWarps, int kSlots, bool kAdd>
+template <DType kType, int kWarps, int kSlots>
 __global__ void row_norm(RowNormArgs args) {
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kBlockRows<kWarps> + threadIdx.y;
   if (row >= args.rows) return;
@@ -37,20 +34,7 @@ __global__ void row_norm(RowNormArgs args) {
     for (int e = 0; e < kLanes; ++e) x[s][e] = 0;
     if (i >= args.n) continue;
     Vector<kType>::load(args.x, first + i, x[s]);
-    if constexpr (kAdd) {
-      float residual[kLanes];
-      Vector<kType>::load(args.residual, first + i, residual);
-      for (int e = 0; e < kLanes; ++e) x[s][e] += residual[e];
-      round_vector(kType, x[s]);
-    }
     for (int e = 0; e < kLanes; ++e) sum += x[s][e];
-  }
-  if constexpr (kAdd) {
-#pragma unroll
-    for (int s = 0; s < kSlots; ++s) {
-      const int i = slot_start(s);
-      if (i < args.n) Vector<kType>::store(args.sum, first + i, x[s]);
-    }
   }
   const float mean = args.mean != nullptr ? fast_block_sum<kWarps>(sum) / count : 0.0f;
   float squares = 0;
@@ -84,46 +68,29 @@ __global__ void row_norm(RowNormArgs args) {
   }
 }
 
-template <bool kAdd>
-void launch(const Launch& launch, RowNormArgs args) {
+}  // namespace
+
+void launch_row_norm(const Launch& launch) {
   const Tensor& x = launch.operands.at(0);
+  RowNormArgs args;
   args.x = x.data;
+  args.w = launch.operands.at(1).data;
+  if (launch.operands.size() > 2) args.bias = launch.operands[2].data;
+  args.y = launch.results.at(0).data;
+  const bool layer_norm = launch.results.size() > 2;
+  if (layer_norm) args.mean = launch.results[1].as<float>();
+  args.rstd = launch.results.back().as<float>();
   args.rows = row_count(x);
   args.n = static_cast<int>(row_length(x));
   args.eps = static_cast<float>(launch.call->double_attr("eps"));
   with_dtype(x.dtype, [&](auto tag) {
     with_row_shape(args.n, [&](auto warps, auto slots) {
       constexpr int kRows = kBlockRows<warps.value>;
-      row_norm<tag.kValue, warps.value, slots.value, kAdd>
+      row_norm<tag.kValue, warps.value, slots.value>
           <<<blocks_for(args.rows, kRows), dim3(32 * warps.value, kRows), 0, stream_of(launch)>>>(
               args);
     });
   });
-}
-
-// Weight and bias from operand `operand` on; y and the statistics from result `result` on.
-RowNormArgs norm_args(const Launch& launch, size_t operand, size_t result) {
-  RowNormArgs args;
-  args.w = launch.operands.at(operand).data;
-  if (launch.operands.size() > operand + 1) args.bias = launch.operands[operand + 1].data;
-  args.y = launch.results.at(result).data;
-  const bool layer_norm = launch.results.size() > result + 2;
-  if (layer_norm) args.mean = launch.results[result + 1].as<float>();
-  args.rstd = launch.results.back().as<float>();
-  return args;
-}
-
-}  // namespace
-
-void launch_row_norm(const Launch& norm) {
-  launch<false>(norm, norm_args(norm, 1, 0));
-}
-
-void launch_row_add_norm(const Launch& norm) {
-  RowNormArgs args = norm_args(norm, 2, 1);
-  args.residual = norm.operands.at(1).data;
-  args.sum = norm.results.at(0).data;
-  launch<true>(norm, args);
 }
 
 }  // namespace weft::cuda

@@ -1,7 +1,7 @@
-// Gradients of layer_norm and rms_norm on rows that stay in registers, optionally with an addend to
-// dx and sums over rows. Column sums are accumulated on the fly: lane l walks rows l, l + lanes,
-// ... and a second kernel adds the lanes in order, as sum_rows does. The next row is fetched while
-// the current one is processed.
+// Gradients of layer_norm and rms_norm on rows that stay in registers; that of layer_norm also with
+// an addend to dx and sums over rows. Column sums are accumulated on the fly: lane l walks rows l,
+// l + lanes, ... and a second kernel adds the lanes in order, as sum_rows does. The next row is
+// fetched while the current one is processed.
 #include <vector>
 
 #include "runtime/cuda/launches.h"
@@ -178,17 +178,6 @@ __global__ void __launch_bounds__(32 * kWarps * kBlockRows<kWarps>,
 }
 
 template <bool kSums, bool kMore>
-void launch_rows(const RowNormGradArgs& args, DType dtype, cudaStream_t stream) {
-  with_dtype(dtype, [&](auto tag) {
-    with_row_shape(args.n, [&](auto warps, auto slots) {
-      constexpr int kRows = kBlockRows<warps.value>;
-      row_norm_grad<tag.kValue, warps.value, slots.value, kSums, kMore>
-          <<<blocks_for(args.lanes, kRows), dim3(32 * warps.value, kRows), 0, stream>>>(args);
-    });
-  });
-}
-
-template <bool kSums>
 void launch(const Launch& launch, RowNormGradArgs args) {
   const Tensor& x = launch.operands.at(1);
   args.dy = launch.operands.at(0).data;
@@ -199,11 +188,14 @@ void launch(const Launch& launch, RowNormGradArgs args) {
   args.rows = row_count(x);
   args.n = static_cast<int>(row_length(x));
   args.lanes = row_lanes(args.n);
-  if (args.more != nullptr) {
-    launch_rows<kSums, true>(args, x.dtype, stream_of(launch));
-  } else {
-    launch_rows<kSums, false>(args, x.dtype, stream_of(launch));
-  }
+  with_dtype(x.dtype, [&](auto tag) {
+    with_row_shape(args.n, [&](auto warps, auto slots) {
+      constexpr int kRows = kBlockRows<warps.value>;
+      row_norm_grad<tag.kValue, warps.value, slots.value, kSums, kMore>
+          <<<blocks_for(args.lanes, kRows), dim3(32 * warps.value, kRows), 0, stream_of(launch)>>>(
+              args);
+    });
+  });
   const std::vector<Tensor> sums(launch.results.begin() + 1, launch.results.end());
   launch_add_partials(args.partial, args.lanes, sums, stream_of(launch));
 }
@@ -214,22 +206,22 @@ void launch_row_layer_norm_grad(const Launch& grad) {
   RowNormGradArgs args;
   args.mean = grad.operands.at(3).as<float>();
   args.rstd = grad.operands.at(4).as<float>();
-  launch<false>(grad, args);
+  launch<false, false>(grad, args);
 }
 
 void launch_row_layer_norm_grad_sums(const Launch& grad) {
   RowNormGradArgs args;
   args.mean = grad.operands.at(3).as<float>();
   args.rstd = grad.operands.at(4).as<float>();
-  if (grad.operands.size() > 5) args.more = grad.operands[5].data;
-  launch<true>(grad, args);
+  const bool more = grad.operands.size() > 5;
+  if (more) args.more = grad.operands[5].data;
+  more ? launch<true, true>(grad, args) : launch<true, false>(grad, args);
 }
 
 void launch_row_rms_norm_grad(const Launch& grad) {
   RowNormGradArgs args;
   args.rstd = grad.operands.at(3).as<float>();
-  if (grad.operands.size() > 4) args.more = grad.operands[4].data;
-  launch<false>(grad, args);
+  launch<false, false>(grad, args);
 }
 
 }  // namespace weft::cuda

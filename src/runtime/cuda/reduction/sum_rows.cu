@@ -1,6 +1,4 @@
-// sum_rows, and gelu_grad with the sum of its rows: a thread handles eight columns of one lane of
-// rows.
-#include "runtime/cuda/elementwise/activations.h"
+// sum_rows: a thread handles eight columns of one lane of rows.
 #include "runtime/cuda/launches.h"
 #include "runtime/cuda/reduction/partials.h"
 #include "runtime/cuda/vector.h"
@@ -13,81 +11,32 @@ constexpr int kColumnThreads = 32;  // of eight columns each
 constexpr int kRowThreads = 8;
 constexpr int kBatch = 4;  // rows that are fetched together
 
-// The rows of a tensor.
+// Block (strip of columns, kRowThreads lanes). Column indices are 32-bit: with 64 bits nvcc 13.0
+// splits each 16-byte store into four.
 template <DType kType>
-struct Rows {
-  using Raw = typename Vector<kType>::Raw;
-  const void* x = nullptr;
-
-  __device__ Raw fetch(int64_t i) const { return Vector<kType>::fetch(x, i); }
-  __device__ void value(const Raw& raw, int64_t, float (&value)[kLanes]) const {
-    Vector<kType>::unpack(raw, value);
-  }
-};
-
-// The rows of gelu_grad(dy, x), which are also stored.
-template <DType kType>
-struct GeluGradRows {
-  struct Raw {
-    typename Vector<kType>::Raw dy, x;
-  };
-  const void* dy = nullptr;
-  const void* x = nullptr;
-  void* dx = nullptr;
-
-  __device__ Raw fetch(int64_t i) const {
-    return {Vector<kType>::fetch(dy, i), Vector<kType>::fetch(x, i)};
-  }
-  __device__ void value(const Raw& raw, int64_t i, float (&value)[kLanes]) const {
-    float in[kLanes];
-    Vector<kType>::unpack(raw.dy, value);
-    Vector<kType>::unpack(raw.x, in);
-    for (int e = 0; e < kLanes; ++e) value[e] = gelu_grad_value(kType, value[e], in[e]);
-    round_vector(kType, value);
-    Vector<kType>::store(dx, i, value);
-  }
-};
-
-// Block (strip of columns, kRowThreads lanes). Rows are fetched before any is stored, because the
-// result may alias an operand. Column indices are 32-bit: with 64 bits nvcc 13.0 splits each
-// 16-byte store into four.
-template <class Source>
 __global__ void __launch_bounds__(kColumnThreads* kRowThreads)
-    lane_sums(Source source, float* partial, int64_t rows, int n, int64_t lanes) {
+    lane_sums(const void* x, float* partial, int64_t rows, int n, int64_t lanes) {
+  using V = Vector<kType>;
   const int col = static_cast<int>(blockIdx.x * kColumnThreads + threadIdx.x) * kLanes;
   const int64_t lane = static_cast<int64_t>(blockIdx.y) * kRowThreads + threadIdx.y;
   if (col >= n) return;
   float sum[kLanes] = {};
   for (int64_t row = lane; row < rows; row += kBatch * lanes) {
-    typename Source::Raw raw[kBatch];
+    typename V::Raw raw[kBatch];
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
       const int64_t at = row + b * lanes;
-      if (at < rows) raw[b] = source.fetch(at * n + col);
+      if (at < rows) raw[b] = V::fetch(x, at * n + col);
     }
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
-      const int64_t at = row + b * lanes;
-      if (at >= rows) continue;
+      if (row + b * lanes >= rows) continue;
       float value[kLanes];
-      source.value(raw[b], at * n + col, value);
+      V::unpack(raw[b], value);
       for (int e = 0; e < kLanes; ++e) sum[e] += value[e];
     }
   }
   Vector<DType::F32>::store(partial, lane * n + col, sum);
-}
-
-template <class Source>
-void launch_lane_sums(const Launch& launch, const Source& source, const Tensor& sum) {
-  const Tensor& x = launch.operands.at(0);
-  const int64_t n = row_length(x);
-  const int64_t lanes = row_lanes(n);
-  auto* partial = static_cast<float*>(launch.workspace);
-  const dim3 grid(blocks_for(n, kColumnThreads * kVector),
-                  static_cast<unsigned>(lanes / kRowThreads));
-  lane_sums<<<grid, dim3(kColumnThreads, kRowThreads), 0, stream_of(launch)>>>(
-      source, partial, row_count(x), static_cast<int>(n), lanes);
-  launch_add_partials(partial, lanes, {sum}, stream_of(launch));
 }
 
 constexpr int kAddThreads = 32;
@@ -128,17 +77,17 @@ void launch_add_partials(const float* partial, int64_t lanes, const std::vector<
 }
 
 void launch_tiled_sum_rows(const Launch& launch) {
-  with_dtype(launch.operands.at(0).dtype, [&](auto tag) {
-    launch_lane_sums(launch, Rows<tag.kValue>{launch.operands[0].data}, launch.results.at(0));
+  const Tensor& x = launch.operands.at(0);
+  const int64_t n = row_length(x);
+  const int64_t lanes = row_lanes(n);
+  auto* partial = static_cast<float*>(launch.workspace);
+  const dim3 grid(blocks_for(n, kColumnThreads * kVector),
+                  static_cast<unsigned>(lanes / kRowThreads));
+  with_dtype(x.dtype, [&](auto tag) {
+    lane_sums<tag.kValue><<<grid, dim3(kColumnThreads, kRowThreads), 0, stream_of(launch)>>>(
+        x.data, partial, row_count(x), static_cast<int>(n), lanes);
   });
-}
-
-void launch_vector_gelu_grad_sum(const Launch& launch) {
-  with_dtype(launch.operands.at(0).dtype, [&](auto tag) {
-    const GeluGradRows<tag.kValue> rows{launch.operands[0].data, launch.operands.at(1).data,
-                                        launch.results.at(0).data};
-    launch_lane_sums(launch, rows, launch.results.at(1));
-  });
+  launch_add_partials(partial, lanes, {launch.results.at(0)}, stream_of(launch));
 }
 
 }  // namespace weft::cuda
