@@ -16,6 +16,8 @@ inline constexpr std::string_view kEmbed = "embed";
 inline constexpr std::string_view kHeads = "heads";
 // Heads that are repeated before they are sharded (repeat_kv): the weight itself is not.
 inline constexpr std::string_view kHeadsToRepeat = "heads_to_repeat";
+// One head; never sharded.
+inline constexpr std::string_view kHeadDim = "head_dim";
 inline constexpr std::string_view kFfn = "ffn";
 inline constexpr std::string_view kVocab = "vocab";
 // Rows of a table of learned positions; never sharded.

@@ -19,7 +19,7 @@ constexpr int64_t kMaxFfnDim = 1 << 24;
 constexpr int64_t kMaxLayers = 10000;
 constexpr int64_t kMaxTokenIds = (int64_t{1} << 31) - 1;
 
-constexpr std::array<const ModelDef*, 2> kModels = {&kGpt2, &kLlama};
+constexpr std::array<const ModelDef*, 3> kModels = {&kGpt2, &kLlama, &kQwen3};
 
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& known) {
   const std::optional<std::string> near = nearest(name, known);
@@ -100,7 +100,8 @@ ModelSpec resolve_model(const ModelConfig& config, int64_t data_vocab) {
   spec.n_kv_heads = config.n_kv_heads.value_or(all_heads ? spec.n_heads : preset.n_kv_heads);
   check_range("dim", spec.dim, kMaxDim);
   check_range("n_heads", spec.n_heads, kMaxDim);
-  if (config.dim || config.n_heads) {
+  const bool follows = preset.head_dim * preset.n_heads == preset.dim;  // else a size of its own
+  if (follows && (config.dim || config.n_heads)) {
     USER_CHECK(spec.dim % spec.n_heads == 0, "model.n_heads = ", spec.n_heads,
                " does not divide model.dim = ", spec.dim, "; choose a divisor");
     spec.head_dim = spec.dim / spec.n_heads;

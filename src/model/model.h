@@ -24,7 +24,7 @@ struct RopeScaling {
 
 // All sizes of a model, resolved: a preset or a config.json, plus the overrides of the config.
 struct ModelSpec {
-  std::string model = {};   // "gpt2", "llama"
+  std::string model = {};   // "gpt2", "llama", ...
   std::string flavor = {};  // for display: "124M", or "(changed from 124M)"
   int64_t vocab_size = 0;
   int64_t dim = 0;
@@ -38,6 +38,7 @@ struct ModelSpec {
   double dropout = 0;
   bool bias = true;
   bool tie_embeddings = true;
+  bool qk_norm = false;  // of every query and key head
   double rope_theta = 10000;
   RopeScaling rope_scaling = {};
   // The tokens that begin and end a text, from a config.json; empty if unknown.

@@ -5,6 +5,6 @@
 
 namespace weft {
 
-extern const ModelDef kGpt2, kLlama;
+extern const ModelDef kGpt2, kLlama, kQwen3;
 
 }  // namespace weft

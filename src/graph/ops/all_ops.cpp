@@ -32,6 +32,8 @@ constexpr const OpDef* kOps[] = {
     &kAttentionGrad,
     &kDocumentAttention,
     &kDocumentAttentionGrad,
+    &kQkNorm,
+    &kQkNormGrad,
     &kRepeatKv,
     &kRepeatKvGrad,
     &kSplitQkv,

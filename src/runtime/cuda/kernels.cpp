@@ -119,6 +119,19 @@ Decision rope_fits(const Call& call) {
   return head_fits(call, call.int_attr("head_dim"));
 }
 
+int64_t qk_head_dim(const Call& call) {
+  const int64_t heads = call.int_attr("heads") + 2 * call.int_attr("kv_heads");
+  return row_length(call.type("x")) / heads;
+}
+
+Decision qk_norm_fits(const Call& call) {
+  return head_fits(call, qk_head_dim(call));
+}
+
+int64_t qk_norm_grad_workspace(const Call& call) {
+  return 2 * kQkNormLanes * qk_head_dim(call) * kFloatBytes;
+}
+
 Decision table_rope_fits(const Call& call) {
   Decision head = rope_fits(call);
   if (!head.allowed) return head;
@@ -284,6 +297,9 @@ constexpr Kernel kKernels[] = {
     row("add_in_place", "plain_add_in_place", launch_add, any_call),
     row("split_time", "plain_split_time", launch_split_time, any_call),
     row("concat_time", "plain_concat_time", launch_concat_time, any_call),
+    row("qk_norm", "warp_qk_norm", launch_qk_norm, qk_norm_fits),
+    row("qk_norm_grad", "warp_qk_norm_grad", launch_qk_norm_grad, qk_norm_fits,
+        qk_norm_grad_workspace),
     row("repeat_kv", "plain_repeat_kv", launch_repeat_kv, any_call),
     row("repeat_kv_grad", "plain_repeat_kv_grad", launch_repeat_kv_grad, any_call),
     row("split_qkv", "plain_split_qkv", launch_split_qkv, any_call),

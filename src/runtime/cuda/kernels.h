@@ -8,7 +8,7 @@
 
 namespace weft::cuda {
 
-// Longest head that the plain attention and rope kernels hold in one block.
+// Longest head that the plain attention, rope and qk_norm kernels hold in one block.
 inline constexpr int kMaxHeadDim = 256;
 
 // Longest head of the tiled attention kernels.
@@ -26,6 +26,9 @@ inline constexpr int64_t kMaxNormRow = 8192;
 // Number of lanes of a sum over rows of n elements; lane l adds rows l, l + lanes, ... It fills a
 // large GPU in full waves and depends on n alone, so the order of the sum does too.
 int64_t row_lanes(int64_t n);
+
+// Blocks of a qk_norm gradient, each of which adds its part of the sums over rows and heads.
+inline constexpr int kQkNormLanes = 528;
 
 // The largest part of an attention gradient that runs at once, which bounds its scratch memory:
 // samples and key-value heads of the call.

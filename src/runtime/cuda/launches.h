@@ -19,6 +19,8 @@ void launch_vector_dropout(const Launch& launch);
 void launch_shard_rng(const Launch& launch);
 void launch_split_time(const Launch& launch);
 void launch_concat_time(const Launch& launch);
+void launch_qk_norm(const Launch& launch);
+void launch_qk_norm_grad(const Launch& launch);
 void launch_repeat_kv(const Launch& launch);
 void launch_repeat_kv_grad(const Launch& launch);
 void launch_split_qkv(const Launch& launch);

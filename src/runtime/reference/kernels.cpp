@@ -50,6 +50,8 @@ constexpr Kernel kKernels[] = {
     row("context_attention", "reference_context_attention", reference::context_attention),
     row("context_attention_grad", "reference_context_attention_grad",
         reference::context_attention_grad),
+    row("qk_norm", "reference_qk_norm", reference::qk_norm),
+    row("qk_norm_grad", "reference_qk_norm_grad", reference::qk_norm_grad),
     row("repeat_kv", "reference_repeat_kv", reference::repeat_kv),
     row("repeat_kv_grad", "reference_repeat_kv_grad", reference::repeat_kv_grad),
     row("split_qkv", "reference_split_qkv", reference::split_qkv),

@@ -33,6 +33,8 @@ void document_attention(const Launch&);
 void document_attention_grad(const Launch&);
 void context_attention(const Launch&);
 void context_attention_grad(const Launch&);
+void qk_norm(const Launch&);
+void qk_norm_grad(const Launch&);
 void repeat_kv(const Launch&);
 void repeat_kv_grad(const Launch&);
 void split_qkv(const Launch&);

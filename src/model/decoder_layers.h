@@ -1,0 +1,67 @@
+// What the decoders after Llama share: RMSNorm before each sublayer, rotary positions,
+// grouped-query attention, SwiGLU, no biases. Weights are [out, in] in Hugging Face order; q|k|v
+// and gate|up are one parameter each.
+//
+//   B batch   T sequence   C dim   H heads   K kv heads   D head_dim   F ffn_dim   V vocab_size
+//   tokens [B,T] -> x [B,T,C] -> layers: qkv [B,T,(H+2K)D], gate|up [B,T,2F] -> logits [B,T,V]
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/builder.h"
+
+namespace weft {
+
+class HfReader;
+class HfWriter;
+
+// Of every weight; those that end on the residual stream are smaller the more layers there are.
+inline constexpr double kInitStd = 0.02;
+
+class DecoderLayers {
+ public:
+  DecoderLayers(const ModelSpec& spec, const BuildOptions& options);
+
+  Value* embedding();
+
+  // x + attention(norm(x)), with q/k norms if the model has them.
+  Value* attention_block(Value* x, int64_t layer);
+
+  // x + feed_forward(norm(x)).
+  Value* feed_forward_block(Value* x, int64_t layer);
+
+  // The last norm, the head and the loss.
+  BuiltModel finish(Value* x);
+
+ private:
+  // A weight [out, in]; `module` is "wo." or, for the module's own weight, "".
+  struct Weight {
+    std::string module;
+    Shape shape;
+    std::vector<std::string> dims;
+    double std;
+  };
+
+  Value* attention(Value* x, const std::string& hf);
+  Value* qk_norm(Value* qkv, const std::string& hf);
+  Value* feed_forward(Value* x, const std::string& hf);
+  Value* norm(Value* x, const std::string& path, const std::string& hf);
+  Value* norm_weight(std::string name, int64_t size, std::string_view dim, const std::string& hf);
+  Value* weight(const Weight& weight, std::vector<NamedRows> rows);
+  // x W^T
+  Value* project(Value* x, const Weight& weight, std::vector<NamedRows> rows,
+                 std::string_view result);
+  double residual_std() const;
+
+  const ModelSpec& s_;
+  ModelBuilder m_;
+  Value* table_ = nullptr;
+};
+
+// The fields of a config.json that these models share.
+ModelSpec read_decoder(const HfReader& hf);
+void write_decoder(const ModelSpec& spec, HfWriter& hf);
+
+}  // namespace weft
