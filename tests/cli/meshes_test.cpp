@@ -1,6 +1,8 @@
 // Runs that are saved on one mesh and continued on another, with tensor and context parallelism.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "cli/workspace.h"
 
@@ -56,6 +58,31 @@ TEST(Meshes, AnyContinuesAnyOther) {
       for (size_t i = 0; i < losses.size(); ++i) {
         EXPECT_NEAR(losses[i] / expected[i + 3], 1, 2e-5) << folder << ", step " << i + 4;
       }
+    }
+  }
+}
+
+// Transfers in chunks change no bit of losses, norms and validation losses, whether ranks are
+// threads or processes.
+TEST(Meshes, ChunksKeepTheBits) {
+  const Workspace work;
+  work.prepare_data();
+  const MeshCase off{"off",
+                     2,
+                     {"--parallelism.tensor_parallel_degree=2",
+                      "--parallelism.enable_async_tensor_parallel=false"}};
+  work.run_ok(command(off, "off"));
+  for (const std::string transport : {"threads", "shm"}) {
+    std::vector<std::string> words = command(kMeshes[2], transport);
+    std::replace(words.begin(), words.end(), std::string("--transport=threads"),
+                 "--transport=" + transport);
+    words.push_back("--parallelism.async_tensor_parallel_chunks=2");
+    work.run_ok(words);
+    for (const char* figure : {"loss", "grad_norm", "validation_loss"}) {
+      const std::vector<double> expected = work.figures("off/metrics.jsonl", figure);
+      ASSERT_FALSE(expected.empty()) << figure;
+      EXPECT_EQ(work.figures(transport + "/metrics.jsonl", figure), expected)
+          << transport << ", " << figure;
     }
   }
 }
