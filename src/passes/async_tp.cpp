@@ -217,9 +217,10 @@ Graph copy_of(const Graph& graph) {
   return parse_graph(print_graph(graph));
 }
 
-bool fits(const StepEstimate& estimate, const DeviceSpec& device) {
-  return device.memory_bytes == 0 ||
-         estimate.persistent_bytes + estimate.peak_bytes <= device.memory_bytes;
+// Whether the change needs memory that the device does not have.
+bool is_too_large(const StepEstimate& before, const StepEstimate& after, const DeviceSpec& device) {
+  return device.memory_bytes > 0 && after.peak_bytes > before.peak_bytes &&
+         after.persistent_bytes + after.peak_bytes > device.memory_bytes;
 }
 
 // "-3.4%".
@@ -252,7 +253,7 @@ bool run(Graph& graph, PassContext& context) {
   }
   const StepEstimate before = estimate_of(copy_of(graph), context);
   const StepEstimate after = estimate_of(std::move(changed), context);
-  const bool too_large = fits(before, context.device) && !fits(after, context.device);
+  const bool too_large = is_too_large(before, after, context.device);
   if (by_price && (too_large || after.time.seconds >= before.time.seconds)) {
     context.note = cat(
         changes.chunked(), " of ", changes.chunks.size(), " edges would gain from chunks, but ",

@@ -90,5 +90,28 @@ TEST(AsyncTp, AReductionThatIsHiddenAnywayStaysInOne) {
   EXPECT_GT(chunks_of(kHiddenScatter, device_with(0, 24)), 1);  // 16 s of it would show
 }
 
+// The chunks of a result and their concatenation take more than what is gathered and the result.
+TEST(AsyncTp, ChunksNeedMemoryForTheirConcatenation) {
+  const char* wide = R"(graph g(mesh tp=2) {
+  %x = input "x" : f32[1,64,16] @S(1:tp)
+  %w = param "w" : f32[16,64] @S(1:tp)
+  %x.full = all_gather(%x; axis="tp", dim=1) : f32[1,64,16]
+  %y = matmul(%x.full, %w) : f32[1,64,64] @S(2:tp)
+  return y=%y
+}
+)";
+  for (const int64_t memory_bytes : {0, 1}) {
+    Graph graph = parse_graph(wide);
+    DeviceSpec device = device_with(0, 8);
+    device.name = "small";
+    device.memory_bytes = memory_bytes;
+    const Config config;
+    PassContext context{.config = config, .device = device, .goal = Goal::Evaluate};
+    EXPECT_EQ(async_tp.run(graph, context), memory_bytes == 0) << context.note;
+    if (memory_bytes == 0) continue;
+    EXPECT_EQ(context.note, "1 of 1 edges would gain from chunks, but not enough memory on small");
+  }
+}
+
 }  // namespace
 }  // namespace weft
