@@ -62,7 +62,9 @@ const KernelShare* find_share(const OpDef& op, std::string_view dtype, const Dev
 const KernelShare* share_of(const Call& call, const DeviceSpec& device) {
   const std::string_view dtype = dtype_name(dtype_of(call));
   const KernelShare* own = find_share(*call.op, dtype, device);
-  if (own == nullptr && call.op == &kContextAttention) return find_share(kAttention, dtype, device);
+  if (own == nullptr && (call.op == &kContextAttention || call.op == &kContextAttentionMore)) {
+    return find_share(kAttention, dtype, device);
+  }
   if (own == nullptr && call.op == &kContextAttentionGrad) {
     return find_share(kAttentionGrad, dtype, device);
   }

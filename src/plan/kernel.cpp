@@ -1,7 +1,10 @@
 // Picks a row of the kernel table for one call, or reports why no row supports it.
 #include "plan/kernel.h"
 
+#include <algorithm>
+
 #include "base/error.h"
+#include "graph/ops/shapes.h"
 
 namespace weft {
 
@@ -9,6 +12,16 @@ bool may_share_memory(const Call& call, size_t operand) {
   if (!call.op->traits.elementwise && !call.op->traits.in_place) return false;
   const TensorType& from = call.operands.at(operand);
   const TensorType& to = call.results.at(0);
+  // An operand with the name of the result is the only one that this updates.
+  const Signature& signature = call.op->parsed();
+  const auto is_updated = [&](const OperandSpec& spec) {
+    return spec.name == signature.results.at(0).name;
+  };
+  const auto updated =
+      std::find_if(signature.operands.begin(), signature.operands.end(), is_updated);
+  if (updated != signature.operands.end() && operand_name(call, operand) != updated->name) {
+    return false;
+  }
   // Equal shapes: an operand that is not read element by element, such as the key of the random
   // numbers, must not be overwritten.
   return is_floating(from.dtype) && from.shape == to.shape &&

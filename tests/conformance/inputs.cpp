@@ -95,7 +95,9 @@ std::vector<double> document_positions(const TensorType& type, PhiloxKey key) {
 // Positions of the queries of shard `index` over cp if each sample is one document.
 std::vector<double> context_positions(const Call& call, uint64_t index) {
   const Shape& q = call.type("q").shape;
-  const ContextShard shard{q[1], call.type("kv").shape[1] / q[1], static_cast<int64_t>(index)};
+  const int64_t blocks = call.int_attr("blocks");
+  const int64_t shards = blocks > 1 ? blocks : call.type("kv").shape[1] / q[1];
+  const ContextShard shard{q[1], shards, static_cast<int64_t>(index)};
   std::vector<double> positions;
   for (int64_t i = 0; i < q[0] * q[1]; ++i) {
     positions.push_back(static_cast<double>(shard.in_full(i % q[1])));
@@ -148,7 +150,9 @@ void fill_statistics(const Call& call, std::vector<HostTensor>& inputs) {
   const auto results = run_call(reference_kernels(), *device, forward, operands);
   for (size_t i = 0; i < results.size(); ++i) {
     const auto place = places.find(op->parsed().results[i].name);
-    if (place != places.end()) inputs[place->second] = results[i];
+    if (place == places.end()) continue;
+    HostTensor& input = inputs[place->second];
+    input = HostTensor(input.type, results[i].values());
   }
 }
 

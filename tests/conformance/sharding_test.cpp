@@ -276,6 +276,12 @@ bool lists_shards(const Call& call, const ShardedDim& sharded) {
   return has_attr(call, "shards") && dim_name(call, sharded.operand, sharded.dim) == "v";
 }
 
+// Whether the call is already one of a shard over cp, with one block of the keys: ring_test.cpp
+// adds the blocks up.
+bool has_one_block(const Call& call, const ShardedDim& sharded) {
+  return has_attr(call, "blocks") && call.int_attr("blocks") > 1 && is_context(call, sharded);
+}
+
 // The sample with the sharded dims long enough for all shards.
 Call enlarged(Call call, const std::vector<int64_t>& dims) {
   const auto sharded = std::find_if(dims.begin(), dims.end(), [](int64_t dim) { return dim >= 0; });
@@ -341,6 +347,7 @@ TEST_P(ShardingTest, ShardsMakeTheFullTensor) {
         const ShardedDim sharded{operand, static_cast<int64_t>(dim)};
         const auto dims = sharded_dims(sample, sharded);
         if (!dims || lacks_position(sample, sharded) || lists_shards(sample, sharded)) continue;
+        if (has_one_block(sample, sharded)) continue;
         compare(enlarged(sample, *dims), *dims);
         ++compared;
       }

@@ -39,6 +39,7 @@ constexpr const OpDef* kOps[] = {
     &kSplitQkv,
     &kConcatQkv,
     &kContextAttention,
+    &kContextAttentionMore,
     &kContextAttentionGrad,
     &kEmbedding,
     &kEmbeddingGrad,

@@ -99,7 +99,12 @@ AttentionTypes attention_types(const Call& call) {
           statistics(qkv, {qkv.shape[0], heads.q, qkv.shape[1]})};
 }
 
-// The same for q and kv, of which q has a shard of the rows.
+// Whether kv has the rows of one shard over cp, not those of all.
+bool has_blocks(const Call& call) {
+  return call.int_attr("blocks") > 1;
+}
+
+// The same for q and kv, of which q has a shard of the rows, and kv all of them or one block.
 AttentionTypes context_types(const Call& call) {
   const Heads heads = require_heads(call);
   const int64_t dim = require_packed(call, "q", heads.q, "heads");
@@ -107,13 +112,18 @@ AttentionTypes context_types(const Call& call) {
   const Shape& kv = call.type("kv").shape;
   require_type(call, "kv", q.dtype,
                {q.shape[0], kv.size() == 3 ? kv[1] : q.shape[1], 2 * heads.kv * dim});
-  const bool divides = kv[1] == q.shape[1] || (q.shape[1] % 2 == 0 && kv[1] % q.shape[1] == 0);
-  call.require(divides, "q is ", q, " and kv has ", kv[1],
-               " rows, expected as many, or a multiple of an even number of rows");
+  const int64_t blocks = call.int_attr("blocks"), block = call.int_attr("block");
+  call.require(blocks >= 1 && block >= 0 && block < blocks, "block is ", block, " of ", blocks,
+               ", expected one of the blocks");
+  const bool even = q.shape[1] % 2 == 0;
+  const bool divides = kv[1] == q.shape[1] || (even && blocks == 1 && kv[1] % q.shape[1] == 0);
+  call.require(divides && (even || blocks == 1), "q is ", q, " and kv has ", kv[1],
+               " rows, expected as many, or, as one block, a multiple of an even number of rows");
   require_type(call, "positions", DType::I32, leading_dims(q));
   require_type(call, "coordinate", DType::I32, {});
   require_dropout(call);
-  return {q, statistics(q, {q.shape[0], heads.q, q.shape[1]})};
+  const TensorType lse = statistics(q, {q.shape[0], heads.q, q.shape[1]});
+  return {{has_blocks(call) ? lse.dtype : q.dtype, q.shape, {}}, lse};
 }
 
 std::vector<TensorType> infer_split_qkv(const Call& call) {
@@ -205,7 +215,7 @@ void localize_rope(const Call& call, Call& local) {
 }
 
 // `matmuls` over the causal half: 2 D FLOPs for each pair of positions. A shard of the queries has
-// its share of the pairs.
+// its share of the pairs, which is half of those with each block of keys.
 Cost cost_attention(const Call& call, double matmuls) {
   const bool packed = width_operand(call) == "qkv";
   const Shape& q = call.type(packed ? "qkv" : "q").shape;
@@ -398,13 +408,15 @@ constinit const OpDef kConcatQkv{
 constinit const OpDef kContextAttention{
     .signature =
         "context_attention(q, kv, positions, coordinate, rng?; heads: int, kv_heads: int, "
-        "dropout = 0.0, stream = 0) -> y, lse",
+        "dropout = 0.0, stream = 0, blocks = 1, block = 0) -> y, lse",
     .doc =
         "Attention of the queries of one shard over cp, q [batch,t,heads*D], to the keys and "
         "values of the full sequence, kv [batch,T,2*kv_heads*D]. The shard is number `coordinate` "
         "of T/t: one chunk of t/2 rows near the head of the sequence and one near the tail. The "
         "keys of a query in row r of the sequence are those from r - positions[b,t] to r. "
-        "Otherwise as attention.",
+        "With several `blocks`, kv [batch,t,2*kv_heads*D] is that of the shard `block` ranks back, "
+        "coordinate - block modulo blocks, and y is f32: context_attention_more adds the other "
+        "blocks. A query that sees no key has y 0 and lse minus infinity. Otherwise as attention.",
     .traits = {.matmul = true},
     .infer = [](const Call& call) -> std::vector<TensorType> {
       const AttentionTypes types = context_types(call);
@@ -419,7 +431,9 @@ constinit const OpDef kContextAttention{
                          {{"heads", v.attr("heads")},
                           {"kv_heads", v.attr("kv_heads")},
                           {"dropout", v.attr("dropout")},
-                          {"stream", v.attr("stream")}},
+                          {"stream", v.attr("stream")},
+                          {"blocks", v.attr("blocks")},
+                          {"block", v.attr("block")}},
                          "q");
       std::vector<Value*> grads(own.size(), nullptr);
       grads[0] = node->result("dq");
@@ -427,7 +441,11 @@ constinit const OpDef kContextAttention{
       return grads;
     },
     .cost = [](const Call& call) { return cost_attention(call, 2); },
-    .sharding_of = [](const Call& call) { return by_head(call, "bsh, bTw, bs, , R -> bsh, bhs"); },
+    .sharding_of =
+        [](const Call& call) {
+          return by_head(call, has_blocks(call) ? "bsh, bsw, bs, , R -> bsh, bhs"
+                                                : "bsh, bTw, bs, , R -> bsh, bhs");
+        },
     .located = 'h',
     .localize = localize_heads,
     .samples =
@@ -438,26 +456,66 @@ constinit const OpDef kContextAttention{
         "kv_heads=1 | q: f32[2,166,64], kv: f32[2,498,64], positions: i32[2,166], "
         "coordinate: i32[]; heads=4, kv_heads=2 | q: f32[2,70,64], kv: f32[2,210,64], "
         "positions: i32[2,70], coordinate: i32[], rng: i32[6]; heads=4, kv_heads=2, dropout=0.1, "
-        "stream=5",
+        "stream=5 | q: f32[2,4,16], kv: f32[2,4,16], positions: i32[2,4], coordinate: i32[], "
+        "rng: i32[4]; heads=4, kv_heads=2, dropout=0.25, stream=11, blocks=3, block=1 | "
+        "q: f32[2,166,64], kv: f32[2,166,64], positions: i32[2,166], coordinate: i32[]; heads=4, "
+        "kv_heads=2, blocks=3",
+};
+
+constinit const OpDef kContextAttentionMore{
+    .signature =
+        "context_attention_more(q, kv, y, lse, positions, coordinate, rng?; heads: int, "
+        "kv_heads: int, dropout = 0.0, stream = 0, blocks: int, block = 0) -> y, lse",
+    .doc =
+        "Adds a block of keys to the results y and lse of context_attention with the blocks before "
+        "it, as if all of them were one.",
+    .traits = {.in_place = true, .differentiable = false, .matmul = true},
+    .infer = [](const Call& call) -> std::vector<TensorType> {
+      const AttentionTypes types = context_types(call);
+      call.require(has_blocks(call), "blocks is ", call.int_attr("blocks"), ", expected several");
+      require_type(call, "y", types.y.dtype, types.y.shape);
+      require_type(call, "lse", types.lse.dtype, types.lse.shape);
+      return {types.y, types.lse};
+    },
+    .cost = [](const Call& call) { return cost_attention(call, 2); },
+    .sharding_of =
+        [](const Call& call) { return by_head(call, "bsh, bsw, bsh, bhs, bs, , R -> bsh, bhs"); },
+    .located = 'h',
+    .localize = localize_heads,
+    .samples =
+        "q: f32[2,2,8], kv: f32[2,2,8], y: f32[2,2,8], lse: f32[2,2,2], positions: i32[2,2], "
+        "coordinate: i32[]; heads=2, kv_heads=1, blocks=3, block=1 | "
+        "q: f32[2,4,16], kv: f32[2,4,16], y: f32[2,4,16], lse: f32[2,4,4], positions: i32[2,4], "
+        "coordinate: i32[], rng: i32[4]; heads=4, kv_heads=2, dropout=0.25, stream=11, blocks=3, "
+        "block=2 | q: bf16[1,6,8], kv: bf16[1,6,16], y: f32[1,6,8], lse: f32[1,1,6], "
+        "positions: i32[1,6], coordinate: i32[]; heads=1, kv_heads=1, blocks=3, block=1 | "
+        "q: f32[2,166,64], kv: f32[2,166,64], y: f32[2,166,64], lse: f32[2,4,166], "
+        "positions: i32[2,166], coordinate: i32[]; heads=4, kv_heads=2, blocks=3, block=1 | "
+        "q: f32[2,140,64], kv: f32[2,140,64], y: f32[2,140,64], lse: f32[2,4,140], "
+        "positions: i32[2,140], coordinate: i32[], rng: i32[6]; heads=4, kv_heads=2, dropout=0.1, "
+        "stream=5, blocks=4, block=2",
 };
 
 constinit const OpDef kContextAttentionGrad{
     .signature =
         "context_attention_grad(dy, q, kv, y, lse, positions, coordinate, rng?; heads: int, "
-        "kv_heads: int, dropout = 0.0, stream = 0) -> dq, dkv",
-    .doc = "Gradient of context_attention; dkv is what the queries of the shard contribute.",
+        "kv_heads: int, dropout = 0.0, stream = 0, blocks = 1, block = 0) -> dq, dkv",
+    .doc =
+        "Gradient of context_attention; dkv is what the queries of the shard contribute. With "
+        "several `blocks`, y and lse are those of all blocks, and dq is what this one contributes.",
     .traits = {.differentiable = false, .matmul = true},
     .infer = [](const Call& call) -> std::vector<TensorType> {
       const AttentionTypes types = context_types(call);
-      require_type(call, "dy", types.y.dtype, types.y.shape);
-      require_type(call, "y", types.y.dtype, types.y.shape);
+      require_type(call, "dy", call.type("q").dtype, types.y.shape);
+      require_type(call, "y", call.type("q").dtype, types.y.shape);
       require_type(call, "lse", types.lse.dtype, types.lse.shape);
       return {call.type("q"), call.type("kv")};
     },
     .cost = [](const Call& call) { return cost_attention(call, 5); },
     .sharding_of =
         [](const Call& call) {
-          return by_head(call, "bsh, bsh, bTw, bsh, bhs, bs, , R -> bsh, bTw");
+          return by_head(call, has_blocks(call) ? "bsh, bsh, bsw, bsh, bhs, bs, , R -> bsh, bsw"
+                                                : "bsh, bsh, bTw, bsh, bhs, bs, , R -> bsh, bTw");
         },
     .located = 'h',
     .localize = localize_heads,
@@ -472,7 +530,15 @@ constinit const OpDef kContextAttentionGrad{
         "lse: f32[2,4,166], positions: i32[2,166], coordinate: i32[]; heads=4, kv_heads=2 | "
         "dy: f32[2,70,64], q: f32[2,70,64], kv: f32[2,210,64], y: f32[2,70,64], "
         "lse: f32[2,4,70], positions: i32[2,70], coordinate: i32[], rng: i32[6]; heads=4, "
-        "kv_heads=2, dropout=0.1, stream=5",
+        "kv_heads=2, dropout=0.1, stream=5 | "
+        "dy: f32[2,4,16], q: f32[2,4,16], kv: f32[2,4,16], y: f32[2,4,16], lse: f32[2,4,4], "
+        "positions: i32[2,4], coordinate: i32[], rng: i32[4]; heads=4, kv_heads=2, dropout=0.25, "
+        "stream=11, blocks=3, block=1 | dy: bf16[1,6,8], q: bf16[1,6,8], kv: bf16[1,6,16], "
+        "y: bf16[1,6,8], lse: f32[1,1,6], positions: i32[1,6], coordinate: i32[]; heads=1, "
+        "kv_heads=1, blocks=3, block=2 | "
+        "dy: f32[2,166,64], q: f32[2,166,64], kv: f32[2,166,64], y: f32[2,166,64], "
+        "lse: f32[2,4,166], positions: i32[2,166], coordinate: i32[]; heads=4, kv_heads=2, "
+        "blocks=3",
 };
 
 }  // namespace weft

@@ -22,7 +22,8 @@ extern const OpDef kLayerNorm, kLayerNormGrad, kRmsNorm, kRmsNormGrad, kSwiglu, 
 
 // ops/attention.cpp: rotary positions, attention.
 extern const OpDef kRope, kAttention, kAttentionGrad, kDocumentAttention, kDocumentAttentionGrad,
-    kQkNorm, kQkNormGrad, kRepeatKv, kRepeatKvGrad, kSplitQkv, kConcatQkv, kContextAttention, kContextAttentionGrad;
+    kQkNorm, kQkNormGrad, kRepeatKv, kRepeatKvGrad, kSplitQkv, kConcatQkv, kContextAttention,
+    kContextAttentionMore, kContextAttentionGrad;
 
 // ops/fused.cpp: ops that `fuse` creates from neighbours.
 extern const OpDef kMatmulAdd, kMatmulAccumulate, kEmbeddingGradAdd, kLayerNormGradSums;

@@ -1,5 +1,6 @@
 // Causal attention over packed q | k | v, or over q and k | v. Each query keeps a running maximum
-// and sum that absorb one block of keys after another. Tasks are blocks of queries of one head.
+// and sum that absorb one block of keys after another; they may begin with the y and lse of
+// earlier keys. Tasks are blocks of queries of one head.
 #include <cmath>
 #include <limits>
 
@@ -12,6 +13,14 @@ using namespace attention;
 namespace {
 
 constexpr int64_t kFactors = 2;  // per packed head: k and v
+
+// Where query i of the block has its row of y, and the block its lse.
+int64_t y_offset(const Problem& p, const Block& block, int64_t i) {
+  return ((block.b * p.queries + block.query + i) * p.heads + block.head) * p.dim;
+}
+int64_t lse_offset(const Problem& p, const Block& block) {
+  return (block.b * p.heads + block.head) * p.queries + block.query;
+}
 
 // Scores become exp(scale * score - maximum), given the maximum and the sum of earlier blocks.
 WEFT_CLONES void softmax_column(const Column& s, float scale, float* top, float* total,
@@ -46,6 +55,12 @@ WEFT_CLONES void scale_columns(const float* factors, int64_t rows, float* tile) 
   }
 }
 
+// What earlier calls computed from other keys; both are null if there were none.
+struct Earlier {
+  const float* y = nullptr;
+  const float* lse = nullptr;
+};
+
 // Adds one block of keys to the running maximum, sum and weighted values.
 void attend(const Problem& p, const PackedHead& packed, const Block& block, Scratch& scratch) {
   multiply_keys(p, packed.k, block, scratch.queries, scratch.p);
@@ -53,7 +68,7 @@ void attend(const Problem& p, const PackedHead& packed, const Block& block, Scra
     softmax_column(Column(scratch.p, block, i), p.scale, scratch.top + i, scratch.total + i,
                    scratch.shrink + i);
   });
-  if (block.key > 0) scale_columns(scratch.shrink, p.dim, scratch.sum);
+  scale_columns(scratch.shrink, p.dim, scratch.sum);
   if (p.drop) {
     fill_kept(p, block, scratch);
     multiply_tiles(scratch.p, scratch.kept, block.keys, scratch.p);
@@ -61,23 +76,42 @@ void attend(const Problem& p, const PackedHead& packed, const Block& block, Scra
   add_matmul(p, packed.v, block, scratch.p, scratch);
 }
 
-void attend_all(const Problem& p, const PackedHead& packed, Block block, Scratch& scratch) {
+// The maximum, sum and weighted values before the first block of keys: y with a sum of 1.
+void begin_sums(const Problem& p, const Block& block, const Earlier& earlier, Scratch& scratch) {
   std::fill(scratch.top, scratch.top + kQueries, -std::numeric_limits<float>::infinity());
   std::fill(scratch.total, scratch.total + kQueries, 0.0f);
   std::fill(scratch.sum, scratch.sum + p.dim * kTileStride, 0.0f);
-  begin_keys(p, block, scratch);
-  for (; block.key < block.row + block.queries; block.key += kKeys) {
-    block.keys = std::min(kKeys, block.row + block.queries - block.key);
-    attend(p, packed, block, scratch);
+  if (earlier.y == nullptr) return;
+  for (int64_t i = 0; i < block.queries; ++i) {
+    const float lse = earlier.lse[lse_offset(p, block) + i];
+    if (!(lse > -std::numeric_limits<float>::infinity())) continue;
+    scratch.top[i] = lse;
+    scratch.total[i] = 1;
+    const float* y = earlier.y + y_offset(p, block, i);
+    for (int64_t d = 0; d < p.dim; ++d) scratch.sum[d * kTileStride + i] = y[d];
   }
+}
+
+void attend_all(const Problem& p, const PackedHead& packed, const Block& queries,
+                const Earlier& earlier, Scratch& scratch) {
+  begin_sums(p, queries, earlier, scratch);
+  for_seen_keys(p, queries, scratch,
+                [&](const Block& block) { attend(p, packed, block, scratch); });
   float* inverse = scratch.shrink;
-  for (int64_t i = 0; i < kQueries; ++i) inverse[i] = 1.0f / scratch.total[i];
+  for (int64_t i = 0; i < kQueries; ++i) {
+    inverse[i] = scratch.total[i] > 0 ? 1.0f / scratch.total[i] : 0.0f;
+  }
   scale_columns(inverse, p.dim, scratch.sum);
 }
 
-void forward(const Launch& launch, const Problem& p) {
+void forward(const Launch& launch, const Problem& p, const Places& places) {
   const Tensor& y = launch.results.at(0);
   float* lse = launch.results.at(1).as<float>();
+  Earlier earlier;
+  if (places.adds) {
+    earlier = {launch.operands.at(places.kv + 1).as<float>(),
+               launch.operands.at(places.kv + 2).as<float>()};
+  }
   team(launch).run(p.batch * p.kv_heads, [&](int64_t task) {
     const PackedHead packed(launch.workspace, task, p, kFactors);
     const int64_t b = task / p.kv_heads, kv_head = task % p.kv_heads;
@@ -97,14 +131,13 @@ void forward(const Launch& launch, const Problem& p) {
                block.queries, scratch.queries);
     attend_all(
         p, PackedHead(launch.workspace, block.b * p.kv_heads + block.head / p.group(), p, kFactors),
-        block, scratch);
-    const int64_t first = block.b * p.queries + block.query;
+        block, earlier, scratch);
     for_sum_rows(p, block, scratch, [&](int64_t i, int64_t col, int64_t n, const float* values) {
-      const int64_t offset = ((first + i) * p.heads + block.head) * p.dim + col;
+      const int64_t offset = y_offset(p, block, i) + col;
       if (y.dtype == DType::F32) std::copy(values, values + n, y.as<float>() + offset);
       store(y, offset, n, values);
     });
-    float* block_lse = lse + (block.b * p.heads + block.head) * p.queries + block.query;
+    float* block_lse = lse + lse_offset(p, block);
     for (int64_t i = 0; i < block.queries; ++i) {
       block_lse[i] = scratch.top[i] + std::log(scratch.total[i]);
     }
@@ -113,7 +146,7 @@ void forward(const Launch& launch, const Problem& p) {
 
 template <const Places& kPlaces>
 void launch_attention(const Launch& launch) {
-  forward(launch, problem_of(launch, kPlaces));
+  forward(launch, problem_of(launch, kPlaces), kPlaces);
 }
 
 template <const Places& kPlaces>
@@ -138,6 +171,7 @@ std::span<const Kernel> cpu_attention_kernels() {
       row<kPacked>("attention"),
       row<kPackedDocuments>("document_attention"),
       row<kContext>("context_attention"),
+      row<kContextMore>("context_attention_more"),
   };
   return rows;
 }

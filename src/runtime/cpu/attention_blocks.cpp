@@ -26,9 +26,15 @@ Problem problem_of(const Launch& launch, const Places& places) {
   p.dim = head_dim(call, places);
   p.queries = q.shape[1];
   p.keys = kv.shape[1];
-  p.shard = {.size = p.queries, .shards = p.keys / p.queries};
-  if (!packed) p.shard.index = scalar_i32(launch.operands.at(places.coordinate));
-  p.chunk = p.shard.shards == 1 ? p.queries : p.queries / 2;
+  p.shard = p.key_shard = {.size = p.queries};
+  if (!packed) {
+    const int64_t blocks = call.int_attr("blocks");
+    p.shard = {.size = p.queries,
+               .shards = blocks > 1 ? blocks : p.keys / p.queries,
+               .index = scalar_i32(launch.operands.at(places.coordinate))};
+    p.key_shard = keys_of(p.shard, blocks, call.int_attr("block"));
+  }
+  p.chunk = p.queries / p.shard.runs();
   p.q_width = row_length(q);
   p.kv_width = row_length(kv);
   p.q = matrix(q.data, q.dtype, p.q_width);
@@ -55,18 +61,19 @@ Block query_block(const Problem& p, int64_t b, int64_t head, int64_t index) {
   const int64_t per_chunk = ceil_div(p.chunk, kQueries);
   const int64_t in_chunk = index % per_chunk * kQueries;
   const int64_t query = index / per_chunk * p.chunk + in_chunk;
-  return {.b = b,
-          .head = head,
-          .query = query,
-          .queries = std::min(kQueries, p.chunk - in_chunk),
-          .row = p.shard.in_full(query)};
+  return {.b = b, .head = head, .query = query, .queries = std::min(kQueries, p.chunk - in_chunk),
+          .run = {}};
 }
 
-void begin_keys(const Problem& p, Block& block, Scratch& scratch) {
+void begin_run(const Problem& p, int64_t run, Block& block, Scratch& scratch) {
+  block.run = p.key_shard.run(run);
+  block.row = p.shard.in_full(block.query) - block.run.row;
+  block.key = 0;
   if (p.positions == nullptr) return;
   for (int64_t i = 0; i < kQueries; ++i) {
     const int64_t query = block.query + std::min(i, block.queries - 1);
-    scratch.first_keys[i] = static_cast<int32_t>(p.first_key(block.b, query));
+    const int64_t first = p.first_key(block.b, query) - block.run.row;
+    scratch.first_keys[i] = static_cast<int32_t>(std::max<int64_t>(first, 0));
   }
   block.first_keys = scratch.first_keys;
   block.key = scratch.first_keys[0] / kKeys * kKeys;
@@ -81,10 +88,11 @@ void fill_kept(const Problem& p, const Block& block, Scratch& scratch) {
   float ones[kKeys], row[kKeys];
   std::fill(ones, ones + kKeys, 1.0f);
   const int64_t shard = p.dropout.shard_of(block.b);
+  const int64_t length = p.shard.full_size();
   for (int64_t i = 0; i < block.queries; ++i) {
-    const int64_t query = (shard * p.heads + block.head) * p.keys + block.row + i;
-    apply_dropout(p.dropout, static_cast<uint64_t>(query * p.keys + block.key), block.keys, ones,
-                  row);
+    const int64_t query = (shard * p.heads + block.head) * length + block.run.row + block.row + i;
+    const int64_t first = query * length + block.run.row + block.key;
+    apply_dropout(p.dropout, static_cast<uint64_t>(first), block.keys, ones, row);
     for (int64_t k = 0; k < block.keys; ++k) scratch.kept[k * kTileStride + i] = row[k];
   }
 }
@@ -94,25 +102,27 @@ void multiply_keys(const Problem& p, const float* keys, const Block& block, cons
   const int64_t lane = packed_depth(*p.tensors, p.dim);
   for_groups(block, [&](int64_t i, int64_t n, int64_t rows) {
     multiply_packed(*p.tensors, {rows, n, p.dim},
-                    {keys + PackedHead::offset(block.key, p.dim), lane}, {queries + i * lane, lane},
-                    tile + i, kTileStride, GemmMode::Store);
+                    {keys + PackedHead::offset(block.run, block.key, p.dim), lane},
+                    {queries + i * lane, lane}, tile + i, kTileStride, GemmMode::Store);
   });
 }
 
 void add_matmul(const Problem& p, const float* transposed, const Block& block, const float* tile,
                 Scratch& scratch) {
-  const int64_t block_keys = std::min(kKeys, p.keys - block.key);
+  const int64_t block_keys = std::min(kKeys, block.run.size - block.key);
   for_groups(block, [&](int64_t i, int64_t n, int64_t rows) {
     multiply_right_tile(*p.computed, {p.dim, n, rows},
-                        {transposed + PackedHead::offset(block.key, p.dim), block_keys}, tile + i,
-                        scratch.sum + i, kTileStride, GemmMode::Add);
+                        {transposed + PackedHead::offset(block.run, block.key, p.dim), block_keys},
+                        tile + i, scratch.sum + i, kTileStride, GemmMode::Add);
   });
 }
 
 int64_t packed_bytes(const Call& call, const Places& places, int64_t factors) {
   const Shape& shape = call.type(places.kv).shape;
+  const bool packed = places.q == places.kv;
+  const int64_t runs = !packed && call.int_attr("blocks") > 1 ? 2 : 1;
   return shape[0] * call.int_attr("kv_heads") *
-         PackedHead::floats(shape[1], head_dim(call, places), factors) *
+         PackedHead::floats(runs, shape[1] / runs, head_dim(call, places), factors) *
          static_cast<int64_t>(sizeof(float));
 }
 

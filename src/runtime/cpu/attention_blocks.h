@@ -53,6 +53,8 @@ struct Problem {
   // tail. A block of queries lies in one chunk.
   ContextShard shard;
   int64_t chunk = 0;  // rows
+  ContextShard
+      key_shard;  // the rows of the sequence that the keys are; its runs are chunks as well
   // Row-major views of both operands; of packed qkv they are the same.
   MatrixView q, kv;
   int64_t q_width = 0, kv_width = 0;  // of their rows
@@ -94,10 +96,13 @@ struct Problem {
 // the others.
 struct Places {
   size_t q = 0, kv = 0, positions = 0, coordinate = 0, rng = 0;
+  bool adds = false;  // to y and lse, which follow kv
 };
 inline constexpr Places kPacked{.rng = 1};
 inline constexpr Places kPackedDocuments{.positions = 1, .rng = 2};
 inline constexpr Places kContext{.q = 0, .kv = 1, .positions = 2, .coordinate = 3, .rng = 4};
+inline constexpr Places kContextMore{
+    .q = 0, .kv = 1, .positions = 4, .coordinate = 5, .rng = 6, .adds = true};
 inline constexpr Places kPackedGrad{.q = 1, .kv = 1, .rng = 4};
 inline constexpr Places kPackedDocumentsGrad{.q = 1, .kv = 1, .positions = 4, .rng = 5};
 inline constexpr Places kContextGrad{.q = 1, .kv = 2, .positions = 5, .coordinate = 6, .rng = 7};
@@ -108,7 +113,8 @@ Problem problem_of(const Launch& launch, const Places& places);
 struct Block {
   int64_t b = 0, head = 0;
   int64_t query = 0, queries = 0;
-  int64_t row = 0;  // of the first query in the sequence
+  ContextRun run;   // of keys; rows are counted from its first
+  int64_t row = 0;  // of the first query
   int64_t key = 0, keys = 0;
   const int32_t* first_keys = nullptr;  // first key that each query sees; null: all see key 0
 
@@ -130,8 +136,22 @@ void for_groups(const Block& block, const Fn& fn) {
 int64_t query_blocks(const Problem& p);
 Block query_block(const Problem& p, int64_t b, int64_t head, int64_t index);
 
-// Sets the block to the first block of keys that its queries see.
-void begin_keys(const Problem& p, Block& block, Scratch& scratch);
+// Sets the block to the first block of keys of run number `run` that its queries see.
+void begin_run(const Problem& p, int64_t run, Block& block, Scratch& scratch);
+
+// Calls fn(block) for the blocks of keys that the queries of the block see, in the order of the
+// sequence.
+template <class Fn>
+void for_seen_keys(const Problem& p, Block block, Scratch& scratch, const Fn& fn) {
+  for (int64_t run = 0; run < p.key_shard.runs(); ++run) {
+    begin_run(p, run, block, scratch);
+    const int64_t end = std::min(block.row + block.queries, block.run.size);
+    for (; block.key < end; block.key += kKeys) {
+      block.keys = std::min(kKeys, end - block.key);
+      fn(block);
+    }
+  }
+}
 
 // Sixteen columns of a tile. Query j sees rows up to `first` + j, but only from first_keys[j] - key
 // on; `rows` are those that at least one of them sees.
@@ -192,25 +212,39 @@ struct PackedHead {
   static int64_t block_floats(int64_t dim) {
     return kKeys * largest_packed_depth(ceil_div(dim, kGemmF32PanelRows) * kGemmF32PanelRows);
   }
-  static int64_t floats(int64_t keys, int64_t dim, int64_t factors) {
-    return ceil_div(keys, kKeys) * block_floats(dim) * factors;
+  // `runs` of `keys` keys each.
+  static int64_t floats(int64_t runs, int64_t keys, int64_t dim, int64_t factors) {
+    return runs * ceil_div(keys, kKeys) * block_floats(dim) * factors;
+  }
+  static int64_t floats(const Problem& p, int64_t factors) {
+    const int64_t runs = p.key_shard.runs();
+    return floats(runs, p.keys / runs, p.dim, factors);
   }
   // Part `index` of a workspace of heads with `factors` factors each.
   PackedHead(void* workspace, int64_t index, const Problem& p, int64_t factors) {
-    const int64_t each = floats(p.keys, p.dim, 1);
+    const int64_t each = floats(p, 1);
     k = static_cast<float*>(workspace) + index * factors * each;
     v = k + each;
     k_transposed = v + each;
   }
-  // Offset in floats of the block of keys that starts at `key`, within a packed factor.
-  static int64_t offset(int64_t key, int64_t dim) { return key / kKeys * block_floats(dim); }
+  // Offset in floats of the block of keys that starts at `key` of the run, within a packed factor.
+  static int64_t offset(const ContextRun& run, int64_t key, int64_t dim) {
+    const int64_t before = run.at == 0 ? 0 : ceil_div(run.size, kKeys);  // run.at is 0 or run.size
+    return (before + key / kKeys) * block_floats(dim);
+  }
 };
 
-// Calls fn(first key, keys, offset of the block in a packed factor) for all blocks of keys.
+// Calls fn(first key, keys, offset of the block in a packed factor) for all blocks of keys, except
+// for runs that come after all queries.
 template <class Fn>
 void for_key_blocks(const Problem& p, const Fn& fn) {
-  for (int64_t key = 0; key < p.keys; key += kKeys) {
-    fn(key, std::min(kKeys, p.keys - key), PackedHead::offset(key, p.dim));
+  const int64_t last = p.shard.in_full(p.queries - 1);
+  for (int64_t number = 0; number < p.key_shard.runs(); ++number) {
+    const ContextRun run = p.key_shard.run(number);
+    if (run.row > last) continue;
+    for (int64_t key = 0; key < run.size; key += kKeys) {
+      fn(run.at + key, std::min(kKeys, run.size - key), PackedHead::offset(run, key, p.dim));
+    }
   }
 }
 

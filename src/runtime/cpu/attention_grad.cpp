@@ -13,7 +13,9 @@ constexpr int64_t kFactors = 3;  // per packed head: k, v and k transposed
 // Scores become probabilities.
 WEFT_CLONES void probability_column(const Column& s, float scale, const float* lse) {
   mask(s);
-  const Lanes shift = lanes_at(lse);
+  // A query may see none of the keys of its block.
+  const Lanes own = lanes_at(lse);
+  const Lanes shift = own > Lanes{} - __builtin_inff() ? own : Lanes{};
   for (int64_t k = 0; k < s.rows; ++k) s.row(k) = exp_f32(s.row(k) * scale - shift);
   s.clear_rest();
 }
@@ -54,7 +56,7 @@ struct GradTensors {
 void attend_grad(const Problem& p, const GradTensors& t, const PackedHead& packed,
                  const Block& block, Scratch& scratch) {
   const int64_t kv_head = block.head / p.group();
-  float* row = t.dkv + (block.b * p.keys + block.key) * p.kv_width;
+  float* row = t.dkv + (block.b * p.keys + block.run.at + block.key) * p.kv_width;
   float* dk = row + p.k_col(kv_head);
   float* dv = row + p.v_col(kv_head);
 
@@ -120,14 +122,11 @@ void key_head_grad(const Problem& p, const GradTensors& t, const PackedHead& pac
   }
   for (int64_t head = kv_head * p.group(); head < (kv_head + 1) * p.group(); ++head) {
     for (int64_t index = 0; index < query_blocks(p); ++index) {
-      Block block = query_block(p, b, head, index);
+      const Block block = query_block(p, b, head, index);
       fetch_queries(p, t, block, scratch);
       std::fill(scratch.sum, scratch.sum + p.dim * kTileStride, 0.0f);
-      begin_keys(p, block, scratch);
-      for (; block.key < block.row + block.queries; block.key += kKeys) {
-        block.keys = std::min(kKeys, block.row + block.queries - block.key);
-        attend_grad(p, t, packed, block, scratch);
-      }
+      for_seen_keys(p, block, scratch,
+                    [&](const Block& seen) { attend_grad(p, t, packed, seen, scratch); });
       float* dq = t.dq + (b * p.queries + block.query) * p.q_width + p.q_col(head);
       for_sum_rows(p, block, scratch, [&](int64_t i, int64_t col, int64_t n, const float* values) {
         std::copy(values, values + n, dq + i * p.q_width + col);
@@ -145,7 +144,7 @@ void store_rows(const Launch& launch, const Tensor& tensor, const float* values)
 
 void backward(const Launch& launch, const Problem& p, const Places& places) {
   float* widened = static_cast<float*>(launch.workspace) +
-                   PackedHead::floats(p.keys, p.dim, kFactors) * p.batch * p.kv_heads;
+                   PackedHead::floats(p, kFactors) * p.batch * p.kv_heads;
   const Tensor& dq = launch.results.front();
   const Tensor& dkv = launch.results.back();
   float* dq_values = place(dq, 0, widened);

@@ -357,6 +357,8 @@ constexpr Kernel kKernels[] = {
         attention_grad_fits, attention_grad_workspace),
     row("context_attention", "plain_context_attention", launch_context_attention,
         context_attention_fits<0>),
+    row("context_attention_more", "plain_context_attention_more", launch_context_attention_more,
+        context_attention_fits<0>),
     row("context_attention_grad", "plain_context_attention_grad", launch_context_attention_grad,
         context_attention_fits<1>, context_attention_grad_workspace),
     row("embedding", "vector_embedding", launch_vector_embedding, vector_results),

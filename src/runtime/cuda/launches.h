@@ -52,6 +52,7 @@ void launch_attention_grad(const Launch& launch);
 void launch_document_attention(const Launch& launch);
 void launch_document_attention_grad(const Launch& launch);
 void launch_context_attention(const Launch& launch);
+void launch_context_attention_more(const Launch& launch);
 void launch_context_attention_grad(const Launch& launch);
 void launch_tiled_attention(const Launch& launch);
 void launch_tiled_attention_grad(const Launch& launch);

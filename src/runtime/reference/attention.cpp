@@ -1,5 +1,6 @@
 // Causal attention and its gradient, one query row at a time. With a tensor of positions, attention
-// stays within documents. The queries may be a shard of the sequence over cp.
+// stays within documents. The queries may be a shard of the sequence over cp, and the keys one of
+// its blocks, which adds to the result of earlier blocks.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -14,14 +15,25 @@ namespace {
 // for the others.
 struct Places {
   size_t q = 0, kv = 0, positions = 0, coordinate = 0, rng = 0;
+  bool adds = false;  // to y and lse, which follow kv
 };
+
+// The shard of the sequence that the queries of a call with q and kv are.
+ContextShard query_shard(const Launch& launch, const Places& places) {
+  const int64_t queries = launch.operands[places.q].shape[1];
+  if (places.q == places.kv) return {queries};
+  const int64_t blocks = launch.call->int_attr("blocks");
+  const int64_t shards = blocks > 1 ? blocks : launch.operands[places.kv].shape[1] / queries;
+  return {queries, shards, read_ints(launch.operands[places.coordinate]).at(0)};
+}
 
 // Sizes and offsets: of q in [batch,queries,...] and of kv in [batch,keys,...], or of both in
 // packed qkv [batch,time,(heads + 2 kv_heads) * head_dim].
 struct Layout {
   bool packed;
   int64_t batch, queries, keys, heads, kv_heads, head_dim;
-  ContextShard shard;  // of the sequence that the queries are
+  ContextShard shard;      // of the sequence that the queries are
+  ContextShard key_shard;  // that the keys are
 
   Layout(const Launch& launch, const Places& places)
       : packed(places.q == places.kv),
@@ -31,8 +43,10 @@ struct Layout {
         heads(launch.call->int_attr("heads")),
         kv_heads(launch.call->int_attr("kv_heads")),
         head_dim(launch.operands[places.q].shape[2] / (packed ? heads + 2 * kv_heads : heads)),
-        shard{queries, keys / queries,
-              packed ? 0 : read_ints(launch.operands[places.coordinate]).at(0)} {}
+        shard(query_shard(launch, places)),
+        key_shard(packed ? shard
+                         : keys_of(shard, launch.call->int_attr("blocks"),
+                                   launch.call->int_attr("block"))) {}
 
   int64_t kv_head(int64_t head) const { return head / (heads / kv_heads); }
   int64_t q(int64_t b, int64_t t, int64_t head) const {
@@ -71,11 +85,11 @@ class ProbabilityMask {
         mask_(on_ ? read_ints(launch.operands[rng_operand]) : std::vector<int32_t>(4, 0),
               launch.call->double_attr("dropout"), launch.call->int_attr("stream")) {}
 
-  // `i` is the query's row in the full sequence.
+  // `i` and `j` are rows of the full sequence.
   double factor(int64_t b, int64_t head, int64_t i, int64_t j) const {
     if (!on_) return 1;
-    const int64_t element = (head * layout_.keys + i) * layout_.keys + j;
-    return mask_.factor(b, element, layout_.heads * layout_.keys * layout_.keys);
+    const int64_t length = layout_.shard.full_size();
+    return mask_.factor(b, (head * length + i) * length + j, layout_.heads * length * length);
   }
 
  private:
@@ -84,20 +98,33 @@ class ProbabilityMask {
   DropoutMask mask_;
 };
 
-// The first key that a query sees.
-class FirstKeys {
+// The keys that a query sees.
+class SeenKeys {
  public:
   // Without positions a sample is one document.
-  FirstKeys(const Launch& launch, const Layout& layout, size_t positions) : layout_(layout) {
+  SeenKeys(const Launch& launch, const Layout& layout, size_t positions) : layout_(layout) {
     if (positions > 0) positions_ = read_ints(launch.operands[positions]);
   }
 
-  int64_t of(int64_t b, int64_t i) const {
-    if (positions_.empty()) return 0;
-    return layout_.shard.in_full(i) - positions_[static_cast<size_t>(b * layout_.queries + i)];
+  // Calls fn(number of the key in kv, its row in the full sequence).
+  template <class Fn>
+  void each(int64_t b, int64_t i, const Fn& fn) const {
+    const int64_t last = layout_.shard.in_full(i);
+    const int64_t first = positions_.empty() ? 0 : last - position(b, i);
+    for (int64_t number = 0; number < layout_.key_shard.runs(); ++number) {
+      const ContextRun run = layout_.key_shard.run(number);
+      const int64_t end = std::min(last + 1, run.row + run.size);
+      for (int64_t row = std::max(first, run.row); row < end; ++row) {
+        fn(run.at + row - run.row, row);
+      }
+    }
   }
 
  private:
+  int64_t position(int64_t b, int64_t i) const {
+    return positions_[static_cast<size_t>(b * layout_.queries + i)];
+  }
+
   const Layout& layout_;
   std::vector<int32_t> positions_;
 };
@@ -115,31 +142,39 @@ void for_each_row(const Layout& layout, Row row) {
 void forward(const Launch& launch, const Places& places) {
   const Layout at(launch, places);
   const ProbabilityMask mask(launch, at, places.rng);
-  const FirstKeys first_keys(launch, at, places.positions);
+  const SeenKeys seen(launch, at, places.positions);
   const Values q = read(launch.operands[places.q]);
   const Values kv = read(launch.operands[places.kv]);
   const double scale = 1.0 / std::sqrt(static_cast<double>(at.head_dim));
+  const double none = -std::numeric_limits<double>::infinity();
   Values y(static_cast<size_t>(launch.results[0].elements()), 0.0);
-  Values lse(static_cast<size_t>(launch.results[1].elements()));
+  Values lse(static_cast<size_t>(launch.results[1].elements()), none);
+  if (places.adds) {
+    y = read(launch.operands[places.kv + 1]);
+    lse = read(launch.operands[places.kv + 2]);
+  }
   for_each_row(at, [&](int64_t b, int64_t head, int64_t i) {
-    const int64_t first = first_keys.of(b, i), last = at.shard.in_full(i);
+    double& row_lse = lse[static_cast<size_t>(at.lse(b, i, head))];
+    double* row_y = &y[static_cast<size_t>(at.y(b, i, head))];
     Values scores;
-    double largest = -std::numeric_limits<double>::infinity();
-    for (int64_t j = first; j <= last; ++j) {
+    double largest = row_lse;
+    seen.each(b, i, [&](int64_t j, int64_t) {
       scores.push_back(scale * dot(&q[static_cast<size_t>(at.q(b, i, head))],
                                    &kv[static_cast<size_t>(at.k(b, j, head))], at.head_dim));
       largest = std::max(largest, scores.back());
-    }
-    double sum = 0;
+    });
+    if (largest == none) return;  // no keys so far
+    double sum = std::exp(row_lse - largest);
     for (double score : scores) sum += std::exp(score - largest);
     const double log_sum = largest + std::log(sum);
-    lse[static_cast<size_t>(at.lse(b, i, head))] = log_sum;
-    for (int64_t j = first; j <= last; ++j) {
-      const double probability = std::exp(scores[static_cast<size_t>(j - first)] - log_sum);
-      add_scaled(&y[static_cast<size_t>(at.y(b, i, head))],
-                 probability * mask.factor(b, head, last, j),
+    for (int64_t d = 0; d < at.head_dim; ++d) row_y[d] *= std::exp(row_lse - log_sum);
+    row_lse = log_sum;
+    size_t next = 0;
+    seen.each(b, i, [&](int64_t j, int64_t key_row) {
+      const double probability = std::exp(scores[next++] - log_sum);
+      add_scaled(row_y, probability * mask.factor(b, head, at.shard.in_full(i), key_row),
                  &kv[static_cast<size_t>(at.v(b, j, head))], at.head_dim);
-    }
+    });
   });
   write(launch.results[0], y);
   write(launch.results[1], lse);
@@ -149,7 +184,7 @@ void forward(const Launch& launch, const Places& places) {
 void backward(const Launch& launch, const Places& places) {
   const Layout at(launch, places);
   const ProbabilityMask mask(launch, at, places.rng);
-  const FirstKeys first_keys(launch, at, places.positions);
+  const SeenKeys seen(launch, at, places.positions);
   const Values dy = read(launch.operands[0]);
   const Values queries = read(launch.operands[places.q]);
   const Values keys = read(launch.operands[places.kv]);
@@ -160,22 +195,21 @@ void backward(const Launch& launch, const Places& places) {
   Values& dkv = at.packed ? dqueries : dkeys;
   for_each_row(at, [&](int64_t b, int64_t head, int64_t i) {
     const size_t q = static_cast<size_t>(at.q(b, i, head));
-    const int64_t last = at.shard.in_full(i);
     const size_t out = static_cast<size_t>(at.y(b, i, head));
     // sum over j of p[j] dp[j], which equals dy . y also under dropout.
     const double mean_dp = dot(&dy[out], &y[out], at.head_dim);
-    for (int64_t j = first_keys.of(b, i); j <= last; ++j) {
+    seen.each(b, i, [&](int64_t j, int64_t key_row) {
       const size_t k = static_cast<size_t>(at.k(b, j, head));
       const size_t v = static_cast<size_t>(at.v(b, j, head));
       const double score = scale * dot(&queries[q], &keys[k], at.head_dim);
       const double p = std::exp(score - lse[static_cast<size_t>(at.lse(b, i, head))]);
-      const double factor = mask.factor(b, head, last, j);
+      const double factor = mask.factor(b, head, at.shard.in_full(i), key_row);
       const double dp = factor * dot(&dy[out], &keys[v], at.head_dim);
       const double ds = scale * p * (dp - mean_dp);
       add_scaled(&dqueries[q], ds, &keys[k], at.head_dim);
       add_scaled(&dkv[k], ds, &queries[q], at.head_dim);
       add_scaled(&dkv[v], p * factor, &dy[out], at.head_dim);
-    }
+    });
   });
   write(launch.results[0], dqueries);
   if (!at.packed) write(launch.results[1], dkeys);
@@ -201,6 +235,10 @@ void document_attention_grad(const Launch& launch) {
 
 void context_attention(const Launch& launch) {
   forward(launch, {.q = 0, .kv = 1, .positions = 2, .coordinate = 3, .rng = 4});
+}
+
+void context_attention_more(const Launch& launch) {
+  forward(launch, {.q = 0, .kv = 1, .positions = 4, .coordinate = 5, .rng = 6, .adds = true});
 }
 
 void context_attention_grad(const Launch& launch) {

@@ -48,6 +48,8 @@ constexpr Kernel kKernels[] = {
     row("document_attention_grad", "reference_document_attention_grad",
         reference::document_attention_grad),
     row("context_attention", "reference_context_attention", reference::context_attention),
+    row("context_attention_more", "reference_context_attention_more",
+        reference::context_attention_more),
     row("context_attention_grad", "reference_context_attention_grad",
         reference::context_attention_grad),
     row("qk_norm", "reference_qk_norm", reference::qk_norm),

@@ -32,6 +32,7 @@ void attention_grad(const Launch&);
 void document_attention(const Launch&);
 void document_attention_grad(const Launch&);
 void context_attention(const Launch&);
+void context_attention_more(const Launch&);
 void context_attention_grad(const Launch&);
 void qk_norm(const Launch&);
 void qk_norm_grad(const Launch&);

@@ -1,5 +1,6 @@
 // context_attention and its gradient: as attention, one block per (batch, head, query), or key in
-// the second pass of the gradient; queries are a shard of the sequence, keys all of it.
+// the second pass of the gradient; queries are a shard of the sequence, keys all of it or those of
+// another shard.
 #include <cmath>
 
 #include "base/context_shard.h"
@@ -13,19 +14,25 @@ namespace {
 struct ContextArgs {
   Elements q, kv;  // [batch, queries, heads * dim], [batch, keys, 2 * kv_heads * dim]
   int64_t queries = 0, keys = 0, heads = 0, kv_heads = 0, dim = 0;
+  int64_t blocks = 1, block = 0;  // which block of keys kv is
   float scale = 0;
   DropRule dropout;
   const int32_t* rng = nullptr;  // state of dropout; null: no dropout
   const int32_t* positions = nullptr;
   const int32_t* coordinate = nullptr;
-  Elements dy, y, dq, dkv;  // of a gradient
-  float* lse = nullptr;     // [batch, heads, queries]
-  float* delta = nullptr;   // the same
+  Elements dy, y, dq, dkv;            // of a gradient
+  float* lse = nullptr;               // [batch, heads, queries]
+  float* delta = nullptr;             // the same
+  const float* before = nullptr;      // y of the blocks before this one; null: there are none
+  const float* lse_before = nullptr;  // their lse
 
-  // The row of query i in the sequence: the last key it sees.
-  __device__ int64_t row(int64_t i) const {
-    return ContextShard{queries, keys / queries, *coordinate}.in_full(i);
+  // The rows of the sequence that the queries and the keys are.
+  __device__ ContextShard query_shard() const {
+    return {queries, blocks > 1 ? blocks : keys / queries, *coordinate};
   }
+  __device__ ContextShard key_shard() const { return keys_of(query_shard(), blocks, block); }
+  // The row of query i in the sequence: the last key it sees.
+  __device__ int64_t row(int64_t i) const { return query_shard().in_full(i); }
   __device__ int64_t first_key(int64_t b, int64_t i) const {
     return row(i) - positions[b * queries + i];
   }
@@ -48,43 +55,60 @@ struct ContextArgs {
   __device__ float drop_pair(int64_t b, int64_t h, int64_t i, int64_t j, float value) const {
     if (rng == nullptr) return value;
     const DropStream stream = drop_stream(rng, dropout);
-    const int64_t element = ((stream.shard_of(b) * heads + h) * keys + row(i)) * keys + j;
+    const int64_t length = query_shard().full_size(), key_row = key_shard().in_full(j);
+    const int64_t element = ((stream.shard_of(b) * heads + h) * length + row(i)) * length + key_row;
     return dropout.apply(value,
                          random_bits(stream.key, stream.step, static_cast<uint64_t>(element)));
   }
+};
+
+// The keys of one run that a query sees, as numbers in kv.
+struct SeenKeys {
+  int64_t begin, end;
+
+  __device__ SeenKeys(const ContextArgs& args, const ContextRun& run, int64_t b, int64_t i)
+      : begin(run.at + max(args.first_key(b, i) - run.row, static_cast<int64_t>(0))),
+        end(run.at + min(args.row(i) + 1 - run.row, run.size)) {}
 };
 
 __global__ void context_attention(ContextArgs args) {
   __shared__ float weight[kAttentionThreads];
   __shared__ float sum[kMaxHeadDim];
   const AttentionRow at(args.heads, args.queries);
-  const int64_t group = args.group(at.h), last = args.row(at.i);
-  for (int64_t d = threadIdx.x; d < args.dim; d += blockDim.x) sum[d] = 0;
-  float maximum = -INFINITY;
-  float total = 0;
-  for (int64_t j0 = args.first_key(at.b, at.i); j0 <= last; j0 += blockDim.x) {
-    const int64_t j = j0 + threadIdx.x;
-    const bool visible = j <= last;
-    const float score = visible ? args.score(at.b, at.h, at.i, j) : -INFINITY;
-    const float new_maximum = fmaxf(maximum, block_max(score));
-    const float shrink = expf(maximum - new_maximum);
-    const float p = visible ? expf(score - new_maximum) : 0.0f;
-    total = total * shrink + block_sum(p);
-    maximum = new_maximum;
-    weight[threadIdx.x] = visible ? args.drop_pair(at.b, at.h, at.i, j, p) : 0.0f;
-    __syncthreads();
-    const int64_t keys = min(static_cast<int64_t>(blockDim.x), last + 1 - j0);
-    for (int64_t d = threadIdx.x; d < args.dim; d += blockDim.x) {
-      float part = 0;
-      for (int64_t key = 0; key < keys; ++key) {
-        part += weight[key] * args.kv.get(args.v_at(at.b, group, j0 + key) + d);
+  const int64_t group = args.group(at.h), first = args.q_at(at.b, at.h, at.i);
+  const bool adds = args.before != nullptr && args.lse_before[blockIdx.x] > -INFINITY;
+  for (int64_t d = threadIdx.x; d < args.dim; d += blockDim.x) {
+    sum[d] = adds ? args.before[first + d] : 0.0f;
+  }
+  float maximum = adds ? args.lse_before[blockIdx.x] : -INFINITY;
+  float total = adds ? 1.0f : 0.0f;
+  const ContextShard shard = args.key_shard();
+  for (int64_t number = 0; number < shard.runs(); ++number) {
+    const SeenKeys seen(args, shard.run(number), at.b, at.i);
+    for (int64_t j0 = seen.begin; j0 < seen.end; j0 += blockDim.x) {
+      const int64_t j = j0 + threadIdx.x;
+      const bool visible = j < seen.end;
+      const float score = visible ? args.score(at.b, at.h, at.i, j) : -INFINITY;
+      const float new_maximum = fmaxf(maximum, block_max(score));
+      const float shrink = expf(maximum - new_maximum);
+      const float p = visible ? expf(score - new_maximum) : 0.0f;
+      total = total * shrink + block_sum(p);
+      maximum = new_maximum;
+      weight[threadIdx.x] = visible ? args.drop_pair(at.b, at.h, at.i, j, p) : 0.0f;
+      __syncthreads();
+      const int64_t keys = min(static_cast<int64_t>(blockDim.x), seen.end - j0);
+      for (int64_t d = threadIdx.x; d < args.dim; d += blockDim.x) {
+        float part = 0;
+        for (int64_t key = 0; key < keys; ++key) {
+          part += weight[key] * args.kv.get(args.v_at(at.b, group, j0 + key) + d);
+        }
+        sum[d] = sum[d] * shrink + part;
       }
-      sum[d] = sum[d] * shrink + part;
+      __syncthreads();
     }
-    __syncthreads();
   }
   for (int64_t d = threadIdx.x; d < args.dim; d += blockDim.x) {
-    args.y.put(args.q_at(at.b, at.h, at.i) + d, sum[d] / total);
+    args.y.put(first + d, total > 0 ? sum[d] / total : 0.0f);
   }
   if (threadIdx.x == 0) args.lse[blockIdx.x] = maximum + logf(total);
 }
@@ -110,7 +134,7 @@ __global__ void context_attention_grad_q(ContextArgs args) {
   __shared__ float ds[kAttentionThreads];
   __shared__ float sum[kMaxHeadDim];
   const AttentionRow at(args.heads, args.queries);
-  const int64_t first = args.q_at(at.b, at.h, at.i), last = args.row(at.i);
+  const int64_t first = args.q_at(at.b, at.h, at.i);
   float product = 0;
   for (int64_t d = threadIdx.x; d < args.dim; d += blockDim.x) {
     sum[d] = 0;
@@ -118,17 +142,21 @@ __global__ void context_attention_grad_q(ContextArgs args) {
   }
   const float delta = block_sum(product);
   if (threadIdx.x == 0) args.delta[blockIdx.x] = delta;
-  for (int64_t j0 = args.first_key(at.b, at.i); j0 <= last; j0 += blockDim.x) {
-    const int64_t j = j0 + threadIdx.x;
-    ds[threadIdx.x] = j <= last ? pair_weights(args, at.b, at.h, at.i, j, delta).ds : 0.0f;
-    __syncthreads();
-    const int64_t keys = min(static_cast<int64_t>(blockDim.x), last + 1 - j0);
-    for (int64_t d = threadIdx.x; d < args.dim; d += blockDim.x) {
-      for (int64_t key = 0; key < keys; ++key) {
-        sum[d] += ds[key] * args.kv.get(args.k_at(at.b, args.group(at.h), j0 + key) + d);
+  const ContextShard shard = args.key_shard();
+  for (int64_t number = 0; number < shard.runs(); ++number) {
+    const SeenKeys seen(args, shard.run(number), at.b, at.i);
+    for (int64_t j0 = seen.begin; j0 < seen.end; j0 += blockDim.x) {
+      const int64_t j = j0 + threadIdx.x;
+      ds[threadIdx.x] = j < seen.end ? pair_weights(args, at.b, at.h, at.i, j, delta).ds : 0.0f;
+      __syncthreads();
+      const int64_t keys = min(static_cast<int64_t>(blockDim.x), seen.end - j0);
+      for (int64_t d = threadIdx.x; d < args.dim; d += blockDim.x) {
+        for (int64_t key = 0; key < keys; ++key) {
+          sum[d] += ds[key] * args.kv.get(args.k_at(at.b, args.group(at.h), j0 + key) + d);
+        }
       }
+      __syncthreads();
     }
-    __syncthreads();
   }
   for (int64_t d = threadIdx.x; d < args.dim; d += blockDim.x) {
     args.dq.put(first + d, sum[d] * args.scale);
@@ -141,13 +169,14 @@ __global__ void context_attention_grad_kv(ContextArgs args) {
   __shared__ float dk[kMaxHeadDim];
   __shared__ float dv[kMaxHeadDim];
   const AttentionRow key(args.kv_heads, args.keys);
+  const int64_t key_row = args.key_shard().in_full(key.i);
   for (int64_t d = threadIdx.x; d < args.dim; d += blockDim.x) dk[d] = dv[d] = 0;
   const int64_t per_group = args.heads / args.kv_heads;
   for (int64_t h = key.h * per_group; h < (key.h + 1) * per_group; ++h) {
     for (int64_t i0 = 0; i0 < args.queries; i0 += blockDim.x) {
       const int64_t i = i0 + threadIdx.x;
       pair[threadIdx.x] = {0, 0};
-      if (i < args.queries && key.i <= args.row(i) && args.first_key(key.b, i) <= key.i) {
+      if (i < args.queries && key_row <= args.row(i) && args.first_key(key.b, i) <= key_row) {
         const float delta = args.delta[(key.b * args.heads + h) * args.queries + i];
         pair[threadIdx.x] = pair_weights(args, key.b, h, i, key.i, delta);
       }
@@ -181,6 +210,8 @@ ContextArgs context_args(const Launch& launch, size_t first, size_t positions) {
   args.keys = kv.shape.at(1);
   args.heads = call.int_attr("heads");
   args.kv_heads = call.int_attr("kv_heads");
+  args.blocks = call.int_attr("blocks");
+  args.block = call.int_attr("block");
   args.dim = q.shape.at(2) / args.heads;
   args.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(args.dim)));
   args.positions = launch.operands.at(positions).as<int32_t>();
@@ -194,14 +225,24 @@ ContextArgs context_args(const Launch& launch, size_t first, size_t positions) {
   return args;
 }
 
-}  // namespace
-
-void launch_context_attention(const Launch& launch) {
-  ContextArgs args = context_args(launch, 0, 2);
+void launch_forward(const Launch& launch, ContextArgs args) {
   args.y = elements(launch.results.at(0));
   args.lse = launch.results.at(1).as<float>();
   const int64_t rows = launch.results.at(1).elements();
   context_attention<<<blocks_for(rows, 1), kAttentionThreads, 0, stream_of(launch)>>>(args);
+}
+
+}  // namespace
+
+void launch_context_attention(const Launch& launch) {
+  launch_forward(launch, context_args(launch, 0, 2));
+}
+
+void launch_context_attention_more(const Launch& launch) {
+  ContextArgs args = context_args(launch, 0, 4);
+  args.before = launch.operands.at(2).as<float>();
+  args.lse_before = launch.operands.at(3).as<float>();
+  launch_forward(launch, args);
 }
 
 void launch_context_attention_grad(const Launch& launch) {
