@@ -42,8 +42,8 @@ struct ContextShard {
   }
 };
 
-// The rows of a kv whose queries are a shard: block number `block` of `blocks`, which is the kv of
-// the shard so many ranks back, or the full sequence if there is one block.
+// The rows that a kv has for queries that are a shard: those of the shard `block` ranks back, or,
+// if `blocks` is 1, the full sequence.
 WEFT_HOST_DEVICE constexpr ContextShard keys_of(const ContextShard& queries, int64_t blocks,
                                                 int64_t block) {
   return blocks > 1 ? queries.back(block) : ContextShard{queries.full_size()};

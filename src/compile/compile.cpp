@@ -124,6 +124,27 @@ Compiled compile_to_fit(const DeviceSpec& device, const Config& config,
   return compiled;
 }
 
+// Whether plan a is the faster one of two that fit, or else the one that takes less memory.
+bool is_better(const Compiled& a, const Compiled& b, int64_t memory) {
+  const auto fits = [&](const Compiled& compiled) {
+    return memory == 0 || rank_bytes(compiled.plan) <= memory;
+  };
+  if (!fits(a) || !fits(b)) return rank_bytes(a.plan) < rank_bytes(b.plan);
+  return a.estimate.seconds < b.estimate.seconds;
+}
+
+// The method `auto` is the better of the other two.
+Compiled compile_methods(const DeviceSpec& device, Config config, const CompileTarget& target) {
+  ContextMethod& method = config.parallelism.context_parallel_method;
+  if (method != ContextMethod::Auto) return compile_to_fit(device, config, target);
+  method = ContextMethod::AllGather;
+  Compiled gathered = compile_to_fit(device, config, target);
+  if (config.parallelism.context_parallel_degree == 1) return gathered;
+  method = ContextMethod::Ring;
+  Compiled ring = compile_to_fit(device, config, target);
+  return is_better(ring, gathered, device.memory_bytes) ? std::move(ring) : std::move(gathered);
+}
+
 // Traffic between hosts is priced by rows for several hosts, never by rows within one host.
 void check_hosts(const Config& config, const DeviceSpec& device, int64_t ranks) {
   const int64_t host = ranks_on_host(device, ranks);
@@ -185,7 +206,7 @@ Compiled compile_target(const Config& config, const CompileTarget& target) {
   check_tensor_parallel(config, target.spec);
   const DeviceSpec device = device_of_rank(device_spec_of(config), target.ranks);
   check_hosts(config, device, target.ranks);
-  Compiled compiled = compile_to_fit(device, config, target);
+  Compiled compiled = compile_methods(device, config, target);
   compiled.device = device;
   add_choices(config, compiled);
   return compiled;

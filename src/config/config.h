@@ -28,6 +28,9 @@ enum class DecayType { Linear, Sqrt, Cosine, Constant };
 // Whether gathered weights are dropped after the forward.
 enum class ReshardPolicy { Default, Always, Never };
 
+// How ranks that share a sequence see each other's keys and values.
+enum class ContextMethod { AllGather, Ring, Auto };
+
 // How the collectives of parameters are grouped into buckets.
 enum class BucketingMode { None, TransformerBlock, Size, Manual, Auto };
 
@@ -121,6 +124,7 @@ struct ParallelismConfig {
   int64_t data_parallel_replicate_degree = 1;
   int64_t data_parallel_shard_degree = -1;
   int64_t context_parallel_degree = 1;
+  ContextMethod context_parallel_method = ContextMethod::AllGather;
   int64_t tensor_parallel_degree = 1;
   bool sequence_parallel = true;
   bool disable_loss_parallel = false;

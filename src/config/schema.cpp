@@ -21,6 +21,9 @@ const Condition kAsyncTensorParallel{
     [](const Config& c, int64_t ranks) {
       return kSharesTokens.holds(c, ranks) && c.parallelism.enable_async_tensor_parallel;
     }};
+const Condition kContextParallel{
+    "parallelism.context_parallel_degree above 1",
+    [](const Config& c, int64_t) { return c.parallelism.context_parallel_degree > 1; }};
 
 bool has_mode(const Config& c, RecomputeMode mode) {
   return c.activation_checkpoint.mode == mode;
@@ -65,8 +68,14 @@ void add_parallelism(Keys& keys) {
          .range = {.at_least = 1, .also = -1}});
   s.add("context_parallel_degree", &C::context_parallel_degree,
         {.doc = "Number of ranks that share the tokens of every sequence: each holds a chunk near "
-                "the head and one near the tail, and gathers the keys and values of the others.",
+                "the head and one near the tail, and needs the keys and values of the others.",
          .range = kPositive});
+  s.add("context_parallel_method", &C::context_parallel_method,
+        {.doc = "How ranks that share a sequence see each other's keys and values: gathered in "
+                "full, or sent around a ring a block at a time, which takes less memory and "
+                "overlaps with attention. auto takes what is predicted to be faster and fits.",
+         .choices = {"allgather", "ring", "auto"},
+         .effective_when = &kContextParallel});
   s.add("tensor_parallel_degree", &C::tensor_parallel_degree,
         {.doc = "Number of ranks that share the work of every layer: each holds a part of the "
                 "attention heads, of the feed-forward and of the vocabulary.",

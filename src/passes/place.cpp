@@ -20,13 +20,9 @@
 //   %up = matmul(%x.full, %w1) : f32[4,8,64] @S(2:tp)
 //   %down = matmul(%up, %w2) : f32[4,8,16] @P(tp)
 //   %down.shard = reduce_scatter(%down; axis="tp", dim=1) : f32[4,8,16] @S(1:tp)
-// An attention over cp=2 keeps its queries and gathers keys and values:
-//   %q, %kv = split_qkv(%qkv; ...) : f32[4,8,16] @S(1:cp), f32[4,8,16] @S(1:cp)
-//   %kv.full = all_gather(%kv; axis="cp", dim=1) : f32[4,8,16]
-//   %mix, %mix.lse = context_attention(%q, %kv.full, %positions, %coordinate.cp; ...)
+// For an attention over cp see share_keys.h.
 #include <algorithm>
 #include <optional>
-#include <unordered_map>
 #include <unordered_set>
 
 #include "base/error.h"
@@ -40,6 +36,7 @@
 #include "passes/dim_names.h"
 #include "passes/pass.h"
 #include "passes/redistribution.h"
+#include "passes/share_keys.h"
 
 namespace weft {
 
@@ -57,8 +54,13 @@ bool may_pass_sums(const Node& reader) {
 
 class Placer {
  public:
-  Placer(Graph& graph, DimNames names, bool splits_loss)
-      : graph_(graph), names_(std::move(names)), moves_(graph), splits_loss_(splits_loss) {
+  Placer(Graph& graph, DimNames names, const ParallelismConfig& config)
+      : graph_(graph),
+        names_(std::move(names)),
+        moves_(graph),
+        splits_loss_(!config.disable_loss_parallel),
+        key_sharing_(graph, config.context_parallel_method == ContextMethod::Ring,
+                     [this](Node* node) { place(node); }) {
     for (const auto& output : graph.outputs()) outputs_.insert(output.value);
   }
 
@@ -85,8 +87,8 @@ class Placer {
         split_bias(node);
       } else if (node->op == &kCrossEntropy && splits_loss(*node)) {
         split_loss(node);
-      } else if (shares_keys(*node)) {
-        share_keys(node);
+      } else if (KeySharing::applies_to(*node)) {
+        replace(node, key_sharing_.expand(node));
       } else {
         place(node);
       }
@@ -319,79 +321,29 @@ class Placer {
     place(combine);
   }
 
-  // Whether the node is an attention, or its gradient, whose queries are sharded over cp.
-  static bool shares_keys(const Node& node) {
-    const OpDef* ops[] = {&kAttention, &kAttentionGrad, &kDocumentAttention,
-                          &kDocumentAttentionGrad};
-    return std::find(std::begin(ops), std::end(ops), node.op) != std::end(ops) &&
-           placement_over(node.operand("qkv")->type, names::kContextAxis) != nullptr;
-  }
-
-  // The queries stay where they are; their keys and values are split off, to be gathered.
-  void share_keys(Node* node) {
-    Builder builder(graph_, node);
-    builder.set_path(node->path);
-    builder.set_phase(node->phase);
-    const NamedAttr heads{"heads", node->attr("heads")};
-    const NamedAttr kv_heads{"kv_heads", node->attr("kv_heads")};
-    Value* qkv = node->operand("qkv");
-    Node*& split = splits_[qkv];
-    if (split == nullptr) {
-      split = builder.add(kSplitQkv, {qkv}, {heads, kv_heads},
-                          std::vector<std::string>{qkv->name + ".q", qkv->name + ".kv"});
-      place(split);
-    }
-    const bool backward = node->op == &kAttentionGrad || node->op == &kDocumentAttentionGrad;
-    std::vector<Value*> operands = {split->result("q"), split->result("kv")};
-    if (backward) {
-      operands.insert(operands.begin(), node->operand("dy"));
-      operands.insert(operands.end(), {node->operand("y"), node->operand("lse")});
-    }
-    operands.push_back(positions_input());
-    operands.push_back(coordinate_input(graph_, std::string(names::kContextAxis)));
-    if (Value* rng = node->operand("rng")) operands.push_back(rng);
-    const std::string name = node->result()->name;
-    const std::vector<std::string> result_names =
-        backward ? std::vector<std::string>{name + ".q", name + ".kv"}
-                 : std::vector<std::string>{name, node->result("lse")->name};
-    Node* shared = builder.add(
-        backward ? kContextAttentionGrad : kContextAttention, operands,
-        {heads, kv_heads, {"dropout", node->attr("dropout")}, {"stream", node->attr("stream")}},
-        result_names);
-    Node* result = shared;
-    if (backward) {
-      place(shared);
-      result = builder.add(kConcatQkv, {shared->result("dq"), shared->result("dkv")},
-                           {heads, kv_heads}, name);
-    }
-    replace(node, result);
-    place(result);
-  }
-
-  // Replaces a node by one with the same results, which take over their names.
   void replace(Node* node, Node* by) {
+    std::vector<Value*> values;
+    for (const auto& value : by->results) values.push_back(value.get());
+    replace(node, values);
+  }
+
+  // Replaces the results of a node by values, which take over their names.
+  void replace(Node* node, const std::vector<Value*>& by) {
     std::vector<std::string> result_names;
     for (const auto& value : node->results) result_names.push_back(value->name);
     for (size_t i = 0; i < result_names.size(); ++i) {
-      graph_.replace_uses(node->result(i), by->result(i));
+      graph_.replace_uses(node->result(i), by[i]);
     }
-    if (outputs_.erase(node->result()) > 0) outputs_.insert(by->result());
+    if (outputs_.erase(node->result()) > 0) outputs_.insert(by[0]);
     graph_.erase(node);
-    for (size_t i = 0; i < result_names.size(); ++i) graph_.rename(by->result(i), result_names[i]);
-  }
-
-  Value* positions_input() {
-    Value* positions = find_input(graph_, names::kPositions);
-    USER_CHECK(positions != nullptr, "place: the graph has no input \"", names::kPositions,
-               "\", which attention over ", names::kContextAxis, " needs");
-    return positions;
+    for (size_t i = 0; i < result_names.size(); ++i) graph_.rename(by[i], result_names[i]);
   }
 
   Graph& graph_;
   DimNames names_;
   Redistribution moves_;
   const bool splits_loss_;
-  std::unordered_map<const Value*, Node*> splits_;  // by packed qkv
+  KeySharing key_sharing_;
   std::unordered_set<const Value*> outputs_;
   size_t inputs_ = 0;
 };
@@ -423,7 +375,7 @@ bool run(Graph& graph, PassContext& context) {
       graph,
       DimNames(graph, shape,
                {.shards_batch = divides, .shards_sequence = shards_sequence(context, shape)}),
-      !context.config.parallelism.disable_loss_parallel);
+      context.config.parallelism);
   placer.place_sources();
   placer.place_nodes();
   context.note =

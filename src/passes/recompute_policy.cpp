@@ -53,9 +53,12 @@ NodeSet select(const Graph& graph, const std::function<bool(const Node&)>& chose
   return set;
 }
 
-// A partial sum is not kept, but what it is reduced to: that is the result of the op.
+// A partial sum is not kept, but what it is reduced to: that is the result of the op. Likewise what
+// the sum over all blocks of keys, in f32, is rounded to.
 const Node& computing_node(const Node& node) {
-  return node.op == &kReduceScatter ? *node.variadic("g").front()->def : node;
+  if (node.op == &kReduceScatter) return *node.variadic("g").front()->def;
+  const bool rounds = node.op == &kCast && node.operand("x")->def->op == &kContextAttentionMore;
+  return rounds ? *node.operand("x")->def : node;
 }
 
 // Everything but the results of save_ops.
@@ -70,7 +73,8 @@ NodeSet select_by_op(const Graph& graph, const Config& config) {
   };
   return select(graph, [&](const Node& node) {
     const OpDef& op = *computing_node(node).op;
-    const bool attends = &op == &kContextAttention;  // what place makes of the other two
+    // What place makes of the other two.
+    const bool attends = &op == &kContextAttention || &op == &kContextAttentionMore;
     return !is_saved(op) && !(attends && (is_saved(kAttention) || is_saved(kDocumentAttention)));
   });
 }
@@ -143,10 +147,12 @@ NodeSet select_by_budget(const Graph& graph, const PassContext& context) {
   return dropped;
 }
 
-// Whether the node gathers a value inside a block. What it gathers is kept, and is smaller. At the
-// head, the backward follows at once and reads the gathered value.
-bool is_gathered_activation(const Node& node) {
-  return is_gather(*node.op) && !is_flat_collective(node) && node.phase == Phase::Forward &&
+// Whether the node gathers a value inside a block, or receives that of another rank. What is sent
+// is kept, and is smaller than all of it. At the head, the backward follows at once and reads the
+// gathered value.
+bool is_received_activation(const Node& node) {
+  const bool receives = is_gather(*node.op) || node.op == &kShift;
+  return receives && !is_flat_collective(node) && node.phase == Phase::Forward &&
          block_of(node.path) >= 0;
 }
 
@@ -196,7 +202,7 @@ bool is_gathered_weight(const Node& node) {
 std::unordered_set<const Node*> nodes_to_recompute(const Graph& graph, const PassContext& context) {
   NodeSet set = select_by_mode(graph, context);
   for (const auto& node : graph.order()) {
-    if (is_gathered_activation(*node) || is_repeated_weight(*node)) set.insert(node.get());
+    if (is_received_activation(*node) || is_repeated_weight(*node)) set.insert(node.get());
   }
   if (context.config.parallelism.fsdp_reshard_after_forward == ReshardPolicy::Never) return set;
   for (const auto& node : graph.order()) {

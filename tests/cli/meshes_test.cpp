@@ -20,6 +20,9 @@ const MeshCase kMeshes[] = {
     {"fsdp4", 4},
     {"tp2", 2, {"--parallelism.tensor_parallel_degree=2"}},
     {"cp2", 2, {"--parallelism.context_parallel_degree=2"}},
+    {"ring2",
+     2,
+     {"--parallelism.context_parallel_degree=2", "--parallelism.context_parallel_method=ring"}},
     {"tp2_fsdp2", 4, {"--parallelism.tensor_parallel_degree=2"}},
     {"hsdp", 4, {"--parallelism.data_parallel_replicate_degree=2"}},
 };

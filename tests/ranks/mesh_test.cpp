@@ -26,6 +26,8 @@ const Overrides kLlama = {"--model.name=llama", "--model.flavor=debug", "--model
                           "--model.n_heads=8",  "--model.n_kv_heads=4", "--model.n_layers=2",
                           "--model.ffn_dim=40", "--training.seq_len=16"};
 
+const std::string kRing = "--parallelism.context_parallel_method=ring";
+
 struct MeshCase {
   std::string name;
   int64_t replicate = 1;
@@ -78,6 +80,14 @@ const MeshCase kMeshes[] = {
      .shard = 2,
      .more = {"--training.local_batch_size=1", cat("--training.global_batch_size=", kBatch)},
      .cp = 2},
+    {.name = "ring2", .more = {kRing}, .cp = 2},
+    {.name = "ring4", .more = {kRing}, .cp = 4},
+    {.name = "fsdp2_ring2", .shard = 2, .more = {kRing}, .cp = 2},
+    {.name = "ring2_tp2", .tp = 2, .more = {kRing}, .cp = 2},
+    {.name = "accumulating_ring2",
+     .shard = 2,
+     .more = {kRing, "--training.local_batch_size=1", cat("--training.global_batch_size=", kBatch)},
+     .cp = 2},
 };
 
 class Mesh : public testing::TestWithParam<std::tuple<std::string, MeshCase>> {
@@ -124,7 +134,8 @@ class MeshSteps : public testing::TestWithParam<StepCase> {};
 // divide. These are padded for cp, so that the dropout of a token is another one.
 TEST_P(MeshSteps, AgreeWithOneRank) {
   const auto& [name, overrides, tolerance] = GetParam();
-  for (const MeshCase& mesh : {MeshCase{"", 1, 2, 2}, MeshCase{.name = "", .shard = 2, .cp = 2}}) {
+  for (const MeshCase& mesh : {MeshCase{"", 1, 2, 2}, MeshCase{.name = "", .shard = 2, .cp = 2},
+                               MeshCase{.name = "", .more = {kRing}, .cp = 4}}) {
     for (const Overrides& model : {with(kGpt2, {"--model.dropout=0"}), kLlama}) {
       const Overrides step = with(model, overrides);
       const ShortRun one = short_run(with(step, {cat("--training.local_batch_size=", kBatch)}));
@@ -262,13 +273,16 @@ TEST(MeshKeyHeadsInBfloat16, AgreeWithOneRank) {
 // Sums over tp and cp come first in every micro-batch, so at a fixed degree the tree over
 // micro-batches does not depend on the data-parallel ranks.
 TEST(MeshElastic, BitsHoldOverDataParallelRanks) {
-  for (const std::string axis : {"tensor", "context"}) {
-    const Overrides elastic = with(
-        kLlama, {cat("--parallelism.", axis, "_parallel_degree=2"), "--training.local_batch_size=1",
-                 "--debug.deterministic=elastic", "--debug.elastic_shards=4"});
+  const std::string tensor = "--parallelism.tensor_parallel_degree=2";
+  const std::string context = "--parallelism.context_parallel_degree=2";
+  for (const Overrides& axis : {Overrides{tensor}, Overrides{context}, Overrides{context, kRing}}) {
+    const Overrides elastic =
+        with(with(kLlama, axis), {"--training.local_batch_size=1", "--debug.deterministic=elastic",
+                                  "--debug.elastic_shards=4"});
     const ShortRun expected = short_run_on_ranks(2, elastic);
     for (const int64_t ranks : {4, 8}) {
-      EXPECT_TRUE(short_run_on_ranks(ranks, elastic) == expected) << axis << ", " << ranks;
+      EXPECT_TRUE(short_run_on_ranks(ranks, elastic) == expected)
+          << join(axis, " ") << ", " << ranks;
     }
   }
 }
@@ -279,7 +293,10 @@ TEST_P(MeshChoices, KeepTheBits) {
   const auto& [name, axis] = GetParam();
   const Overrides& model = name == "gpt2" ? kGpt2 : kLlama;
   MeshCase ddp{.name = "", .replicate = 2}, fsdp{.name = "", .shard = 2};
-  for (MeshCase* mesh : {&ddp, &fsdp}) (axis == "tp" ? mesh->tp : mesh->cp) = 2;
+  for (MeshCase* mesh : {&ddp, &fsdp}) {
+    (axis == "tp" ? mesh->tp : mesh->cp) = 2;
+    if (axis == "ring") mesh->more = {kRing};
+  }
   const Overrides plain = {"--compile.bucketing=none", "--compile.overlap=false"};
   const ShortRun expected = short_run_on_ranks(4, with(with(model, ddp.overrides()), plain));
   EXPECT_NE(expected.losses.front(), expected.losses.back());
@@ -304,7 +321,7 @@ TEST_P(MeshChoices, KeepTheBits) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, MeshChoices,
                          testing::Combine(testing::Values("gpt2", "llama"),
-                                          testing::Values("tp", "cp")),
+                                          testing::Values("tp", "cp", "ring")),
                          [](const auto& test) {
                            return cat(std::get<0>(test.param), "_", std::get<1>(test.param));
                          });
@@ -420,6 +437,15 @@ TEST(MeshBytes, AreThoseOfOneLayer) {
   Bytes cp = sent("cp", {"--parallelism.context_parallel_degree=2"});
   EXPECT_EQ(cp["all_gather"], 2 * 4096);
   EXPECT_EQ(cp["reduce_scatter"], 4096);
+  // The same bytes around a ring: a block of keys and values has 4096.
+  Bytes ring = sent("cp", {"--parallelism.context_parallel_degree=2", kRing});
+  EXPECT_EQ(ring["shift"], 3 * 4096);
+  EXPECT_FALSE(ring.contains("all_gather"));
+  EXPECT_FALSE(ring.contains("reduce_scatter"));
+  // Of four ranks, each has half the tokens of twice as many samples.
+  Bytes ring4 = sent(
+      "cp", {"--parallelism.context_parallel_degree=4", kRing, "--training.local_batch_size=4"});
+  EXPECT_EQ(ring4["shift"], 3 * 3 * 4096);
 }
 
 // What the blocks keep for the backward is a quarter with sequence parallelism. Without it, the

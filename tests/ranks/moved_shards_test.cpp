@@ -165,7 +165,7 @@ TEST(MovedShardsOfATensor, RunAsStepsOfAPlan) {
   const Plan plan = lower(
       {&source, 1},
       {.backend = backend.name, .kernels = backend.kernels(), .device = spec, .packed_params = {}});
-  EXPECT_EQ(plan.streams.back(), "exchange");
+  EXPECT_EQ(plan.streams.back(), "activation");
   const auto body = [&](Communicator& comm, Device& device) {
     Executor executor(plan, device, backend.kernels(), comm);
     std::vector<float> x(12), m(12), expected;

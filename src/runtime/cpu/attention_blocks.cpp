@@ -61,7 +61,10 @@ Block query_block(const Problem& p, int64_t b, int64_t head, int64_t index) {
   const int64_t per_chunk = ceil_div(p.chunk, kQueries);
   const int64_t in_chunk = index % per_chunk * kQueries;
   const int64_t query = index / per_chunk * p.chunk + in_chunk;
-  return {.b = b, .head = head, .query = query, .queries = std::min(kQueries, p.chunk - in_chunk),
+  return {.b = b,
+          .head = head,
+          .query = query,
+          .queries = std::min(kQueries, p.chunk - in_chunk),
           .run = {}};
 }
 

@@ -69,7 +69,7 @@ TEST(Compile, GroupsOfCollectivesComeInTheOrderOfFirstUse) {
   const Compiled hybrid = compile(tiny({"--parallelism.data_parallel_replicate_degree=2"}),
                                   {.data_vocab = 0, .ranks = 4});
   const std::vector<CollectiveGroup> expected = {
-      {"dp_shard", 1}, {"dp_shard", 2}, {"dp_replicate", 2}};
+      {"dp_shard", 1}, {"dp_replicate+dp_shard", 2}, {"dp_shard", 2}, {"dp_replicate", 2}};
   EXPECT_EQ(collective_groups(hybrid.plan), expected);
   EXPECT_TRUE(collective_groups(compile(tiny()).plan).empty());
 }
@@ -156,6 +156,49 @@ TEST(Compile, ReservesMemoryForFragmentation) {
     ++reserved;
   }
   EXPECT_GT(reserved, 0);
+}
+
+// Llama on 8 GPUs that share every sequence; a ring has more launches, but overlaps.
+TEST(Compile, AutoTakesTheFasterContextMethod) {
+  const auto seconds = [](int64_t length, const std::string& method) {
+    const Config config = parse_config(
+        "", "test",
+        {"--model.name=llama", "--model.flavor=8B", "--model.n_layers=2", "--device.backend=cuda",
+         "--device.spec=h100", "--training.local_batch_size=1", cat("--model.max_seq_len=", length),
+         cat("--training.seq_len=", length), "--parallelism.context_parallel_degree=8",
+         "--parallelism.context_parallel_method=" + method});
+    return compile(config, {.data_vocab = 0, .ranks = 8}).estimate.seconds;
+  };
+  EXPECT_LT(seconds(2048, "allgather"), seconds(2048, "ring"));
+  EXPECT_EQ(seconds(2048, "auto"), seconds(2048, "allgather"));
+  EXPECT_LT(seconds(65536, "ring"), seconds(65536, "allgather"));
+  EXPECT_EQ(seconds(65536, "auto"), seconds(65536, "ring"));
+}
+
+// One layer whose keys and values are most of its memory.
+TEST(Compile, AutoTakesTheContextMethodThatFits) {
+  const TempFolder folder;
+  const auto with_memory = [&](int64_t memory, const std::string& method) {
+    DeviceSpec device = load_device_spec(parse_config("", "test", {}), "cpu");
+    device.memory_bytes = memory;
+    device.ranks_share_memory = false;
+    folder.write("device.toml", device_spec_to_toml(device));
+    const Config config = parse_config(
+        "", "test",
+        {"--model.name=llama", "--model.flavor=debug", "--model.n_layers=1",
+         "--model.vocab_size=64", "--model.ffn_dim=64", "--model.dim=64", "--model.n_heads=2",
+         "--model.n_kv_heads=2", "--training.seq_len=256", "--model.max_seq_len=256",
+         "--training.local_batch_size=8", "--parallelism.context_parallel_degree=8",
+         "--parallelism.context_parallel_method=" + method,
+         "--device.spec=" + folder / "device.toml"});
+    return compile(config, {.data_vocab = 0, .ranks = 8});
+  };
+  const int64_t enough = int64_t{1} << 40;
+  const int64_t gathered = rank_bytes(with_memory(enough, "allgather").plan);
+  const int64_t ring = rank_bytes(with_memory(enough, "ring").plan);
+  EXPECT_LT(ring, gathered);
+  EXPECT_EQ(rank_bytes(with_memory(enough, "auto").plan), gathered);
+  EXPECT_LE(rank_bytes(with_memory(ring, "auto").plan), ring);
 }
 
 TEST(Compile, TakesTheVocabularyOfTheData) {

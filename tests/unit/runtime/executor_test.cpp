@@ -274,7 +274,7 @@ TEST(Executor, LeavesTheChannelOfTheHostAlone) {
   Plan plan = two_streams();
   const std::vector<Kernel> kernels = test_kernels();
   HostDevice device(1);
-  plan.streams.emplace_back("reduce");
+  plan.streams.assign(kStreamNames.begin(), kStreamNames.end());
   EXPECT_NO_THROW(Executor(plan, device, kernels));
   plan.streams.emplace_back("host");
   EXPECT_THROW(Executor(plan, device, kernels), InternalError);
