@@ -264,9 +264,8 @@ class Trial {
   void place_after_operands(const Node& node) {
     const Ready ready = ready_of(node);
     if (is_start(*node.op)) {
-      slot(&node) = moves_activations(node)
-                        ? Slot{activation_place(node, ready), Urgency::Reduction}
-                        : start_slot(node, ready);
+      slot(&node) =
+          moves_activations(node) ? activation_slot(node, ready) : start_slot(node, ready);
     } else if (node.op == &kWait) {
       const bool activations = moves_activations(*node.variadic("f").front()->def);
       slot(&node) = {activations ? activation_wait(node) : wait_place(node, ready.is_late),
@@ -308,7 +307,7 @@ class Trial {
   }
 
   // Before as much compute as takes as long as the transfer, if its operands are ready by then.
-  int64_t activation_place(const Node& start, const Ready& ready) {
+  Slot activation_slot(const Node& start, const Ready& ready) {
     const int64_t own = std::max(ready.before, base_.position(&start));
     const double needed = base_.seconds_of(start);
     double hidden = 0;
@@ -318,9 +317,13 @@ class Trial {
       if (computes(before)) hidden += base_.seconds_of(before);
     }
     // The operands of a reduction have just been computed; a gather needs memory for its result.
-    if (room_.reserve(place, own, base_.bytes_of(start))) return place;
-    ++held_;
-    return own;
+    if (!room_.reserve(place, own, base_.bytes_of(start))) {
+      place = own;
+      ++held_;
+    }
+    // What another transfer brings is there after its wait.
+    const bool after_rest = ready.is_rest && place == ready.before;
+    return {place, after_rest ? Urgency::Rest : Urgency::Reduction};
   }
 
   // Directly before the first reader; the operands of a reduction stay live until then.

@@ -47,6 +47,16 @@ TEST_P(Agreement, APlanThatDiffersIsShownWithTheKeysThatDiffer) {
       << errors[0];
 }
 
+// Another mesh of as many ranks; it would hang in the first collective.
+TEST_P(Agreement, MeshesThatDifferAreReported) {
+  const auto errors = agree(GetParam(), {{}, {}, {}, {"--parallelism.tensor_parallel_degree=2"}});
+  EXPECT_NE(errors[0].find("the ranks have different plans: rank 3 has "
+                           "parallelism.tensor_parallel_degree = 2, rank 0 has "
+                           "parallelism.tensor_parallel_degree = 1"),
+            std::string::npos)
+      << errors[0];
+}
+
 TEST_P(Agreement, AConfigThatDiffersIsEnough) {
   const auto errors =
       agree(GetParam(), {{}, {"--optimizer.lr=0.5", "--training.steps=7", "--debug.seed=3"}});

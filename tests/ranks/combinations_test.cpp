@@ -66,6 +66,49 @@ TEST_P(Combinations, HasTheBitsOfPlainDdp) {
   RecordProperty("plans", static_cast<int>(plans.size()));
 }
 
+// Settings in which every two values of two factors occur together.
+std::vector<Overrides> pairs() {
+  std::vector<Overrides> all;
+  for (size_t i = 0; i < kBucketing.size(); ++i) {
+    for (size_t j = 0; j < kRecompute.size(); ++j) {
+      all.push_back(with(with(kBucketing[i], kRecompute[j]),
+                         with(kOverlap[(i + j) % 2], kReshard[(i + j / 2) % 2])));
+    }
+  }
+  return all;
+}
+
+class MeshCombinations : public testing::TestWithParam<std::pair<std::string, Overrides>> {};
+
+// Two data-parallel ranks, each of which is two ranks of another axis.
+TEST_P(MeshCombinations, HaveTheBitsOfPlainDdp) {
+  constexpr int64_t kRanks = 4;
+  const Overrides model =
+      with(with(kModel, {"--model.n_heads=2", "--training.seq_len=16"}), GetParam().second);
+  const Overrides plain = {"--compile.bucketing=none", "--compile.overlap=false",
+                           "--parallelism.data_parallel_shard_degree=1",
+                           "--parallelism.data_parallel_replicate_degree=2"};
+  const ShortRun expected = short_run_on_ranks(kRanks, with(model, plain));
+  EXPECT_NE(expected.losses.front(), expected.losses.back());
+  std::set<uint64_t> plans;
+  for (const Overrides& options : pairs()) {
+    const PreparedRun run = prepare_run(kRanks, with(model, options));
+    if (!plans.insert(hash(run.compiled.plan)).second) continue;
+    EXPECT_TRUE(short_run_on_ranks(run) == expected) << join(options, " ");
+  }
+  EXPECT_GE(plans.size(), kOverlap.size() * kRecompute.size());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Meshes, MeshCombinations,
+    testing::Values(
+        std::pair<std::string, Overrides>{"tp", {"--parallelism.tensor_parallel_degree=2"}},
+        std::pair<std::string, Overrides>{"cp", {"--parallelism.context_parallel_degree=2"}},
+        std::pair<std::string, Overrides>{"ring",
+                                          {"--parallelism.context_parallel_degree=2",
+                                           "--parallelism.context_parallel_method=ring"}}),
+    [](const auto& test) { return test.param.first; });
+
 std::string case_name(const testing::TestParamInfo<Combinations::ParamType>& test) {
   return cat(std::get<1>(test.param), "_on_", std::get<0>(test.param));
 }

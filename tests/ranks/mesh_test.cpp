@@ -464,5 +464,19 @@ TEST(MeshMemory, ActivationsAreSharded) {
   EXPECT_LT(shared, full_sequence * 3 / 4);
 }
 
+// A quarter of what one rank needs, and the chunks that are gathered.
+TEST(MeshMemory, ActivationsOfLlama1BAreAQuarterOverFourRanks) {
+  const auto activations = [](int64_t ranks, const Overrides& more) {
+    const PreparedRun run = prepare_run(
+        ranks, with({"--model.name=llama", "--model.flavor=1B", "--training.seq_len=4096",
+                     "--training.mixed_precision_param=bfloat16", "--device.backend=null"},
+                    more));
+    return static_cast<double>(run.compiled.plan.arena_bytes - run.compiled.plan.persistent_bytes);
+  };
+  const double one = activations(1, {});
+  const double shared = activations(4, {"--parallelism.tensor_parallel_degree=4"});
+  EXPECT_LT(shared, 1.05 * one / 4);
+}
+
 }  // namespace
 }  // namespace weft

@@ -57,7 +57,6 @@ TEST(HfConfig, WritesTheOlderSpelling) {
   "initializer_range": 0.02,
   "intermediate_size": 8192,
   "max_position_embeddings": 131072,
-  "mlp_bias": false,
   "num_attention_heads": 32,
   "num_hidden_layers": 16,
   "num_key_value_heads": 8,
@@ -71,6 +70,7 @@ TEST(HfConfig, WritesTheOlderSpelling) {
     "rope_type": "llama3"
   },
   "tie_word_embeddings": true,
+  "mlp_bias": false,
   "torch_dtype": "bfloat16",
   "use_cache": true,
   "vocab_size": 128256
@@ -150,7 +150,7 @@ void expect_refused(const std::string& message, const std::string& text) {
 }
 
 TEST(HfConfig, RefusesWhatIsNotSupported) {
-  expect_refused(R"(c.json: "model_type" is "mamba", expected "gpt2" or "llama")",
+  expect_refused(R"(c.json: "model_type" is "mamba", expected "gpt2", "llama" or "qwen3")",
                  R"({"model_type": "mamba"})");
   expect_refused(R"(c.json: "hidden_act" is "gelu", expected "silu")",
                  llama_with(R"("hidden_act": "gelu")"));

@@ -32,7 +32,14 @@ TEST(Model, EveryPresetBuildsWithItsPublishedSize) {
                                                     {"llama 8B", 8'030'261'248},
                                                     {"llama 70B", 70'553'706'496},
                                                     {"llama 405B", 405'853'388'800},
-                                                    {"llama llama2-7B", 6'738'415'616}};
+                                                    {"llama llama2-7B", 6'738'415'616},
+                                                    {"qwen3 debug", 5'836'608},
+                                                    {"qwen3 0.6B", 596'049'920},
+                                                    {"qwen3 1.7B", 1'720'574'976},
+                                                    {"qwen3 4B", 4'022'468'096},
+                                                    {"qwen3 8B", 8'190'735'360},
+                                                    {"qwen3 14B", 14'768'307'200},
+                                                    {"qwen3 32B", 32'762'123'264}};
   size_t presets = 0;
   for (const ModelDef* def : all_models()) {
     for (const ModelSpec& preset : def->presets()) {

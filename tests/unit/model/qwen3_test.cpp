@@ -2,7 +2,6 @@
 
 #include "graph/text.h"
 #include "graph/verify.h"
-#include "model/hf_config.h"
 #include "model/model.h"
 #include "support/golden.h"
 
@@ -23,26 +22,6 @@ TEST(Qwen3, Forward) {
   const BuiltModel model = build_model(spec, {.batch = 2, .seq_len = 16});
   verify(model.graph);
   expect_golden("models/qwen3_train.txt", print_graph(model.graph));
-}
-
-// The published numbers of parameters, in billions.
-TEST(Qwen3, SizesAreThePublishedOnes) {
-  const std::pair<const char*, double> sizes[] = {{"0.6B", 0.596}, {"1.7B", 1.721}, {"4B", 4.022},
-                                                  {"8B", 8.191},   {"14B", 14.768}, {"32B", 32.762}};
-  for (const auto& [name, billions] : sizes) {
-    const BuiltModel model = build_model(flavor(name), {.batch = 1, .seq_len = 8});
-    EXPECT_NEAR(static_cast<double>(num_params(model.params)) / 1e9, billions, 0.0006) << name;
-  }
-}
-
-TEST(Qwen3, ConfigOfHuggingFaceRoundTrips) {
-  const ModelSpec spec = flavor("4B");
-  HfWriter writer;
-  writer.set("model_type", "qwen3");
-  find_model("qwen3").to_hf(spec, writer);
-  ModelSpec read = parse_hf_config(writer.text(), "config.json");
-  read.flavor = spec.flavor;
-  EXPECT_EQ(read, spec);
 }
 
 // A head is as large as the preset says, whatever the width.

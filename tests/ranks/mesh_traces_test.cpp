@@ -1,0 +1,65 @@
+// Every mesh against stored PyTorch traces, over threads; cli/verify_test covers processes.
+#include <gtest/gtest.h>
+
+#include "compile/compile.h"
+#include "config/load.h"
+#include "ranks/modes.h"
+#include "ranks/ranks.h"
+#include "tools/verify.h"
+#include "train/session.h"
+
+namespace weft {
+namespace {
+
+struct TraceMesh {
+  std::string name;
+  int64_t ranks = 1;
+  bool batch8 = false;  // for meshes that share the batch
+  Overrides overrides;
+};
+
+const std::string kTp = "--parallelism.tensor_parallel_degree=";
+const std::string kCp = "--parallelism.context_parallel_degree=";
+const std::string kReplicate = "--parallelism.data_parallel_replicate_degree=";
+const std::string kRing = "--parallelism.context_parallel_method=ring";
+
+const TraceMesh kMeshes[] = {
+    {"tp2", 2, false, {kTp + "2"}},
+    {"tp4", 4, false, {kTp + "4"}},
+    {"cp2", 2, false, {kCp + "2"}},
+    {"cp4", 4, false, {kCp + "4"}},
+    {"ring4", 4, false, {kCp + "4", kRing}},
+    {"cp2_tp2", 4, false, {kCp + "2", kTp + "2"}},
+    {"fsdp2_tp2", 4, true, {kTp + "2"}},
+    {"fsdp2_cp2", 4, true, {kCp + "2"}},
+    {"hsdp_tp2", 8, true, {kReplicate + "2", kTp + "2"}},
+};
+
+class MeshTraces : public testing::TestWithParam<std::tuple<std::string, TraceMesh>> {};
+
+TEST_P(MeshTraces, AgreeWithPyTorch) {
+  const auto& [model, mesh] = GetParam();
+  const std::string folder =
+      cat(WEFT_TESTS_DIR, "/numerics/", model, mesh.batch8 || model == "qwen3" ? "_batch8" : "");
+  const TraceRun run = open_trace(folder, parse_config("", "test", mesh.overrides), mesh.ranks);
+  const auto errors = run_ranks(mesh_of(run.config, mesh.ranks), {.comm = comm_options(run.config)},
+                                [&](Communicator& comm, Device&) {
+                                  const std::vector<Comparison> found = verify_trace(run, {}, comm);
+                                  require(found.size() == 4, "compared less than four quantities");
+                                  for (const Comparison& one : found) {
+                                    require(one.passed() && one.worst > 0,
+                                            cat(one.quantity, ": ", one.worst, " at ", one.where));
+                                  }
+                                });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, MeshTraces,
+                         testing::Combine(testing::Values("gpt2", "llama3", "qwen3"),
+                                          testing::ValuesIn(kMeshes)),
+                         [](const auto& test) {
+                           return cat(std::get<0>(test.param), "_", std::get<1>(test.param).name);
+                         });
+
+}  // namespace
+}  // namespace weft
