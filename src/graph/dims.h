@@ -20,6 +20,11 @@ inline constexpr std::string_view kHeadsToRepeat = "heads_to_repeat";
 inline constexpr std::string_view kHeadDim = "head_dim";
 inline constexpr std::string_view kFfn = "ffn";
 inline constexpr std::string_view kVocab = "vocab";
+// Experts that a rank computes, and those that a token may choose; the latter are never sharded.
+inline constexpr std::string_view kExperts = "experts";
+inline constexpr std::string_view kChoices = "choices";
+// The ranks whose tokens are sent to experts.
+inline constexpr std::string_view kSources = "sources";
 // Rows of a table of learned positions; never sharded.
 inline constexpr std::string_view kPositions = "positions";
 

@@ -113,10 +113,11 @@ struct OpTraits {
   bool differentiable = true;  // false: autodiff fails if a gradient reaches it
   bool matmul = false;         // FLOPs run at the matmul rate
   bool linear = false;         // commutes with sums over ranks: partial sums in, partial sums out
-  bool bilinear = false;       // linear in each of its two operands while the other is full
+  bool bilinear = false;       // linear in each of two floating operands while the other is full
   bool collective = false;     // moves data between ranks, or waits for it; kernels are in comm
   bool places = false;         // infer computes the placements of results; no sharding rule
   bool update = false;         // overwrites the parameter w, by its gradient g
+  bool decides = false;        // compares values: never repeated, so that it decides once
 };
 
 struct OpDef {

@@ -28,10 +28,19 @@ ShardingTerm parse_term(std::string_view text) {
       i = close;
       continue;
     }
+    if (c == '<') {
+      const size_t close = text.find('>', i);
+      CHECK(close != std::string_view::npos && !term.dims.empty(), "sharding rule has \"", text,
+            "\"");
+      term.counted.back() = text.substr(i + 1, close - i - 1);
+      i = close;
+      continue;
+    }
     CHECK(std::isalpha(static_cast<unsigned char>(c)) != 0, "sharding rule has \"", text, "\"");
     CHECK(term.dims.find(c) == std::string::npos, "sharding rule names ", text, " twice");
     term.dims += c;
     term.parts.emplace_back();
+    term.counted.emplace_back();
   }
   return term;
 }
@@ -47,7 +56,9 @@ std::vector<RuleDim> dims_of(const ShardingTerm& term, size_t rank) {
   std::vector<RuleDim> dims;
   const size_t leading = rank - std::min(rank, term.dims.size());
   for (size_t i = 0; i < leading; ++i) dims.push_back({'.', static_cast<int64_t>(i)});
-  for (size_t i = leading; i < rank; ++i) dims.push_back({term.dims.at(i - leading), 0});
+  for (size_t i = leading; i < rank; ++i) {
+    dims.push_back({term.dims.at(i - leading), 0, term.counted.at(i - leading)});
+  }
   return dims;
 }
 
@@ -93,8 +104,10 @@ class AxisRule {
 
   std::vector<AxisPlacement> partial_results() const {
     if (is_bilinear(call_)) {
-      call_.require(entries_[0] == nullptr || entries_[1] == nullptr,
-                    "both operands are placed over ", axis_, ", but one of them is a partial sum");
+      const auto placed = std::count_if(entries_.begin(), entries_.end(),
+                                        [](const auto* entry) { return entry != nullptr; });
+      call_.require(placed == 1, "both operands are placed over ", axis_,
+                    ", but one of them is a partial sum");
       return all_partial();
     }
     for (size_t i = 0; i < entries_.size(); ++i) {
@@ -128,18 +141,23 @@ class AxisRule {
     const RuleDim& name = dims_.operands[i].at(static_cast<size_t>(entry.dim));
     call_.require(name.may_be_sharded(), "dim ", entry.dim, " of ", operand_name(call_, i),
                   " is sharded over ", axis_, ", expected it unsharded");
-    call_.require(!shard_ || (*shard_ == name && kind_ == entry.kind), "dim ", entry.dim, " of ",
+    const bool alike = !shard_ || shard_->follows(name) || name.follows(*shard_);
+    call_.require(alike && (!shard_ || kind_ == entry.kind), "dim ", entry.dim, " of ",
                   operand_name(call_, i), " is sharded over ", axis_,
                   ", which shards other operands differently");
-    shard_ = name;
+    if (!shard_ || shard_->follows(name)) shard_ = name;  // not one that counts the shards of it
     kind_ = entry.kind;
   }
 
   // An operand that has the sharded dim must be sharded along it.
   void require_shard(size_t i) const {
-    const int64_t dim = find_dim(dims_.operands[i], *shard_);
-    call_.require(dim < 0 || entries_[i] != nullptr, "dim ", dim, " of ", operand_name(call_, i),
-                  " is not sharded over ", axis_, ", but that of other operands is");
+    const auto& dims = dims_.operands[i];
+    const auto found = std::find_if(dims.begin(), dims.end(), [&](const RuleDim& dim) {
+      return dim.follows(*shard_) || shard_->follows(dim);
+    });
+    call_.require(found == dims.end() || entries_[i] != nullptr, "dim ", found - dims.begin(),
+                  " of ", operand_name(call_, i), " is not sharded over ", axis_,
+                  ", but that of other operands is");
   }
 
   AxisPlacement shard_result(size_t i) const {
@@ -200,8 +218,13 @@ RuleDims rule_dims(const Call& call) {
   return dims;
 }
 
+bool RuleDim::follows(const RuleDim& dim) const {
+  return *this == dim || counted.find(dim.letter) != std::string::npos;
+}
+
 int64_t find_dim(const std::vector<RuleDim>& dims, const RuleDim& dim) {
-  const auto found = std::find(dims.begin(), dims.end(), dim);
+  const auto found = std::find_if(dims.begin(), dims.end(),
+                                  [&](const RuleDim& other) { return other.follows(dim); });
   return found == dims.end() ? -1 : found - dims.begin();
 }
 
@@ -229,7 +252,9 @@ bool is_linear(const OpDef& op) {
 }
 
 bool is_bilinear(const Call& call) {
-  return call.op->traits.bilinear && call.operands.size() == 2;
+  const auto factors = std::count_if(call.operands.begin(), call.operands.end(),
+                                     [](const auto& type) { return is_floating(type.dtype); });
+  return call.op->traits.bilinear && factors == 2;
 }
 
 }  // namespace weft

@@ -2,8 +2,9 @@
 // einsum, "...k, kn -> ...n": letters name dims, "..." the leading dims, an empty term is a scalar.
 // A result is sharded along the dims it shares with an operand. If it lacks the sharded dim, it is
 // a partial sum. Capital letters name dims that must not be sharded. A packed dim, "h(64|32|32)",
-// has parts that are each sharded by themselves. A term with "+" is any number of operands, each
-// with its own dims, whose sums are added.
+// has parts that are each sharded by themselves. A dim "g<bs>" has an entry for every shard of the
+// dims b and s: it is sharded where they are. A term with "+" is any number of operands, each with
+// its own dims, whose sums are added.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,7 @@ struct ShardingTerm {
   bool added = false;                            // ends with "+"
   std::string dims;                              // one letter each, after the leading ones
   std::vector<std::vector<int64_t>> parts = {};  // by letter; empty: not packed
+  std::vector<std::string> counted = {};         // by letter: the dims whose shards it counts
   bool operator==(const ShardingTerm&) const = default;
 };
 
@@ -39,8 +41,11 @@ ShardingRule sharding_rule(const Call& call);
 // A dim as a rule names it: a letter, or the index of a leading dim.
 struct RuleDim {
   char letter = '.';
-  int64_t index = 0;  // of a leading dim
+  int64_t index = 0;         // of a leading dim
+  std::string counted = {};  // the letters of the dims whose shards it counts
   bool may_be_sharded() const { return letter < 'A' || letter > 'Z'; }
+  // Whether sharding `dim` shards this one: it is the same, or one whose shards this one counts.
+  bool follows(const RuleDim& dim) const;
   bool operator==(const RuleDim&) const = default;
 };
 
@@ -51,7 +56,7 @@ struct RuleDims {
 };
 RuleDims rule_dims(const Call& call);
 
-// The place of a dim in a list; -1 if it is not there.
+// The place in a list of the dim that is sharded with `dim`; -1 if it is not there.
 int64_t find_dim(const std::vector<RuleDim>& dims, const RuleDim& dim);
 
 // Placements of the results for these operand placements; throws UserError "op: ..." naming the dim

@@ -238,8 +238,11 @@ class Placer {
           });
       return all_sums && (only_reader ? !shards || node.operands.size() > 1 : !shards && all_pass);
     }
-    return is_bilinear(node.call()) && !shards && all_pass &&
-           placement_over(node.operands[1 - i]->type, axis) == nullptr;
+    const bool others_full =
+        std::all_of(node.operands.begin(), node.operands.end(), [&](const Value* operand) {
+          return operand == &value || placement_over(operand->type, axis) == nullptr;
+        });
+    return is_bilinear(node.call()) && !shards && all_pass && others_full;
   }
 
   void place_results(Node* node, const RuleDims& dims,

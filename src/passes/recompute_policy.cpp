@@ -37,7 +37,7 @@ std::vector<const Node*> recomputable(const Graph& graph) {
   for (const auto& node : graph.order()) {
     const OpDef& op = *node->op;
     if (node->phase != Phase::Forward || op.traits.source || op.traits.effect) continue;
-    if (is_flat_collective(*node) || !op.overwrites.empty()) continue;
+    if (is_flat_collective(*node) || !op.overwrites.empty() || op.traits.decides) continue;
     const int64_t block = block_of(node->path);
     if (block < 0 || leaves_block(*node, block)) continue;
     list.push_back(node.get());

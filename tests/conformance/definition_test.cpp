@@ -52,6 +52,20 @@ bool is_free_dim(std::string_view op, size_t operand, size_t dim) {
       {"cross_entropy_stats", 0, 2},
       {"cross_entropy_stats", 0, 1},
       {"cross_entropy_combine", 0, 0},
+      {"router", 0, 2},
+      {"expert_counts", 0, 0},
+      {"expert_counts", 0, 1},
+      {"expert_counts", 0, 2},
+      {"dispatch", 1, 2},
+      {"combine", 0, 0},
+      {"combine", 0, 1},
+      {"combine", 0, 2},
+      {"combine", 1, 2},
+      {"combine_weights", 0, 0},
+      {"combine_weights", 0, 1},
+      {"combine_weights", 0, 2},
+      {"weighted_swiglu", 1, 2},
+      {"weighted_swiglu_grad", 2, 2},
   };
   return kFree.contains({op, operand, dim});
 }

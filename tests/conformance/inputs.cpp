@@ -92,6 +92,58 @@ std::vector<double> document_positions(const TensorType& type, PhiloxKey key) {
   return positions;
 }
 
+// Different experts for the choices of a token. The last expert is chosen by none if there are more
+// than two others per choice.
+std::vector<double> expert_choices(const Call& call, const TensorType& type, PhiloxKey key) {
+  const bool knows_logits = call.op->name() == "router_grad";
+  const int64_t experts = knows_logits ? row_length(call.type("logits")) : call.int_attr("experts");
+  const int64_t choices = row_length(type);
+  const int64_t open = experts > 2 * choices ? experts - 1 : experts;
+  std::vector<double> index;
+  for (int64_t i = 0; i < type.elements(); ++i) {
+    const double draw = std::fabs(random_normal(key, 0, static_cast<uint64_t>(i / choices)));
+    index.push_back(static_cast<double>((static_cast<int64_t>(draw * 1000) + i % choices) % open));
+  }
+  return index;
+}
+
+// Rows of the choices of every token: any order, no row twice, and -1 where there are too few.
+std::vector<double> row_places(const Call& call, const TensorType& type, PhiloxKey key) {
+  const bool makes_rows = call.op->name().starts_with("dispatch");
+  const Shape& rows = makes_rows ? call.results.at(0).shape : call.type("rows").shape;
+  const int64_t places = rows[1] * rows[2], choices = type.elements() / rows[0];
+  std::vector<double> at;
+  for (int64_t source = 0; source < rows[0]; ++source) {
+    std::vector<std::pair<double, int64_t>> drawn;
+    for (int64_t i = 0; i < std::max(places, choices); ++i) {
+      drawn.emplace_back(random_normal(key, 0, static_cast<uint64_t>(source * 7919 + i)), i);
+    }
+    std::sort(drawn.begin(), drawn.end());
+    for (int64_t i = 0; i < choices; ++i) {
+      const int64_t place = drawn[static_cast<size_t>(i)].second;
+      at.push_back(place < places ? static_cast<double>(place) : -1);
+    }
+  }
+  return at;
+}
+
+// Where the rows of each expert begin and end: in order, some empty, not all slots in use.
+std::vector<double> row_offsets(const Call& call, const TensorType& type, PhiloxKey key) {
+  const int64_t slots = call.type(0).shape.at(2), entries = row_length(type);
+  std::vector<double> offsets;
+  for (int64_t block = 0; block < row_count(type); ++block) {
+    std::vector<double> ends = {0};
+    for (int64_t i = 1; i < entries; ++i) {
+      const auto at = static_cast<uint64_t>(block * entries + i);
+      const auto draw = static_cast<int64_t>(std::fabs(random_normal(key, 0, at)) * 1000);
+      ends.push_back(i % 3 == 2 ? ends.back() : static_cast<double>(draw % (slots + 1)));
+    }
+    std::sort(ends.begin(), ends.end());
+    offsets.insert(offsets.end(), ends.begin(), ends.end());
+  }
+  return offsets;
+}
+
 // Positions of the queries of shard `index` over cp if each sample is one document.
 std::vector<double> context_positions(const Call& call, uint64_t index) {
   const Shape& q = call.type("q").shape;
@@ -103,6 +155,14 @@ std::vector<double> context_positions(const Call& call, uint64_t index) {
     positions.push_back(static_cast<double>(shard.in_full(i % q[1])));
   }
   return positions;
+}
+
+// The values of an operand that must fit together.
+using IntegerValues = std::vector<double> (*)(const Call&, const TensorType&, PhiloxKey);
+IntegerValues integer_values(const std::string& name) {
+  if (name == "index") return expert_choices;
+  if (name == "at") return row_places;
+  return name == "offsets" ? row_offsets : nullptr;
 }
 
 const std::string& name_of(const Call& call, size_t operand) {
@@ -134,11 +194,11 @@ void fill_statistics(const Call& call, std::vector<HostTensor>& inputs) {
     if (elsewhere) operands.back() = HostTensor(operands.back().type);
   }
   for (const AttrSpec& spec : op->parsed().attrs) {
-    Attr value = spec.default_value;
-    for (const AttrSpec& own : call.op->parsed().attrs) {
-      if (own.name == spec.name) value = call.attr(spec.name);
-    }
-    forward.attrs.push_back(value);
+    const auto& own = call.op->parsed().attrs;
+    const bool given = std::any_of(own.begin(), own.end(),
+                                   [&](const AttrSpec& attr) { return attr.name == spec.name; });
+    if (!given && spec.required) return;  // any statistics will do
+    forward.attrs.push_back(given ? call.attr(spec.name) : spec.default_value);
   }
   bool wanted = false;
   for (const OperandSpec& result : op->parsed().results) {
@@ -174,6 +234,10 @@ std::vector<HostTensor> make_inputs(const Call& call, uint64_t round) {
       const bool one_document = round == 1 && call.op->name().starts_with("context_attention");
       inputs.emplace_back(
           type, one_document ? context_positions(call, round) : document_positions(type, key));
+      continue;
+    }
+    if (const IntegerValues values = integer_values(name_of(call, operand))) {
+      inputs.emplace_back(type, values(call, type, key));
       continue;
     }
     std::vector<double> values(static_cast<size_t>(type.elements()));

@@ -25,6 +25,13 @@ extern const OpDef kRope, kAttention, kAttentionGrad, kDocumentAttention, kDocum
     kQkNorm, kQkNormGrad, kRepeatKv, kRepeatKvGrad, kSplitQkv, kConcatQkv, kContextAttention,
     kContextAttentionMore, kContextAttentionGrad;
 
+// ops/router.cpp: the experts of every token.
+extern const OpDef kRouter, kRouterGrad, kRoute, kExpertCounts;
+
+// ops/experts.cpp: rows of tokens for experts, and what experts compute.
+extern const OpDef kDispatch, kCombine, kDispatchWeights, kCombineWeights, kGroupedMatmul,
+    kGroupedMatmulGradW, kWeightedSwiglu, kWeightedSwigluGrad, kScaleRows, kScaleRowsGrad;
+
 // ops/fused.cpp: ops that `fuse` creates from neighbours.
 extern const OpDef kMatmulAdd, kMatmulAccumulate, kEmbeddingGradAdd, kLayerNormGradSums;
 

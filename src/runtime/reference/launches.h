@@ -41,6 +41,22 @@ void repeat_kv_grad(const Launch&);
 void split_qkv(const Launch&);
 void concat_qkv(const Launch&);
 
+// experts.cpp
+void router(const Launch&);
+void router_grad(const Launch&);
+void route(const Launch&);
+void expert_counts(const Launch&);
+void dispatch(const Launch&);
+void combine(const Launch&);
+void dispatch_weights(const Launch&);
+void combine_weights(const Launch&);
+void grouped_matmul(const Launch&);
+void grouped_matmul_grad_w(const Launch&);
+void weighted_swiglu(const Launch&);
+void weighted_swiglu_grad(const Launch&);
+void scale_rows(const Launch&);
+void scale_rows_grad(const Launch&);
+
 // training.cpp
 void embedding(const Launch&);
 void embedding_grad(const Launch&);
