@@ -64,6 +64,9 @@ struct ModelConfig {
   std::optional<int64_t> n_heads;
   std::optional<int64_t> n_kv_heads;
   std::optional<int64_t> ffn_dim;
+  std::optional<int64_t> n_experts;
+  std::optional<int64_t> experts_per_token;
+  std::optional<int64_t> expert_ffn_dim;
   std::optional<int64_t> max_seq_len;
   std::optional<double> norm_eps;
   std::optional<double> dropout;

@@ -60,6 +60,14 @@ void add_model(Keys& keys) {
          .unset = preset});
   s.add("ffn_dim", &C::ffn_dim,
         {.doc = "Width of the feed-forward layer.", .range = kPositive, .unset = preset});
+  s.add("n_experts", &C::n_experts,
+        {.doc = "Number of experts in the layers that have them.",
+         .range = kPositive,
+         .unset = preset});
+  s.add("experts_per_token", &C::experts_per_token,
+        {.doc = "Number of experts that each token goes to.", .range = kPositive, .unset = preset});
+  s.add("expert_ffn_dim", &C::expert_ffn_dim,
+        {.doc = "Width of the feed-forward of one expert.", .range = kPositive, .unset = preset});
   s.add("max_seq_len", &C::max_seq_len,
         {.doc = "Longest sequence that the model supports.", .range = kPositive, .unset = preset});
   s.add("norm_eps", &C::norm_eps,

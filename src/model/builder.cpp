@@ -65,6 +65,22 @@ Value* ModelBuilder::add(const OpDef& op, std::vector<Value*> operands,
   return builder_.add(op, std::move(operands), attrs, value_name(name))->result();
 }
 
+std::vector<Value*> ModelBuilder::add_all(const OpDef& op, std::vector<Value*> operands,
+                                          std::initializer_list<NamedAttr> attrs,
+                                          std::string_view name) {
+  Node* node = builder_.add(op, std::move(operands), attrs, value_name(name));
+  std::vector<Value*> results;
+  for (const auto& value : node->results) results.push_back(value.get());
+  return results;
+}
+
+BuildOptions::ExpertRows ModelBuilder::expert_rows(int64_t experts, int64_t top_k) const {
+  BuildOptions::ExpertRows rows = options_.expert_rows;
+  const int64_t tokens = options_.batch * options_.seq_len / rows.sources;
+  if (rows.slots == 0) rows.slots = tokens * std::min(top_k, experts / rows.parts);
+  return rows;
+}
+
 std::string ModelBuilder::qkv_dim(int64_t q, int64_t kv) const {
   return options_.kv_repeats > 1 ? std::string(dims::kHeadsToRepeat)
                                  : dims::packed(dims::kHeads, {q, kv, kv});
@@ -126,7 +142,7 @@ Value* ModelBuilder::input(std::string_view name, DType dtype, Shape shape) {
 }
 
 std::vector<NamedRows> all_rows(std::string name, const Shape& shape) {
-  return {{std::move(name), 0, shape.at(0)}};
+  return {{std::move(name), 0, shape.size() == 1 ? shape[0] : row_count(shape)}};
 }
 
 }  // namespace weft

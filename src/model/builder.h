@@ -27,6 +27,7 @@ class ModelBuilder {
 
   // Nodes added from here on belong to this module.
   void enter(std::string path);
+  const std::string& path() const { return builder_.path(); }
 
   // Adds a parameter of the current module; `info.name` is relative to it ("wqkv.weight").
   Value* param(ParamInfo info);
@@ -41,6 +42,13 @@ class ModelBuilder {
   // Packed weights [q|k|v rows, columns] with as many key and value heads as attention() expects.
   Value* repeat_kv(Value* wqkv);
   int64_t kv_heads() const { return kv_heads_ * options_.kv_repeats; }
+
+  // Adds a node and returns all its results, the first named as above, the others after it.
+  std::vector<Value*> add_all(const OpDef& op, std::vector<Value*> operands,
+                              std::initializer_list<NamedAttr> attrs, std::string_view name);
+
+  // Where the rows of tokens for this many experts lie, of which each token has `top_k`.
+  BuildOptions::ExpertRows expert_rows(int64_t experts, int64_t top_k) const;
 
   // Causal attention over packed q, k and v; within documents and with dropout of probabilities if
   // the model is built that way.

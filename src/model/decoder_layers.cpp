@@ -19,8 +19,8 @@ std::string hf_layer(int64_t layer) {
 
 }  // namespace
 
-DecoderLayers::DecoderLayers(const ModelSpec& spec, const BuildOptions& options)
-    : s_(spec), m_(spec, options) {}
+DecoderLayers::DecoderLayers(const ModelSpec& spec, const BuildOptions& options, LayerNames names)
+    : s_(spec), names_(std::move(names)), m_(spec, options) {}
 
 Value* DecoderLayers::embedding() {
   m_.enter("tok_embeddings");
@@ -44,8 +44,14 @@ Value* DecoderLayers::attention_block(Value* x, int64_t layer) {
 Value* DecoderLayers::feed_forward_block(Value* x, int64_t layer) {
   const std::string path = block_path(layer);
   Value* y = norm(x, path + ".ffn_norm", hf_layer(layer) + ".post_attention_layernorm");
-  m_.enter(path + ".feed_forward");
-  y = feed_forward(y, hf_layer(layer) + ".mlp");
+  const std::string hf = cat(hf_layer(layer), ".", names_.feed_forward);
+  if (s_.experts.in_layer(layer)) {
+    m_.enter(path + ".moe");
+    y = experts(y, hf);
+  } else {
+    m_.enter(path + ".feed_forward");
+    y = feed_forward(y, s_.ffn_dim, hf);
+  }
   m_.enter(path);
   return m_.add(kAdd, {x, y}, {}, "out");
 }
@@ -93,8 +99,7 @@ Value* DecoderLayers::qk_norm(Value* qkv, const std::string& hf) {
                 "qk_norm");
 }
 
-Value* DecoderLayers::feed_forward(Value* x, const std::string& hf) {
-  const int64_t f = s_.ffn_dim;
+Value* DecoderLayers::feed_forward(Value* x, int64_t f, const std::string& hf) {
   const std::vector<NamedRows> rows = {{hf + ".gate_proj.weight", 0, f},
                                        {hf + ".up_proj.weight", f, f}};
   const std::vector<std::string> dims = {dims::packed(dims::kFfn, {f, f}), kEmbed};

@@ -17,19 +17,28 @@ namespace weft {
 class HfReader;
 class HfWriter;
 
+// How weight files name the modules of a layer, where models differ.
+struct LayerNames {
+  std::string feed_forward = "mlp";
+  std::string router = "gate";
+  std::string shared_expert = "shared_experts";
+  // One tensor with the weights [in, out] of all experts, instead of two or three per expert.
+  bool stacks_experts = false;
+};
+
 // Of every weight; those that end on the residual stream are smaller the more layers there are.
 inline constexpr double kInitStd = 0.02;
 
 class DecoderLayers {
  public:
-  DecoderLayers(const ModelSpec& spec, const BuildOptions& options);
+  DecoderLayers(const ModelSpec& spec, const BuildOptions& options, LayerNames names = {});
 
   Value* embedding();
 
   // x + attention(norm(x)), with q/k norms if the model has them.
   Value* attention_block(Value* x, int64_t layer);
 
-  // x + feed_forward(norm(x)).
+  // x + feed_forward(norm(x)), by experts in the layers that have them.
   Value* feed_forward_block(Value* x, int64_t layer);
 
   // The last norm, the head and the loss.
@@ -46,7 +55,18 @@ class DecoderLayers {
 
   Value* attention(Value* x, const std::string& hf);
   Value* qk_norm(Value* qkv, const std::string& hf);
-  Value* feed_forward(Value* x, const std::string& hf);
+  Value* feed_forward(Value* x, int64_t ffn_dim, const std::string& hf);
+  Value* experts(Value* x, const std::string& hf);
+  // What the experts compute, for rows [sources, parts, slots, dim].
+  struct ExpertInput {
+    Value* rows;
+    Value* offsets;
+    Value* weights;  // of rows; nullptr: they are weighted already
+    double fill;     // the part of the rows that is in use
+  };
+  Value* expert_feed_forward(const ExpertInput& input, const std::string& hf);
+  Value* expert_matmul(const ExpertInput& input, const Weight& weight, std::vector<NamedRows> rows,
+                       std::string_view stacked, std::string_view result);
   Value* norm(Value* x, const std::string& path, const std::string& hf);
   Value* norm_weight(std::string name, int64_t size, std::string_view dim, const std::string& hf);
   Value* weight(const Weight& weight, std::vector<NamedRows> rows);
@@ -56,6 +76,7 @@ class DecoderLayers {
   double residual_std() const;
 
   const ModelSpec& s_;
+  LayerNames names_;
   ModelBuilder m_;
   Value* table_ = nullptr;
 };

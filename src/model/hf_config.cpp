@@ -79,6 +79,18 @@ std::string HfReader::text_or(const std::string& key, const std::string& otherwi
   return value.get<std::string>();
 }
 
+std::vector<int64_t> HfReader::indices(const std::string& key) const {
+  if (!has(key)) return {};
+  const json& value = object_[key];
+  const auto fits = [](const json& item) {
+    return item.is_number_unsigned() && item.get<uint64_t>() < uint64_t{1} << 31;
+  };
+  if (!value.is_array() || !std::all_of(value.begin(), value.end(), fits)) {
+    refuse(cat("\"", key, "\" is ", shown(value), ", expected a list of numbers from 0 on"));
+  }
+  return value.get<std::vector<int64_t>>();
+}
+
 std::vector<int64_t> HfReader::token_ids(const std::string& key, int64_t vocab_size) const {
   std::vector<int64_t> ids;
   if (!has(key)) return ids;
@@ -154,6 +166,10 @@ void HfWriter::set_null(const std::string& key) {
 }
 
 void HfWriter::set_list(const std::string& key, const std::vector<std::string>& values) {
+  (*object_)[key] = values;
+}
+
+void HfWriter::set_indices(const std::string& key, const std::vector<int64_t>& values) {
   (*object_)[key] = values;
 }
 

@@ -32,6 +32,9 @@ class HfReader {
   bool flag_or(const std::string& key, bool otherwise) const;
   std::string text_or(const std::string& key, const std::string& otherwise) const;
 
+  // A list of numbers from 0 on, such as those of layers; empty if the field is absent.
+  std::vector<int64_t> indices(const std::string& key) const;
+
   // One id, several or none; ids outside a vocabulary of this size are dropped.
   std::vector<int64_t> token_ids(const std::string& key, int64_t vocab_size) const;
 
@@ -62,6 +65,7 @@ class HfWriter {
   void set(const std::string& key, const char* value);
   void set_null(const std::string& key);
   void set_list(const std::string& key, const std::vector<std::string>& values);
+  void set_indices(const std::string& key, const std::vector<int64_t>& values);
   // One id as a number, several as a list, none as null.
   void set_token_ids(const std::string& key, const std::vector<int64_t>& ids);
   void set_rope(const ModelSpec& spec);

@@ -17,9 +17,10 @@ namespace {
 constexpr int64_t kMaxDim = 1 << 20;
 constexpr int64_t kMaxFfnDim = 1 << 24;
 constexpr int64_t kMaxLayers = 10000;
+constexpr int64_t kMaxExperts = 1 << 14;
 constexpr int64_t kMaxTokenIds = (int64_t{1} << 31) - 1;
 
-constexpr std::array<const ModelDef*, 3> kModels = {&kGpt2, &kLlama, &kQwen3};
+constexpr std::array<const ModelDef*, 4> kModels = {&kGpt2, &kLlama, &kQwen3, &kQwen3Moe};
 
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& known) {
   const std::optional<std::string> near = nearest(name, known);
@@ -66,12 +67,51 @@ RopeScaling resolve_scaling(const ModelConfig& config, const ModelSpec& preset) 
   return preset.rope_scaling.factor > 0 ? preset.rope_scaling : RopeScaling{.factor = 8};
 }
 
+// The part of an expert's weights that a token is multiplied with, on average.
+double active_share(const Node& grouped_matmul) {
+  const Node& route = *grouped_matmul.operand("offsets")->def;
+  const auto choices = static_cast<double>(row_length(route.operand("index")->type));
+  return choices / static_cast<double>(std::get<int64_t>(route.attr("experts")));
+}
+
 void check_range(std::string_view key, int64_t value, int64_t max) {
   USER_CHECK(value >= 1 && value <= max, "model.", key, " = ", value,
              " is out of range; expected 1 to ", max);
 }
 
+void check_experts(const Experts& experts) {
+  if (experts.count == 0) return;
+  check_range("n_experts", experts.count, kMaxExperts);
+  check_range("expert_ffn_dim", experts.ffn_dim, kMaxFfnDim);
+  check_range("experts_per_token", experts.top_k, experts.count);
+  const auto groups = experts.groups, kept = experts.keep_groups;
+  USER_CHECK(groups > 0 && experts.count % groups == 0, groups, " groups do not divide ",
+             experts.count, " experts");
+  USER_CHECK(kept > 0 && kept <= groups && experts.count / groups * kept >= experts.top_k,
+             "keeping ", kept, " of ", groups, " groups of experts leaves ",
+             experts.count / groups * kept, " to choose ", experts.top_k, " from");
+  USER_CHECK(std::isfinite(experts.scale) && experts.scale > 0, "the scale of expert weights is ",
+             format_double(experts.scale), ", expected a positive number");
+  USER_CHECK(experts.step > 0 && experts.first_layers >= 0, "experts in every ", experts.step,
+             "th layer from ", experts.first_layers, " on, expected positive numbers");
+}
+
 }  // namespace
+
+bool Experts::in_layer(int64_t layer) const {
+  const bool is_listed =
+      std::find(dense_layers.begin(), dense_layers.end(), layer) != dense_layers.end();
+  return count > 0 && layer >= first_layers && (layer + 1) % step == 0 && !is_listed;
+}
+
+int64_t row_elements(const ParamInfo& param) {
+  return param.shape.size() == 1 ? 1 : param.shape.back();
+}
+
+Shape slice_shape(const ParamInfo& param, const NamedRows& rows) {
+  if (rows.count * row_elements(param) == count(param.shape)) return param.shape;
+  return param.shape.size() == 1 ? Shape{rows.count} : Shape{rows.count, param.shape.back()};
+}
 
 std::span<const ModelDef* const> all_models() {
   return kModels;
@@ -112,6 +152,10 @@ ModelSpec resolve_model(const ModelConfig& config, int64_t data_vocab) {
     spec.ffn_dim = blocks * def.ffn_multiple;
   }
   spec.ffn_dim = config.ffn_dim.value_or(spec.ffn_dim);
+  Experts& experts = spec.experts;
+  experts.count = config.n_experts.value_or(experts.count);
+  experts.top_k = config.experts_per_token.value_or(experts.top_k);
+  experts.ffn_dim = config.expert_ffn_dim.value_or(experts.ffn_dim);
   spec.max_seq_len = config.max_seq_len.value_or(preset.max_seq_len);
   spec.norm_eps = config.norm_eps.value_or(preset.norm_eps);
   spec.dropout = config.dropout.value_or(preset.dropout);
@@ -121,7 +165,7 @@ ModelSpec resolve_model(const ModelConfig& config, int64_t data_vocab) {
   spec.rope_scaling = resolve_scaling(config, preset);
   check_model(spec);
   const auto sizes = [](const ModelSpec& s) {
-    return std::tuple(s.dim, s.n_layers, s.n_heads, s.n_kv_heads, s.ffn_dim);
+    return std::make_tuple(s.dim, s.n_layers, s.n_heads, s.n_kv_heads, s.ffn_dim, s.experts);
   };
   if (sizes(spec) != sizes(preset)) spec.flavor = cat("(changed from ", preset.flavor, ")");
   return spec;
@@ -155,6 +199,7 @@ void check_model(const ModelSpec& spec) {
              "a positive low one, found ",
              format_double(scaling.factor), ", ", format_double(scaling.high_freq_factor), ", ",
              format_double(scaling.low_freq_factor));
+  check_experts(spec.experts);
   find_model(spec.model).check(spec);
 }
 
@@ -181,7 +226,11 @@ int64_t num_multiplied_params(const BuiltModel& model) {
     const bool looked_up = std::all_of(users.begin(), users.end(), [](const Node* user) {
       return user->op == &kEmbedding || user->op == &kAddPositions;
     });
-    if (!looked_up) total += node->result()->type.elements();
+    if (looked_up) continue;
+    const bool by_experts = users.front()->op == &kGroupedMatmul;
+    const auto elements = static_cast<double>(node->result()->type.elements());
+    total += by_experts ? std::llround(active_share(*users.front()) * elements)
+                        : node->result()->type.elements();
   }
   return total;
 }

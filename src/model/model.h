@@ -22,6 +22,29 @@ struct RopeScaling {
   bool operator==(const RopeScaling&) const = default;
 };
 
+// The feed-forward of some layers as a mixture of experts: a router sends every token to a few of
+// them (graph/ops/router.cpp).
+struct Experts {
+  int64_t count = 0;  // 0: the model has none
+  int64_t top_k = 1;  // that a token goes to
+  int64_t ffn_dim = 0;
+  int64_t shared_ffn_dim = 0;  // of one that every token goes to; 0: none
+  bool sigmoid = false;        // scores are sigmoids, not a softmax
+  bool normalize = false;      // weights of a token add up to `scale`
+  bool weighs_input = false;   // weights multiply the input of an expert, not its output
+  bool has_bias = false;       // the router adds a bias to choose
+  int64_t groups = 1;
+  int64_t keep_groups = 1;  // of which experts may be chosen
+  double scale = 1;
+  // Layers with experts: every step-th, but not the first ones nor those of the list.
+  int64_t first_layers = 0;
+  int64_t step = 1;
+  std::vector<int64_t> dense_layers = {};
+
+  bool in_layer(int64_t layer) const;
+  bool operator==(const Experts&) const = default;
+};
+
 // All sizes of a model, resolved: a preset or a config.json, plus the overrides of the config.
 struct ModelSpec {
   std::string model = {};   // "gpt2", "llama", ...
@@ -41,6 +64,7 @@ struct ModelSpec {
   bool qk_norm = false;  // of every query and key head
   double rope_theta = 10000;
   RopeScaling rope_scaling = {};
+  Experts experts = {};
   // The tokens that begin and end a text, from a config.json; empty if unknown.
   std::vector<int64_t> bos_token_ids = {};
   std::vector<int64_t> eos_token_ids = {};
@@ -49,7 +73,8 @@ struct ModelSpec {
 
 enum class Init { Zeros, Ones, Normal };
 
-// Rows [first, first + count) of a parameter under their Hugging Face name.
+// Rows [first, first + count) of a parameter under their Hugging Face name. A row has one index for
+// all dims but the last; of a vector, a row is an element.
 struct NamedRows {
   std::string name;
   int64_t first = 0;
@@ -72,7 +97,13 @@ struct ParamInfo {
   std::vector<NamedRows> slices;          // cover all rows in order; one entry if not fused
   std::vector<std::string> aliases = {};  // other names in a file, such as a tied head
   std::vector<NamedZeros> zeros = {};     // the biases of a model without biases
+  std::string stacked = {};               // the name of all rows in files that do not divide them
 };
+
+// The elements of one of the rows that NamedRows counts.
+int64_t row_elements(const ParamInfo& param);
+// The shape of named rows in files.
+Shape slice_shape(const ParamInfo& param, const NamedRows& rows);
 
 enum class BuildMode {
   Train,   // outputs loss; dropout on
@@ -90,6 +121,11 @@ struct BuildOptions {
   // How often each key and value head is repeated, so that tensor parallelism can share them out.
   int64_t kv_repeats = 1;
   int64_t padding = 0;  // tokens at the end of a sequence that have no position of their own
+  // Tokens come from several sources, and experts are divided into parts; `slots` limits the rows
+  // that a source sends to one part, 0: as many as there can be.
+  struct ExpertRows {
+    int64_t sources = 1, parts = 1, slots = 0;
+  } expert_rows = {};
 };
 
 struct BuiltModel {

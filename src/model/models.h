@@ -5,6 +5,6 @@
 
 namespace weft {
 
-extern const ModelDef kGpt2, kLlama, kQwen3;
+extern const ModelDef kGpt2, kLlama, kQwen3, kQwen3Moe;
 
 }  // namespace weft

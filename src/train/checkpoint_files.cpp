@@ -88,7 +88,7 @@ void CheckpointFiles::add_params(std::vector<Tensor>& tensors, std::string_view 
   for (size_t i = 0; i < compiled_.params.size(); ++i) {
     const ParamInfo& param = compiled_.params[i];
     const Binding& binding = is_weight ? store_.map().binding(i) : store_.state(i, role);
-    const int64_t row = count(param.shape) / param.shape.at(0);
+    const int64_t row = row_elements(param);
     for (const NamedRows& rows : param.slices) {
       tensors.push_back({cat(prefix, rows.name), dtype, slice_shape(param, rows), &binding,
                          static_cast<int64_t>(i), rows.first * row,

@@ -40,7 +40,7 @@ std::vector<ExportedTensor> exported_tensors(std::span<const ParamInfo> params,
   std::vector<ExportedTensor> tensors;
   for (size_t i = 0; i < params.size(); ++i) {
     const ParamInfo& param = params[i];
-    const int64_t row = count(param.shape) / param.shape.at(0);
+    const int64_t row = row_elements(param);
     for (const NamedRows& rows : param.slices) {
       tensors.push_back({{rows.name, dtype, slice_shape(param, rows)}, i, rows.first * row, false});
     }

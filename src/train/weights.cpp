@@ -8,12 +8,6 @@
 
 namespace weft {
 
-Shape slice_shape(const ParamInfo& param, const NamedRows& rows) {
-  Shape shape = param.shape;
-  shape.at(0) = rows.count;
-  return shape;
-}
-
 namespace {
 
 constexpr int64_t kBytesAtOnce = 1 << 20;
@@ -59,7 +53,7 @@ bool same_bytes(const SafetensorsModel& files, const TensorEntry& a, const Tenso
 
 void read_elements(const SafetensorsModel& files, const ParamInfo& param, std::string_view prefix,
                    int64_t first, std::span<float> values) {
-  const int64_t row = count(param.shape) / param.shape.at(0);
+  const int64_t row = row_elements(param);
   const int64_t end = first + std::ssize(values);
   for (const NamedRows& rows : param.slices) {
     const int64_t begin = rows.first * row;
@@ -92,6 +86,9 @@ std::vector<float> WeightFiles::read(size_t param) const {
 
 // Checks that the parameter's tensors exist, and notes their names in these files.
 void WeightFiles::claim_param(ParamInfo& param) {
+  if (!param.stacked.empty() && find(param.stacked) != nullptr) {
+    param.slices = {{param.stacked, 0, count(param.shape) / row_elements(param)}};
+  }
   for (NamedRows& rows : param.slices) {
     const TensorEntry* entry = claim(rows.name, slice_shape(param, rows));
     INPUT_CHECK(entry != nullptr, files_.path(), ": tensor \"", rows.name, "\" is missing");

@@ -13,9 +13,6 @@
 
 namespace weft {
 
-// The shape of the tensor that holds these rows of a parameter.
-Shape slice_shape(const ParamInfo& param, const NamedRows& rows);
-
 // Fills `values` with elements first, first + 1, ... of a parameter, whose named rows are tensors
 // of these files; `prefix` comes before each name.
 void read_elements(const SafetensorsModel& files, const ParamInfo& param, std::string_view prefix,
