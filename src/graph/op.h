@@ -134,6 +134,9 @@ struct OpDef {
   // The ops that a fused op replaces, bit for bit: "added = matmul(a, b); sum = add_in_place(acc,
   // added)"; see graph/parts.h. Empty for other ops.
   std::string_view parts = "";
+  // Floating operands that have no gradient, separated by spaces: a parameter that is read as one
+  // is not trained.
+  std::string_view constants = "";
   // What a collective does, see graph/collective.h; null for other ops and for wait.
   const CollectiveInfo* collective = nullptr;
   // The collective that this op starts and a wait completes; null for other ops.

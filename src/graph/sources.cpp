@@ -1,6 +1,9 @@
 #include "graph/sources.h"
 
+#include <algorithm>
+
 #include "base/error.h"
+#include "base/text.h"
 #include "graph/ops/ops.h"
 
 namespace weft {
@@ -19,6 +22,18 @@ const std::vector<std::string>& dim_names(const Node& node) {
 const StateKey& state_key(const Node& node) {
   CHECK(node.op == &kState, node.op->name(), " is not a state");
   return std::get<StateKey>(node.attr("key"));
+}
+
+bool is_trained(const Node& param) {
+  const Value* value = param.result();
+  const auto reads_constant = [&](const Node* user) {
+    if (user->op->constants.empty()) return false;
+    const std::vector<std::string> names = split(user->op->constants, ' ');
+    return std::any_of(names.begin(), names.end(),
+                       [&](const std::string& name) { return user->operand(name) == value; });
+  };
+  return is_floating(value->type.dtype) &&
+         std::none_of(value->users.begin(), value->users.end(), reads_constant);
 }
 
 std::vector<std::string> stored_params(const Node& node) {

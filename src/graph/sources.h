@@ -18,6 +18,9 @@ const std::vector<std::string>& dim_names(const Node& node);
 // Owner and role of a state.
 const StateKey& state_key(const Node& node);
 
+// Whether the parameter is trained: none of its readers takes it as a constant.
+bool is_trained(const Node& param);
+
 // Names of the parameters that a bucket stores, or of a single parameter.
 std::vector<std::string> stored_params(const Node& node);
 

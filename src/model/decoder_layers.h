@@ -57,6 +57,7 @@ class DecoderLayers {
   Value* qk_norm(Value* qkv, const std::string& hf);
   Value* feed_forward(Value* x, int64_t ffn_dim, const std::string& hf);
   Value* experts(Value* x, const std::string& hf);
+  Value* router_bias(const std::string& hf);
   // What the experts compute, for rows [sources, parts, slots, dim].
   struct ExpertInput {
     Value* rows;

@@ -22,7 +22,9 @@ Value* DecoderLayers::experts(Value* x, const std::string& hf) {
                        all_rows(router + ".weight", shape));
   // Choices are made in f32, whatever the dtype of x.
   Value* logits = m_.add(kMatmul, {x, gate}, {{"tb", true}, {"out", std::string("f32")}}, "logits");
-  const std::vector<Value*> chosen = m_.add_all(kRouter, {logits},
+  std::vector<Value*> scored = {logits};
+  if (e.has_bias) scored.push_back(router_bias(router));
+  const std::vector<Value*> chosen = m_.add_all(kRouter, std::move(scored),
                                                 {{"top_k", e.top_k},
                                                  {"sigmoid", e.sigmoid},
                                                  {"normalize", e.normalize},
@@ -53,6 +55,16 @@ Value* DecoderLayers::experts(Value* x, const std::string& hf) {
   Value* shared = feed_forward(x, e.shared_ffn_dim, cat(hf, ".", names_.shared_expert));
   m_.enter(module);
   return m_.add(kAdd, {y, shared}, {}, "sum");
+}
+
+Value* DecoderLayers::router_bias(const std::string& hf) {
+  const Shape shape = {s_.experts.count};
+  return m_.param({.name = "gate.bias",
+                   .shape = shape,
+                   .dims = {std::string(dims::kChoices)},
+                   .init = Init::Zeros,
+                   .slices = all_rows(hf + ".e_score_correction_bias", shape),
+                   .trained = false});
 }
 
 Value* DecoderLayers::expert_feed_forward(const ExpertInput& input, const std::string& hf) {

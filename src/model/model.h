@@ -98,6 +98,7 @@ struct ParamInfo {
   std::vector<std::string> aliases = {};  // other names in a file, such as a tied head
   std::vector<NamedZeros> zeros = {};     // the biases of a model without biases
   std::string stacked = {};               // the name of all rows in files that do not divide them
+  bool trained = true;                    // by gradients
 };
 
 // The elements of one of the rows that NamedRows counts.

@@ -27,7 +27,7 @@ namespace weft {
 namespace {
 
 bool is_trained(const Node* node) {
-  return node->op == &kParam && is_floating(node->result()->type.dtype);
+  return node->op == &kParam && weft::is_trained(*node);
 }
 
 class Backward {

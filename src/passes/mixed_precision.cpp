@@ -12,6 +12,7 @@
 #include "config/derived.h"
 #include "graph/builder.h"
 #include "graph/ops/ops.h"
+#include "graph/sources.h"
 #include "passes/degrees.h"
 #include "passes/pass.h"
 
@@ -28,7 +29,7 @@ class Caster {
   void visit(Node* node) {
     for (size_t i = 0; i < node->operands.size(); ++i) {
       Value* operand = node->operands[i];
-      if (operand->def->op != &kParam || !is_floating(operand->type.dtype)) continue;
+      if (operand->def->op != &kParam || !is_trained(*operand->def)) continue;
       graph_.replace_operand(node, i, cast(operand, node));
     }
     try {

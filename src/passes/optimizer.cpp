@@ -45,7 +45,7 @@ struct Trained {
 std::vector<Trained> trained_params(const Graph& graph) {
   std::vector<Trained> list;
   for (const auto& node : graph.order()) {
-    if (node->op != &kParam) continue;
+    if (node->op != &kParam || !is_trained(*node)) continue;
     const OutputKey gradient{OutputRole::Gradient, source_name(*node)};
     Value* grad = graph.find_output(gradient);
     USER_CHECK(grad != nullptr, "optimizer: the graph has no output \"", to_string(gradient),

@@ -75,7 +75,7 @@ void check_needs(const Pass& pass, const std::set<Fact>& facts, std::span<const 
 
 void check_differentiated(const Graph& graph) {
   for (const auto& node : graph.order()) {
-    if (node->op != &kParam) continue;
+    if (node->op != &kParam || !is_trained(*node)) continue;
     const std::string& name = source_name(*node);
     CHECK(graph.find_output({OutputRole::Gradient, name}) != nullptr, "parameter ", name,
           " has no gradient");
@@ -92,6 +92,8 @@ void check_updated(const Graph& graph) {
   }
   for (const auto& node : graph.order()) {
     if (node->op != &kParam && node->op != &kBucket) continue;
+    const bool is_constant = node->op == &kParam && !is_trained(*node);
+    if (is_constant && updates[node->result()] == 0) continue;
     CHECK(updates[node->result()] == 1, "parameter %", node->result()->name, " is updated ",
           updates[node->result()], " times");
   }

@@ -71,7 +71,7 @@ class Sharder {
   void run() {
     std::vector<Weight> weights;  // collected first, because two may share a gradient
     for (Node* node : graph_.nodes()) {
-      if (node->op == &kParam) weights.push_back(find_weight(node));
+      if (node->op == &kParam && is_trained(*node)) weights.push_back(find_weight(node));
     }
     for (const Weight& weight : weights) shard(weight);
     reduce_loss();

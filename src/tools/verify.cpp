@@ -30,6 +30,12 @@ Tensors load_tensors(const std::string& path, const ModelSpec& spec,
   return tensors;
 }
 
+// Those that have gradients.
+std::vector<ParamInfo> trained(std::vector<ParamInfo> params) {
+  std::erase_if(params, [](const ParamInfo& param) { return !param.trained; });
+  return params;
+}
+
 double norm(std::span<const float> values) {
   double sum = 0;
   for (float value : values) sum += static_cast<double>(value) * value;
@@ -182,15 +188,19 @@ Comparison compare_gradients(const TraceRun& run, const Config& config, const Te
   write_all(session, initial);
   session.forward_backward([&](int64_t first, Batch& batch) { fill(run, first, batch); });
 
-  Tensors expected = load_tensors(run.folder + "/grads.safetensors", run.trace.spec, params);
+  Tensors expected =
+      load_tensors(run.folder + "/grads.safetensors", run.trace.spec, trained(params));
   double square = 0;
   for (const auto& tensor : expected) square += norm(tensor) * norm(tensor);
   double floor = 1e-6 * std::sqrt(square);
   Comparison comparison{.quantity = "gradients", .worst = 0, .tolerance = tolerance, .where = {}};
+  auto wanted = expected.begin();
   for (size_t i = 0; i < params.size(); ++i) {
+    if (!params[i].trained) continue;
     const std::vector<float> gradient = read_gradient(session, i, comm);
-    double error = distance(gradient, expected[i]) / std::max(norm(expected[i]), floor);
+    double error = distance(gradient, *wanted) / std::max(norm(*wanted), floor);
     note(comparison, error, params[i].name);
+    ++wanted;
   }
   return comparison;
 }
@@ -215,9 +225,10 @@ std::vector<Comparison> verify_trace(const TraceRun& run, const VerifyTolerances
   const auto& [folder, trace, config] = run;
   Compiled compiled = compile(config, trace.spec, comm.ranks());
   Tensors initial = load_tensors(folder + "/model.safetensors", trace.spec, compiled.params);
-  Tensors expected = load_tensors(folder + "/final.safetensors", trace.spec, compiled.params);
+  Tensors expected =
+      load_tensors(folder + "/final.safetensors", trace.spec, trained(compiled.params));
   const WeightFiles checked(folder + "/grads.safetensors", find_model(trace.spec.model),
-                            compiled.params);
+                            trained(compiled.params));
   Session session(config, std::move(compiled), comm);
   const auto& params = session.compiled().params;
   write_all(session, initial);
@@ -237,12 +248,15 @@ std::vector<Comparison> verify_trace(const TraceRun& run, const VerifyTolerances
 
   Comparison weights{
       .quantity = "final weights", .worst = 0, .tolerance = tolerances.weight, .where = {}};
+  auto wanted = expected.begin();
   for (size_t i = 0; i < params.size(); ++i) {
-    std::vector<float> weight(expected[i].size());
+    if (!params[i].trained) continue;
+    std::vector<float> weight(wanted->size());
     session.read_param(i, weight);
-    double moved = distance(expected[i], initial[i]);
-    double error = distance(weight, expected[i]);
+    double moved = distance(*wanted, initial[i]);
+    double error = distance(weight, *wanted);
     note(weights, moved > 0 ? error / moved : error, params[i].name);
+    ++wanted;
   }
   return {losses, norms, compare_gradients(run, gradients, initial, tolerances.gradient, comm),
           weights};

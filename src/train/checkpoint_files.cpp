@@ -87,10 +87,12 @@ void CheckpointFiles::add_params(std::vector<Tensor>& tensors, std::string_view 
   const bool is_weight = role == StateRole::Other;
   for (size_t i = 0; i < compiled_.params.size(); ++i) {
     const ParamInfo& param = compiled_.params[i];
-    const Binding& binding = is_weight ? store_.map().binding(i) : store_.state(i, role);
+    const Binding* binding = is_weight ? &store_.map().binding(i) : store_.state(i, role);
+    if (binding == nullptr) continue;
+    const DType stored = param.trained ? dtype : DType::F32;
     const int64_t row = row_elements(param);
     for (const NamedRows& rows : param.slices) {
-      tensors.push_back({cat(prefix, rows.name), dtype, slice_shape(param, rows), &binding,
+      tensors.push_back({cat(prefix, rows.name), stored, slice_shape(param, rows), binding,
                          static_cast<int64_t>(i), rows.first * row,
                          is_weight ? std::string_view(param.name) : ""});
     }

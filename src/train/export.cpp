@@ -42,7 +42,10 @@ std::vector<ExportedTensor> exported_tensors(std::span<const ParamInfo> params,
     const ParamInfo& param = params[i];
     const int64_t row = row_elements(param);
     for (const NamedRows& rows : param.slices) {
-      tensors.push_back({{rows.name, dtype, slice_shape(param, rows)}, i, rows.first * row, false});
+      tensors.push_back({{rows.name, param.trained ? dtype : "F32", slice_shape(param, rows)},
+                         i,
+                         rows.first * row,
+                         false});
     }
     for (const NamedZeros& zeros : param.zeros) {
       tensors.push_back({{zeros.name, dtype, zeros.shape}, i, 0, true});

@@ -89,16 +89,19 @@ void ParamStore::set(size_t param, const ElementValues& values) {
 
 void ParamStore::set_states(StateRole role, const ElementValues& values) {
   for (size_t i = 0; i < map_.size(); ++i) {
+    const Binding* binding = state(i, role);
+    if (binding == nullptr) continue;
     for_runs(map_.held(i), i, values, [&](int64_t at, std::span<const float> elements) {
-      write_rounded(state(i, role), at, elements);
+      write_rounded(*binding, at, elements);
     });
   }
 }
 
-const Binding& ParamStore::state(size_t param, StateRole role) const {
+const Binding* ParamStore::state(size_t param, StateRole role) const {
   const Binding* found = find_state(compiled_.plan, {role, map_.binding(param).name});
-  CHECK(found != nullptr, "no state ", to_string(StateKey{role, map_.binding(param).name}));
-  return *found;
+  CHECK(found != nullptr || !compiled_.params.at(param).trained, "no state ",
+        to_string(StateKey{role, map_.binding(param).name}));
+  return found;
 }
 
 void ParamStore::read(size_t param, std::span<float> values) {

@@ -32,8 +32,8 @@ class ParamStore {
   void set(size_t param, const ElementValues& values);
   // The same for the state in this role of every parameter.
   void set_states(StateRole role, const ElementValues& values);
-  // The tensor that holds the state of a parameter on this rank.
-  const Binding& state(size_t param, StateRole role) const;
+  // The tensor that holds the state of a parameter on this rank; nullptr if it is not trained.
+  const Binding* state(size_t param, StateRole role) const;
 
   // Returns the full values. All ranks must read the same parameters in the same order; a rank that
   // passes an empty span only participates. Uses no device memory beyond the plan's.

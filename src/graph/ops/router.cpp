@@ -35,12 +35,12 @@ std::vector<TensorType> infer_router(const Call& call) {
 }
 
 std::vector<Value*> vjp_router(Vjp& v) {
-  Node* grad =
-      v.add(kRouterGrad, {only_grad(v), v.operand("logits"), v.result("index"), v.result("weights")},
-            {{"sigmoid", v.attr("sigmoid")},
-             {"normalize", v.attr("normalize")},
-             {"scale", v.attr("scale")}},
-            "logits");
+  Node* grad = v.add(kRouterGrad,
+                     {only_grad(v), v.operand("logits"), v.result("index"), v.result("weights")},
+                     {{"sigmoid", v.attr("sigmoid")},
+                      {"normalize", v.attr("normalize")},
+                      {"scale", v.attr("scale")}},
+                     "logits");
   std::vector<Value*> grads = {grad->result()};
   grads.resize(v.node().operands.size(), nullptr);
   return grads;
@@ -72,6 +72,7 @@ constinit const OpDef kRouter{
         "the largest sums of two scores are open. Weights are the scores of the chosen, with "
         "`normalize` divided by their sum, times `scale`.",
     .traits = {.decides = true},
+    .constants = "bias",
     .infer = infer_router,
     .vjp = vjp_router,
     .cost = [](const Call& call) { return per_operand_element(call, "logits", 12); },

@@ -150,8 +150,9 @@ void expect_refused(const std::string& message, const std::string& text) {
 }
 
 TEST(HfConfig, RefusesWhatIsNotSupported) {
-  expect_refused(R"(c.json: "model_type" is "mamba", expected "gpt2", "llama" or "qwen3")",
-                 R"({"model_type": "mamba"})");
+  expect_refused(
+      R"(c.json: "model_type" is "mamba", expected "gpt2", "llama", "qwen3" or "qwen3_moe")",
+      R"({"model_type": "mamba"})");
   expect_refused(R"(c.json: "hidden_act" is "gelu", expected "silu")",
                  llama_with(R"("hidden_act": "gelu")"));
   expect_refused(R"(c.json: "eos_token_id" is "</s>", expected a token id or a list of them)",

@@ -39,7 +39,10 @@ TEST(Model, EveryPresetBuildsWithItsPublishedSize) {
                                                     {"qwen3 4B", 4'022'468'096},
                                                     {"qwen3 8B", 8'190'735'360},
                                                     {"qwen3 14B", 14'768'307'200},
-                                                    {"qwen3 32B", 32'762'123'264}};
+                                                    {"qwen3 32B", 32'762'123'264},
+                                                    {"qwen3_moe debug", 9'912'128},
+                                                    {"qwen3_moe 30B-A3B", 30'532'122'624},
+                                                    {"qwen3_moe 235B-A22B", 235'093'634'560}};
   size_t presets = 0;
   for (const ModelDef* def : all_models()) {
     for (const ModelSpec& preset : def->presets()) {

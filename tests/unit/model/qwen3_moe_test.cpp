@@ -25,15 +25,10 @@ TEST(Qwen3Moe, Forward) {
   expect_golden("models/qwen3_moe_train.txt", print_graph(model.graph));
 }
 
-// The published numbers, in units of 10 million: all parameters, and those a token is multiplied with.
-TEST(Qwen3Moe, HasThePublishedParameters) {
-  const struct {
-    const char* flavor;
-    int64_t all, active;
-  } kPublished[] = {{"30B-A3B", 3053, 304}, {"235B-A22B", 23509, 2157}};
-  for (const auto& [name, all, active] : kPublished) {
+// The published numbers, in units of 10 million.
+TEST(Qwen3Moe, ATokenIsMultipliedWithTheWeightsOfItsExperts) {
+  for (const auto& [name, active] : {std::pair{"30B-A3B", 304}, std::pair{"235B-A22B", 2157}}) {
     const BuiltModel model = build_model(flavor(name), {});
-    EXPECT_EQ((num_params(model.params) + 5000000) / 10000000, all) << name;
     EXPECT_EQ((num_multiplied_params(model) + 5000000) / 10000000, active) << name;
   }
 }
