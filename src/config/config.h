@@ -112,6 +112,7 @@ struct OptimizerConfig {
   double beta1 = 0.9;
   double beta2 = 0.95;
   double eps = 1e-8;
+  double expert_bias_rate = 0.001;
   double weight_decay = 0.1;
 };
 

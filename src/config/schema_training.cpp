@@ -188,6 +188,10 @@ void add_optimizer(Keys& keys) {
         {.doc = "Added to the square root of the second moment.",
          // Below, float32 rounds it to 0; above, it hides any gradient.
          .range = {.at_least = 1e-30, .at_most = 1}});
+  s.add("expert_bias_rate", &C::expert_bias_rate,
+        {.doc = "How much the bias of a router changes per step, to balance the load of experts; "
+                "for models whose routers have one.",
+         .range = kNotNegative});
   s.add("weight_decay", &C::weight_decay,
         {.doc = "Decoupled decay of parameters with two or more dimensions; each step subtracts lr "
                 "x weight_decay (at most 1) of a parameter.",

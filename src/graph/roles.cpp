@@ -29,6 +29,7 @@ constexpr StateText kStates[] = {
     {StateRole::FullCopy, "full", true},
     {StateRole::GradientSum, kGradient, true, true},
     {StateRole::LossSum, names::kLoss, false, true},
+    {StateRole::CountSum, "expert_counts.sum", false, true},
     {StateRole::UpdateCount, "adam.count"},
     {StateRole::LossScale, names::kLossScale},
     {StateRole::GoodSteps, "loss_scale.good"},
@@ -44,6 +45,7 @@ constexpr OutputText kOutputs[] = {
     {OutputRole::Loss, names::kLoss},
     {OutputRole::Logits, names::kLogits},
     {OutputRole::GradientNorm, names::kGradNorm},
+    {OutputRole::ExpertCounts, names::kExpertCounts},
     {OutputRole::Gradient, kGradient, true},
 };
 

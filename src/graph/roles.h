@@ -17,6 +17,7 @@ enum class StateRole {
   FullCopy,      // the full parameter that the step reads if its storage is sharded: "full.OWNER"
   GradientSum,   // over micro-batches: "grad.OWNER", in a tree "grad.level0.OWNER"
   LossSum,       // over micro-batches, in a tree: "loss.level0"
+  CountSum,      // of tokens per expert, over micro-batches: "expert_counts.sum"
   UpdateCount,   // the updates so far: "adam.count"
   LossScale,     // "loss_scale"
   GoodSteps,     // since the loss scale last changed: "loss_scale.good"
@@ -40,6 +41,7 @@ enum class OutputRole {
   Loss,          // "loss"
   Logits,        // "logits"
   GradientNorm,  // before clipping: "grad_norm"
+  ExpertCounts,  // tokens per layer and expert: "expert_counts"
   Gradient,      // of a parameter, for one micro-batch: "grad.OWNER"
   Other,         // of a graph that no model or pass made: any other name, which is the owner
 };

@@ -81,6 +81,11 @@ BuildOptions::ExpertRows ModelBuilder::expert_rows(int64_t experts, int64_t top_
   return rows;
 }
 
+void ModelBuilder::count_choices(Value* index, int64_t experts) {
+  choices_.push_back(index);
+  experts_ = experts;
+}
+
 std::string ModelBuilder::qkv_dim(int64_t q, int64_t kv) const {
   return options_.kv_repeats > 1 ? std::string(dims::kHeadsToRepeat)
                                  : dims::packed(dims::kHeads, {q, kv, kv});
@@ -123,6 +128,10 @@ BuiltModel ModelBuilder::finish(Value* logits) {
     Value* count = input(names::kCount, DType::F32, {});
     Value* loss = add(kCrossEntropy, {logits, targets, count}, {}, names::kLoss);
     graph_.add_output({OutputRole::Loss}, loss);
+    if (options_.mode == BuildMode::Train && !choices_.empty()) {
+      Value* counts = add(kExpertCounts, choices_, {{"experts", experts_}}, names::kExpertCounts);
+      graph_.add_output({OutputRole::ExpertCounts}, counts);
+    }
   }
   return {std::move(graph_), std::move(params_)};
 }

@@ -50,6 +50,9 @@ class ModelBuilder {
   // Where the rows of tokens for this many experts lie, of which each token has `top_k`.
   BuildOptions::ExpertRows expert_rows(int64_t experts, int64_t top_k) const;
 
+  // Counts these choices of experts while training.
+  void count_choices(Value* index, int64_t experts);
+
   // Causal attention over packed q, k and v; within documents and with dropout of probabilities if
   // the model is built that way.
   Value* attention(Value* qkv);
@@ -73,6 +76,8 @@ class ModelBuilder {
   double dropout_;
   int64_t heads_, kv_heads_;
   std::vector<ParamInfo> params_;
+  std::vector<Value*> choices_;  // of experts, by layer
+  int64_t experts_ = 0;
   Value* tokens_ = nullptr;
   Value* positions_ = nullptr;
   Value* rng_ = nullptr;

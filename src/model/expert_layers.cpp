@@ -32,6 +32,7 @@ Value* DecoderLayers::experts(Value* x, const std::string& hf) {
                                                  {"keep_groups", e.keep_groups},
                                                  {"scale", e.scale}},
                                                 "weights");
+  m_.count_choices(chosen[1], e.count);
   const auto [sources, parts, slots] = m_.expert_rows(e.count, e.top_k);
   const std::vector<Value*> places = m_.add_all(
       kRoute, {chosen[1]},

@@ -87,6 +87,15 @@ class Accumulation {
     }
   }
 
+  // Sums the tokens of every expert.
+  void add_counts() {
+    Value* counts = graph_.find_output({OutputRole::ExpertCounts});
+    if (counts == nullptr) return;
+    Value* sum = add_up(counts, backward_, {StateRole::CountSum});
+    graph_.remove_output({OutputRole::ExpertCounts});
+    graph_.add_output({OutputRole::ExpertCounts}, sum);
+  }
+
   // Sums the loss in the same kind of tree. Without a tree, the reader of the loss sums it.
   void add_loss() {
     Value* loss = graph_.find_output({OutputRole::Loss});
@@ -142,6 +151,7 @@ class Updater {
     if (scale != nullptr) update_scale(scale, norm);
     lr_ = add_lr();
     for (const Trained& trained : params) adamw(trained);
+    balance_routers();
     for (const Trained& trained : params) {
       graph_.remove_output({OutputRole::Gradient, trained.name});
     }
@@ -200,6 +210,23 @@ class Updater {
         w->name + ".new");
   }
 
+  // Updates the biases of routers by the tokens of their experts.
+  void balance_routers() {
+    Value* counts = graph_.find_output({OutputRole::ExpertCounts});
+    const double rate = config_.optimizer.expert_bias_rate;
+    std::vector<Value*> operands = {counts, clip_->result("coefficient")};
+    std::string first;
+    for (Node* node : graph_.nodes()) {
+      Value* bias = node->op == &kRouter ? node->operand("bias") : nullptr;
+      if (bias == nullptr || node->phase != Phase::Forward) continue;
+      if (first.empty()) first = bias->name;
+      operands.push_back(bias);
+    }
+    if (counts == nullptr || first.empty() || rate == 0) return;
+    builder_.set_path("");
+    builder_.add(kBalanceRouter, std::move(operands), {{"rate", rate}}, first + ".new");
+  }
+
   // Replaces the parameter's cast by a state for all readers; nullptr if it is not cast.
   Value* keep_cast(const Trained& trained) {
     const std::vector<Node*> users = trained.param->result()->users;
@@ -240,6 +267,7 @@ bool run(Graph& graph, PassContext& context) {
     Accumulation accumulation(graph, context, micro_batches);
     accumulation.add_gradients(params);
     accumulation.add_loss();
+    accumulation.add_counts();
   }
   Updater updater(graph, context.config);
   updater.update(params);

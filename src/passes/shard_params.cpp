@@ -74,7 +74,8 @@ class Sharder {
       if (node->op == &kParam && is_trained(*node)) weights.push_back(find_weight(node));
     }
     for (const Weight& weight : weights) shard(weight);
-    reduce_loss();
+    reduce_output({OutputRole::Loss});
+    reduce_output({OutputRole::ExpertCounts});
     for (Node* node : graph_.nodes()) {
       if (node->op == &kSquareSum) reduce_squares(node);
     }
@@ -169,13 +170,13 @@ class Sharder {
     graph_.retype(update);
   }
 
-  // Reduces a loss that the step sums over its micro-batches; place has reduced any other.
-  void reduce_loss() {
-    Value* loss = graph_.find_output({OutputRole::Loss});
-    if (loss == nullptr || loss->def->op != &kAccumulate) return;
-    const std::vector<Node*> sums = take_sums(loss);
-    if (!is_partial(loss->type)) return;
-    reduce_sum(loss, sums, [&](Value* value, Phase phase) {
+  // Reduces an output that the step sums over its micro-batches; place has reduced any other.
+  void reduce_output(const OutputKey& key) {
+    Value* output = graph_.find_output(key);
+    if (output == nullptr || output->def->op != &kAccumulate) return;
+    const std::vector<Node*> sums = take_sums(output);
+    if (!is_partial(output->type)) return;
+    reduce_sum(output, sums, [&](Value* value, Phase phase) {
       Node* before = graph_.next(value->def);
       return all_reduce(graph_, value, before, {.path = value->def->path, .phase = phase});
     });

@@ -95,6 +95,7 @@ Config trace_config(const Config& base, const Trace& trace, const Degrees& degre
   config.optimizer.beta2 = trace.optimizer.beta2;
   config.optimizer.eps = trace.optimizer.eps;
   config.optimizer.weight_decay = trace.optimizer.weight_decay;
+  config.optimizer.expert_bias_rate = 0;
   config.validation.enable = false;
   return config;
 }

@@ -45,6 +45,7 @@ constexpr const OpDef* kOps[] = {
     &kRouterGrad,
     &kRoute,
     &kExpertCounts,
+    &kBalanceRouter,
     &kDispatch,
     &kCombine,
     &kDispatchWeights,

@@ -26,7 +26,7 @@ extern const OpDef kRope, kAttention, kAttentionGrad, kDocumentAttention, kDocum
     kContextAttentionMore, kContextAttentionGrad;
 
 // ops/router.cpp: the experts of every token.
-extern const OpDef kRouter, kRouterGrad, kRoute, kExpertCounts;
+extern const OpDef kRouter, kRouterGrad, kRoute, kExpertCounts, kBalanceRouter;
 
 // ops/experts.cpp: rows of tokens for experts, and what experts compute.
 extern const OpDef kDispatch, kCombine, kDispatchWeights, kCombineWeights, kGroupedMatmul,

@@ -141,21 +141,50 @@ constinit const OpDef kRoute{
 };
 
 constinit const OpDef kExpertCounts{
-    .signature = "expert_counts(index; experts: int) -> counts",
-    .doc = "How many tokens chose each expert.",
+    .signature = "expert_counts(index...; experts: int) -> counts",
+    .doc = "How many tokens chose each expert, one row per operand. Counts are exact up to 2^24.",
     .traits = {.differentiable = false, .decides = true},
     .infer = [](const Call& call) -> std::vector<TensorType> {
-      const TensorType& index = call.type("index");
       const int64_t experts = call.int_attr("experts");
-      call.require(index.dtype == DType::I32 && !index.shape.empty(), "index is ", index,
-                   ", expected i32[...,choices]");
-      call.require(experts > 0, "experts is ", experts, ", expected a positive number");
-      return {{DType::I32, {experts}, {}}};
+      for (const TensorType& index : call.operands) {
+        call.require(index.dtype == DType::I32 && !index.shape.empty(), "index is ", index,
+                     ", expected i32[...,choices]");
+      }
+      call.require(experts > 0 && !call.operands.empty(), "experts is ", experts, " for ",
+                   call.operands.size(), " operands, expected positive numbers");
+      return {{DType::F32, {std::ssize(call.operands), experts}, {}}};
     },
-    .sharding = "...K -> E",
+    .sharding = "...K -> LE",
     .samples =
-        "index: i32[2,3,2]; experts=4 | index: i32[7,3]; experts=8 | "
-        "index: i32[3,131,6]; experts=64",
+        "index: i32[2,3,2]; experts=4 | index: i32[7,3], index: i32[7,3]; experts=8 | "
+        "index: i32[3,131,6], index: i32[3,131,6], index: i32[3,131,6]; experts=64",
+};
+
+constinit const OpDef kBalanceRouter{
+    .signature = "balance_router(counts, coefficient, bias...; rate: float) -> bias2...",
+    .doc =
+        "Balances the load of experts in place: in every layer, the bias of an expert with fewer "
+        "tokens than the mean grows by `rate`, and that of one with more shrinks by it. Does "
+        "nothing if the coefficient is 0, which means no update.",
+    .traits = {.effect = true, .differentiable = false},
+    .overwrites = "bias2<-bias",
+    .infer = [](const Call& call) -> std::vector<TensorType> {
+      const TensorType& counts = call.type("counts");
+      require_floating(call, "counts", 2);
+      require_type(call, "coefficient", DType::F32, {});
+      const size_t first = call.op->parsed().operand_index("bias");
+      const int64_t layers = std::ssize(call.operands) - static_cast<int64_t>(first);
+      require_type(call, "counts", DType::F32, {layers, row_length(counts)});
+      for (size_t i = first; i < call.operands.size(); ++i) {
+        require_type(call, i, DType::F32, {row_length(counts)});
+      }
+      return {call.operands.begin() + static_cast<std::ptrdiff_t>(first), call.operands.end()};
+    },
+    .cost = [](const Call& call) { return per_operand_element(call, "counts", 3); },
+    .sharding = "LE, , E -> E",
+    .samples =
+        "counts: f32[2,4], coefficient: f32[], bias: f32[4], bias: f32[4]; rate=0.001 | "
+        "counts: f32[1,67], coefficient: f32[], bias: f32[67]; rate=0.5",
 };
 
 }  // namespace weft

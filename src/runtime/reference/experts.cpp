@@ -211,9 +211,30 @@ void route(const Launch& launch) {
 }
 
 void expert_counts(const Launch& launch) {
-  auto* counts = launch.results[0].as<int32_t>();
-  std::fill_n(counts, launch.results[0].elements(), 0);
-  for (const int32_t expert : read_ints(launch.operands[0])) ++counts[expert];
+  const size_t experts = size_attr(launch, "experts");
+  Values counts(launch.operands.size() * experts, 0.0);
+  for (size_t layer = 0; layer < launch.operands.size(); ++layer) {
+    for (const int32_t expert : read_ints(launch.operands[layer])) {
+      ++counts[layer * experts + static_cast<size_t>(expert)];
+    }
+  }
+  write(launch.results[0], counts);
+}
+
+void balance_router(const Launch& launch) {
+  const Values counts = read(launch.operands[0]);
+  if (read(launch.operands[1])[0] == 0) return;
+  const auto experts = static_cast<size_t>(row_length(launch.operands[0]));
+  const double rate = launch.call->double_attr("rate");
+  for (size_t layer = 0; layer < launch.results.size(); ++layer) {
+    const Values own = row_of(counts, layer, experts);
+    const double mean = std::accumulate(own.begin(), own.end(), 0.0) / static_cast<double>(experts);
+    Values bias = read(launch.results[layer]);
+    for (size_t i = 0; i < experts; ++i) {
+      bias[i] += own[i] < mean ? rate : own[i] > mean ? -rate : 0;
+    }
+    write(launch.results[layer], bias);
+  }
 }
 
 void dispatch(const Launch& launch) {

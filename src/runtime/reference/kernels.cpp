@@ -62,6 +62,7 @@ constexpr Kernel kKernels[] = {
     row("router_grad", "reference_router_grad", reference::router_grad),
     row("route", "reference_route", reference::route),
     row("expert_counts", "reference_expert_counts", reference::expert_counts),
+    row("balance_router", "reference_balance_router", reference::balance_router),
     row("dispatch", "reference_dispatch", reference::dispatch),
     row("combine", "reference_combine", reference::combine),
     row("dispatch_weights", "reference_dispatch_weights", reference::dispatch_weights),

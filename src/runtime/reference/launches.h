@@ -46,6 +46,7 @@ void router(const Launch&);
 void router_grad(const Launch&);
 void route(const Launch&);
 void expert_counts(const Launch&);
+void balance_router(const Launch&);
 void dispatch(const Launch&);
 void combine(const Launch&);
 void dispatch_weights(const Launch&);
