@@ -58,6 +58,23 @@ inline constexpr LargeCase kLargeCases[] = {
     {"square_sum", "g: f32[40000], g: f32[3,1025], g: bf16[20001]"},
     {"adamw", "w: f32[33,1029], g: f32[33,1029], m: f32[33,1029], v: f32[33,1029], lr: f32[], coefficient: f32[], count: i32[]; decay=0.1"},
     {"adamw_cast", "w: f32[33,1029], g: f32[33,1029], m: f32[33,1029], v: f32[33,1029], lr: f32[], coefficient: f32[], count: i32[], low: bf16[33,1029]; decay=0.1"},
+    {"router", "logits: f32[2,300,130]; top_k=8 | logits: f32[1,77,264], bias: f32[264]; top_k=8, sigmoid=true, normalize=true, groups=8, keep_groups=4, scale=2.5"},
+    {"route", "index: i32[4,300,6]; experts=64, slots=250, parts=8, sources=4"},
+    {"dispatch", "x: bf16[4,33,1031], at: i32[4,33,3]; slots=120, parts=2, sources=2"},
+    {"combine", "rows: bf16[2,2,120,1031], at: i32[4,33,3] | rows: f32[1,1,400,2051], at: i32[4,33,3]"},
+    {"grouped_matmul",
+     "rows: f32[2,2,150,400], offsets: i32[2,2,3], w: f32[4,400,500] | rows: f32[1,1,330,785], offsets: i32[1,1,3], w: f32[2,131,785]; tb=true | "
+     "rows: bf16[3,1,250,33], offsets: i32[3,1,7], w: bf16[6,420,33]; tb=true | rows: f16[1,2,120,77], offsets: i32[1,2,34], w: f16[66,77,21] | "
+     "rows: f32[1,1,40,610], offsets: i32[1,1,3], w: f32[2,610,3700] | rows: bf16[1,1,40,610], offsets: i32[1,1,3], w: bf16[2,3700,610]; tb=true"},
+    {"grouped_matmul_grad_w",
+     "a: f32[3,1,900,101], b: f32[3,1,900,391], offsets: i32[3,1,3] | a: bf16[5,2,60,200], b: bf16[5,2,60,97], offsets: i32[5,2,4]; out=\"f32\" | "
+     "a: bf16[2,1,800,33], b: bf16[2,1,800,530], offsets: i32[2,1,4] | a: f16[9,1,40,17], b: f16[9,1,40,401], offsets: i32[9,1,3] | "
+     "a: f32[1,1,700,5], b: f32[1,1,700,3700], offsets: i32[1,1,2] | a: f32[1,2,50,12], b: f32[1,2,50,31], offsets: i32[1,2,51]"},
+    {"weighted_swiglu", "x: f32[2,2,9,2110], offsets: i32[2,2,3], w: f32[2,2,9] | x: bf16[1,1,5,2060], offsets: i32[1,1,4], w: f32[1,1,5]"},
+    {"weighted_swiglu_grad",
+     "dy: f32[2,2,9,1055], x: f32[2,2,9,2110], offsets: i32[2,2,3], w: f32[2,2,9] | dy: bf16[1,1,5,1030], x: bf16[1,1,5,2060], offsets: i32[1,1,4], w: f32[1,1,5]"},
+    {"scale_rows", "x: f32[9,1055], w: f32[9,1] | x: bf16[5,2060], w: f32[5,1]"},
+    {"scale_rows_grad", "dy: f32[9,1055], x: f32[9,1055], w: f32[9,1] | dy: bf16[5,2060], x: bf16[5,2060], w: f32[5,1]"},
 };
 // clang-format on
 

@@ -24,5 +24,8 @@ std::span<const Kernel> cpu_loss_kernels();
 std::span<const Kernel> cpu_optimizer_kernels();
 std::span<const Kernel> cpu_slice_kernels();
 std::span<const Kernel> cpu_fused_kernels();
+std::span<const Kernel> cpu_router_kernels();
+std::span<const Kernel> cpu_expert_kernels();
+std::span<const Kernel> cpu_grouped_matmul_kernels();
 
 }  // namespace weft

@@ -1,13 +1,11 @@
-// Matmuls, with or without an accumulator, and the sum over rows. All threads pack the right factor
-// once, a chunk of columns and depth at a time. Then each thread takes tiles of the result, packs
-// the rows of the left factor that a tile needs, unless they already form panels, and multiplies
-// while prefetching what it needs next. All sizes depend on the shapes alone.
+// Matmuls, with or without an accumulator, and the sum over rows. The right factor is packed a
+// chunk of columns and depth at a time (gemm_tiles.h). All sizes depend on the shapes alone.
 #include <utility>
 
 #include "graph/op.h"
 #include "runtime/cpu/device.h"
 #include "runtime/cpu/elements.h"
-#include "runtime/cpu/gemm.h"
+#include "runtime/cpu/gemm_tiles.h"
 #include "runtime/cpu/kernels.h"
 #include "runtime/cpu/partials.h"
 #include "runtime/cpu/simd.h"
@@ -16,16 +14,10 @@ namespace weft {
 
 namespace {
 
-constexpr int64_t kTileRows = 96;
-constexpr int64_t kTileCols = 384;
-constexpr int64_t kPackCols = 96;                // packed by one thread at a time
 constexpr int64_t kChunkDepth = 8 * kGemmDepth;  // of the right factor
-constexpr int64_t kChunkFloats = 2 << 20;        // fits a shared cache
 // Size of a chunk with all columns, and its minimum depth.
 constexpr int64_t kWideFloats = 1 << 20;
 constexpr int64_t kWideDepth = 2 * kGemmDepth;
-constexpr int64_t kLeftFloats = (kTileRows + kGemmPadding) * kGemmDepth;
-constexpr int64_t kTileFloats = kTileRows * kTileCols;
 static_assert(kLeftFloats + kTileFloats + kTileCols <= ThreadTeam::kScratchFloats);
 
 // The matmul in normal form: rows x depth times depth x cols.
@@ -130,22 +122,19 @@ class Multiplication {
   }
 
  private:
+  PackedBlocks packed_blocks() const { return {packed_, blocking_.packed_block()}; }
+
   void pack(const Chunk& chunk) const {
-    const int64_t across = ceil_div(chunk.cols, kPackCols);
-    team(launch_).run(across * ceil_div(chunk.terms, kGemmDepth), [&](int64_t tile) {
-      const int64_t block = tile / across;
-      const int64_t depth = std::min(kGemmDepth, chunk.terms - block * kGemmDepth);
-      const int64_t col = tile % across * kPackCols;
-      pack_right(variant_, from(operands_.b, chunk.depth + block * kGemmDepth, chunk.col + col),
-                 depth, std::min(kPackCols, chunk.cols - col),
-                 packed_ + block * blocking_.packed_block() + col * packed_depth(variant_, depth));
+    const MatrixView b = from(operands_.b, chunk.depth, chunk.col);
+    team(launch_).run(pack_parts(chunk.terms, chunk.cols), [&](int64_t part) {
+      pack_part(variant_, b, chunk.terms, chunk.cols, packed_blocks(), part);
     });
   }
 
   void multiply(const Chunk& chunk) const {
     const int64_t down = ceil_div(operands_.shape.rows, blocking_.tile_rows);
     team(launch_).run(down * tiles_across(chunk),
-                      [&](int64_t tile, float* scratch) { multiply_tile(chunk, tile, scratch); });
+                      [&](int64_t tile, float* scratch) { multiply(chunk, tile, scratch); });
   }
 
   int64_t tiles_across(const Chunk& chunk) const {
@@ -155,37 +144,29 @@ class Multiplication {
     return tile / tiles_across(chunk) * blocking_.tile_rows;
   }
 
-  void multiply_tile(const Chunk& chunk, int64_t tile, float* scratch) const {
+  void multiply(const Chunk& chunk, int64_t tile, float* scratch) const {
     const int64_t row = first_row(chunk, tile);
     const int64_t col = tile % tiles_across(chunk) * blocking_.tile_cols;
     const Tensor& y = launch_.results[0];
     const GemmShape& full = operands_.shape;
-    GemmShape shape{std::min(blocking_.tile_rows, full.rows - row),
-                    std::min(blocking_.tile_cols, chunk.cols - col), 0};
+    const GemmShape shape{std::min(blocking_.tile_rows, full.rows - row),
+                          std::min(blocking_.tile_cols, chunk.cols - col), chunk.terms};
     const int64_t first = row * full.cols + chunk.col + col;
     float* buffer = scratch + kLeftFloats;
     auto [c, stride] = blocking_.in_result ? std::pair(y.as<float>() + first, full.cols)
                        : blocking_.partial
                            ? std::pair(partial_ + row * chunk.cols + col, chunk.cols)
                            : std::pair(buffer, kTileCols);
-    int64_t start = 0;
-    do {
-      shape.depth = std::min(kGemmDepth, chunk.terms - start);
-      const MatrixView a = from(operands_.a, row, chunk.depth + start);
-      const int64_t lane = packed_depth(variant_, shape.depth);
-      const float* block = packed_ + start / kGemmDepth * blocking_.packed_block();
-      const PackedFactor b{block + col * lane, lane};
-      const GemmMode mode = chunk.depth + start == 0 ? GemmMode::Store : GemmMode::Add;
-      const Ahead ahead = after(chunk, tile, start + kGemmDepth);
-      if (lies_in_panels(shape.rows)) {
-        multiply_transposed(variant_, shape, static_cast<const float*>(a.data), a.col_stride, b, c,
-                            stride, mode, ahead);
-      } else {
-        pack_left(variant_, a, shape.rows, shape.depth, scratch);
-        multiply_packed(variant_, shape, {scratch, lane}, b, c, stride, mode, ahead);
-      }
-      start += kGemmDepth;
-    } while (start < chunk.terms);
+    multiply_tile(variant_,
+                  {.a = from(operands_.a, row, chunk.depth),
+                   .shape = shape,
+                   .b = packed_blocks(),
+                   .col = col,
+                   .c = c,
+                   .c_stride = stride,
+                   .mode = chunk.depth == 0 ? GemmMode::Store : GemmMode::Add,
+                   .next = after(chunk, tile)},
+                  scratch);
     if (chunk.depth + chunk.terms < full.depth) return;
     const float* bias =
         has_bias() ? load(launch_.operands[2], chunk.col + col, shape.cols, buffer + kTileFloats)
@@ -197,30 +178,13 @@ class Multiplication {
     }
   }
 
-  // Whether `rows` rows of the left factor need no packing because each step of their depth is
-  // contiguous.
-  bool lies_in_panels(int64_t rows) const {
-    return operands_.a.row_stride == 1 && operands_.a.dtype == DType::F32 &&
-           rows % variant_.panel_rows == 0;
-  }
-
-  // What a thread reads of the left factor after the terms of a tile up to `start`: more of them
-  // or, if the tiles are assigned in turn, those of its next tile.
-  Ahead after(const Chunk& chunk, int64_t tile, int64_t start) const {
-    int64_t row = first_row(chunk, tile);
-    if (start >= chunk.terms) {
-      start = 0;
-      const int64_t next = first_row(chunk, tile + team(launch_).threads());
-      if (next == row || next >= operands_.shape.rows) return {};
-      row = next;
-    }
-    const MatrixView a = from(operands_.a, row, chunk.depth + start);
-    const int64_t rows = std::min(blocking_.tile_rows, operands_.shape.rows - row);
-    const int64_t terms = std::min(kGemmDepth, chunk.terms - start);
-    const int64_t bytes = dtype_bytes(a.dtype);
-    const char* data = static_cast<const char*>(a.data);
-    return a.row_stride == 1 ? Ahead{data, rows * bytes, a.col_stride * bytes, terms}
-                             : Ahead{data, terms * bytes, a.row_stride * bytes, rows};
+  // What a thread reads of the left factor after a tile if the tiles are assigned in turn.
+  Ahead after(const Chunk& chunk, int64_t tile) const {
+    const int64_t row = first_row(chunk, tile + team(launch_).threads());
+    if (row == first_row(chunk, tile) || row >= operands_.shape.rows) return {};
+    return ahead_of(from(operands_.a, row, chunk.depth),
+                    std::min(blocking_.tile_rows, operands_.shape.rows - row),
+                    std::min(kGemmDepth, chunk.terms));
   }
 
   bool has_bias() const { return !blocking_.added && launch_.operands.size() > 2; }
