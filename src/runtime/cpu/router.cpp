@@ -259,10 +259,29 @@ int64_t route_workspace(const Call& call) {
 }
 
 void launch_expert_counts(const Launch& launch) {
-  const Tensor& index = launch.operands.at(0);
-  int32_t* counts = launch.results.at(0).as<int32_t>();
-  std::fill_n(counts, launch.results[0].elements(), 0);
-  for (int64_t i = 0; i < index.elements(); ++i) ++counts[index.as<int32_t>()[i]];
+  const int64_t experts = launch.call->int_attr("experts");
+  team(launch).run(std::ssize(launch.operands), [&](int64_t layer) {
+    const Tensor& index = launch.operands[static_cast<size_t>(layer)];
+    float* counts = launch.results.at(0).as<float>() + layer * experts;
+    std::fill_n(counts, experts, 0.0f);
+    for (int64_t i = 0; i < index.elements(); ++i) counts[index.as<int32_t>()[i]] += 1.0f;
+  });
+}
+
+void launch_balance_router(const Launch& launch) {
+  if (launch.operands.at(1).as<float>()[0] == 0) return;
+  const int64_t experts = row_length(launch.operands[0]);
+  const float rate = static_cast<float>(launch.call->double_attr("rate"));
+  for (int64_t layer = 0; layer < std::ssize(launch.results); ++layer) {
+    const float* counts = launch.operands[0].as<float>() + layer * experts;
+    float* bias = launch.results[static_cast<size_t>(layer)].as<float>();
+    double sum = 0;
+    for (int64_t i = 0; i < experts; ++i) sum += counts[i];
+    const double mean = sum / static_cast<double>(experts);
+    for (int64_t i = 0; i < experts; ++i) {
+      bias[i] += counts[i] < mean ? rate : counts[i] > mean ? -rate : 0.0f;
+    }
+  }
 }
 
 }  // namespace
@@ -273,6 +292,7 @@ std::span<const Kernel> cpu_router_kernels() {
       {"router_grad", "rows", supports_experts, nullptr, launch_router_grad},
       {"route", "counts", supports_cpu_dtypes, route_workspace, launch_route},
       {"expert_counts", "counts", supports_cpu_dtypes, nullptr, launch_expert_counts},
+      {"balance_router", "layers", supports_cpu_dtypes, nullptr, launch_balance_router},
   };
   return rows;
 }
