@@ -18,6 +18,8 @@ inline constexpr std::string_view kHeads = "heads";
 inline constexpr std::string_view kHeadsToRepeat = "heads_to_repeat";
 // One head; never sharded.
 inline constexpr std::string_view kHeadDim = "head_dim";
+// What latent attention computes heads from; belongs to no head and is never sharded.
+inline constexpr std::string_view kLatent = "latent";
 inline constexpr std::string_view kFfn = "ffn";
 inline constexpr std::string_view kVocab = "vocab";
 // Experts that a rank computes, and those that a token may choose; the latter are never sharded.

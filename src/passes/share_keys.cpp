@@ -56,7 +56,9 @@ Node* KeySharing::split(Builder& builder, const Node& node) {
   Node*& split = splits_[qkv];
   if (split == nullptr) {
     split = builder.add(kSplitQkv, {qkv},
-                        {{"heads", node.attr("heads")}, {"kv_heads", node.attr("kv_heads")}},
+                        {{"heads", node.attr("heads")},
+                         {"kv_heads", node.attr("kv_heads")},
+                         {"value_dim", node.attr("value_dim")}},
                         std::vector<std::string>{qkv->name + ".q", qkv->name + ".kv"});
     place_(split);
   }
@@ -103,9 +105,11 @@ std::vector<Value*> KeySharing::backward(Site& site) {
     dq = add(site, dq, part->result("dq"), name + ".q.sum");
     dkv = add(site, dkv, part->result("dkv"), name + ".kv.sum");
   }
-  Node* concat = site.builder.add(
-      kConcatQkv, {dq, dkv},
-      {{"heads", site.node->attr("heads")}, {"kv_heads", site.node->attr("kv_heads")}}, name);
+  Node* concat = site.builder.add(kConcatQkv, {dq, dkv},
+                                  {{"heads", site.node->attr("heads")},
+                                   {"kv_heads", site.node->attr("kv_heads")},
+                                   {"value_dim", site.node->attr("value_dim")}},
+                                  name);
   place_(concat);
   return {concat->result()};
 }
@@ -122,6 +126,9 @@ Node* KeySharing::attend(Site& site, const OpDef& op, const Keys& keys,
   Node* added = site.builder.add(op, operands,
                                  {{"heads", node.attr("heads")},
                                   {"kv_heads", node.attr("kv_heads")},
+                                  {"value_dim", node.attr("value_dim")},
+                                  {"scale", node.attr("scale")},
+                                  {"chunk", node.attr("chunk")},
                                   {"dropout", node.attr("dropout")},
                                   {"stream", node.attr("stream")},
                                   {"blocks", site.blocks},

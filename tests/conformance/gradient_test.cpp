@@ -1,5 +1,6 @@
 // Every gradient rule against central differences, in f64 on the reference backend:
-// L(x) = sum(dy * y(x)), dL/dx[i] = (L(x + h e_i) - L(x - h e_i)) / 2h.
+// L(x) = sum(dy * y(x)), dL/dx[i] = (L(x + h e_i) - L(x - h e_i)) / 2h. y is the first result, as
+// others are statistics, or all results of an op that has any number of them.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -62,12 +63,17 @@ class Evaluation {
   std::map<const Value*, HostTensor> tensors_;
 };
 
+// The number of results that have gradients.
+size_t differentiated(const Call& call) {
+  return call.op->parsed().has_variadic_results() ? call.results.size() : 1;
+}
+
 // One op and its gradient rule as a graph.
 struct RuleGraph {
   Graph graph{"rule"};
   std::vector<Value*> operands;
   Node* node = nullptr;
-  Value* dy = nullptr;
+  std::vector<Value*> dys;
   std::vector<Value*> grads;
 
   explicit RuleGraph(const Call& call) {
@@ -77,21 +83,29 @@ struct RuleGraph {
           graph.insert_source(nullptr, kInput, name, call.operands[i], {.name = name})->result());
     }
     node = graph.insert(nullptr, *call.op, operands, call.attrs, {.name = "y"});
-    dy = graph.insert_source(nullptr, kInput, "dy", node->result()->type, {.name = "dy"})->result();
+    for (size_t i = 0; i < differentiated(call); ++i) {
+      const std::string name = cat("dy", i);
+      dys.push_back(
+          graph.insert_source(nullptr, kInput, name, node->result(i)->type, {.name = name})
+              ->result());
+    }
     Builder builder(graph);
-    std::vector<Value*> arrived(node->results.size(), nullptr);
-    arrived[0] = dy;
+    std::vector<Value*> arrived = dys;
+    arrived.resize(node->results.size(), nullptr);
     Vjp vjp(builder, *node, arrived);
     grads = call.op->vjp(vjp);
   }
 };
 
 double weighted_loss(const Call& call, Device& device, const std::vector<HostTensor>& operands,
-                     const std::vector<double>& dy) {
-  const std::vector<double> y = run_call(reference_kernels(), device, call, operands)[0].values();
+                     const std::vector<HostTensor>& dys) {
+  const auto results = run_call(reference_kernels(), device, call, operands);
   double loss = 0;
-  for (size_t i = 0; i < y.size(); ++i) {
-    if (!std::isnan(y[i])) loss += dy[i] * y[i];  // what the op does not write stays NaN
+  for (size_t result = 0; result < dys.size(); ++result) {
+    const std::vector<double> y = results[result].values(), dy = dys[result].values();
+    for (size_t i = 0; i < y.size(); ++i) {
+      if (!std::isnan(y[i])) loss += dy[i] * y[i];  // what the op does not write stays NaN
+    }
   }
   return loss;
 }
@@ -103,7 +117,7 @@ bool is_constant(const Call& call, size_t operand) {
 }
 
 void check_operand(const Call& call, const std::vector<HostTensor>& inputs, size_t operand,
-                   const std::vector<double>& dy, const std::vector<double>& grad) {
+                   const std::vector<HostTensor>& dys, const std::vector<double>& grad) {
   const auto device = make_host_device({.threads = 1});
   const std::vector<double> x = inputs[operand].values();
   double largest = 1;
@@ -117,10 +131,10 @@ void check_operand(const Call& call, const std::vector<HostTensor>& inputs, size
     std::vector<double> values = x;
     values[i] = x[i] + h;
     moved[operand] = HostTensor(inputs[operand].type, values);
-    const double up = weighted_loss(call, *device, moved, dy);
+    const double up = weighted_loss(call, *device, moved, dys);
     values[i] = x[i] - h;
     moved[operand] = HostTensor(inputs[operand].type, values);
-    const double down = weighted_loss(call, *device, moved, dy);
+    const double down = weighted_loss(call, *device, moved, dys);
     // Truncation error h^2 times a third derivative, and cancellation 1e-16 / h: both about 1e-10.
     const double slope = (up - down) / (2 * h);
     if (slope == 0 && std::isnan(grad[i])) continue;  // of what the op does not read
@@ -132,10 +146,13 @@ void check_operand(const Call& call, const std::vector<HostTensor>& inputs, size
 void check_rule(const Call& call) {
   RuleGraph rule(call);
   const std::vector<HostTensor> inputs = make_inputs(call, 0);
-  const HostTensor dy = random_tensor(rule.dy->type, 99);
+  std::vector<HostTensor> dys;
   Evaluation evaluation;
+  for (const Value* dy : rule.dys) {
+    dys.push_back(random_tensor(dy->type, 99 + dys.size()));
+    evaluation.set(dy, dys.back());
+  }
   for (size_t i = 0; i < inputs.size(); ++i) evaluation.set(rule.operands[i], inputs[i]);
-  evaluation.set(rule.dy, dy);
   evaluation.run(rule.graph);
   ASSERT_EQ(rule.grads.size(), call.operands.size()) << describe(call);
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -145,7 +162,7 @@ void check_rule(const Call& call) {
     }
     ASSERT_NE(rule.grads[i], nullptr) << describe(call) << ": operand " << i;
     ASSERT_EQ(to_string(rule.grads[i]->type), to_string(call.operands[i])) << describe(call);
-    check_operand(call, inputs, i, dy.values(), evaluation.at(rule.grads[i]).values());
+    check_operand(call, inputs, i, dys, evaluation.at(rule.grads[i]).values());
   }
 }
 

@@ -101,18 +101,19 @@ inline bool is_small(const Call& call) {
 // allows.
 inline std::vector<Call> widened_samples(const OpDef& op) {
   std::vector<Call> calls;
-  for (Call call : samples_under_test(op)) {
-    if (!is_small(call)) continue;
+  for (const Call& sample : samples_under_test(op)) {
+    if (!is_small(sample)) continue;
     std::set<std::string> widened;
-    for (size_t i = 0; i < call.operands.size(); ++i) {
-      const TensorType& type = call.operands[i];
+    for (size_t i = 0; i < sample.operands.size(); ++i) {
+      const TensorType& type = sample.operands[i];
       if (!is_floating(type.dtype) || type.shape.empty()) continue;
-      widened.insert(dim_name(call, i, std::ssize(type.shape) - 1));
+      widened.insert(dim_name(sample, i, std::ssize(type.shape) - 1));
     }
+    Call call = sample;
     for (size_t i = 0; i < call.operands.size(); ++i) {
       Shape& shape = call.operands[i].shape;
       for (size_t dim = 0; dim < shape.size(); ++dim) {
-        if (widened.contains(dim_name(call, i, static_cast<int64_t>(dim)))) shape[dim] *= 8;
+        if (widened.contains(dim_name(sample, i, static_cast<int64_t>(dim)))) shape[dim] *= 8;
       }
     }
     call.results.clear();

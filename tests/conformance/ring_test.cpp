@@ -7,6 +7,7 @@
 #include "base/context_shard.h"
 #include "conformance/inputs.h"
 #include "conformance/ops_under_test.h"
+#include "graph/builder.h"
 #include "graph/ops/ops.h"
 
 namespace weft {
@@ -19,6 +20,8 @@ struct Case {
   int64_t rows = 6;  // of a shard
   bool documents = false;
   bool dropout = false;
+  int64_t value_dim = kHeadDim;
+  int64_t chunk = 0;
 };
 
 // The rows of [batch,time,width] that the shard has.
@@ -60,8 +63,8 @@ class Ring {
       return random_tensor({DType::F32, {kBatch, length, width}, {}}, seed);
     };
     q_ = make(kHeads * kHeadDim, 1);
-    kv_ = make(2 * kKvHeads * kHeadDim, 2);
-    dy_ = make(kHeads * kHeadDim, 3);
+    kv_ = make(kKvHeads * (kHeadDim + test.value_dim), 2);
+    dy_ = make(kHeads * test.value_dim, 3);
     positions_ = positions_of(test);
   }
 
@@ -99,7 +102,14 @@ class Ring {
     if (test_.dropout) inputs.emplace_back(TensorType{DType::I32, {4}, {}}, rng_);
     Call call{.op = &op, .operands = {}, .results = {}, .attrs = {}};
     for (const HostTensor& input : inputs) call.operands.push_back(input.type);
-    call.attrs = {kHeads, kKvHeads, test_.dropout ? 0.2 : 0.0, int64_t{7}, blocks, block};
+    call.attrs = make_attrs(op, {{"heads", kHeads},
+                                 {"kv_heads", kKvHeads},
+                                 {"value_dim", test_.value_dim},
+                                 {"chunk", test_.chunk},
+                                 {"dropout", test_.dropout ? 0.2 : 0.0},
+                                 {"stream", int64_t{7}},
+                                 {"blocks", blocks},
+                                 {"block", block}});
     call.results = op.infer(call);
     return run_call(backend_.kernels(), device_, call, inputs);
   }
@@ -132,6 +142,8 @@ TEST_P(RingTest, BlocksGiveWhatOneCallGives) {
       {.shards = 4, .rows = 10, .documents = true, .dropout = true},
       {.shards = 2, .rows = 270, .dropout = true},
       {.shards = 3, .rows = 214, .documents = true},
+      {.shards = 3, .rows = 6, .value_dim = 5, .chunk = 4},
+      {.shards = 2, .rows = 200, .documents = true, .value_dim = 12, .chunk = 90},
   };
   for (const Case& test : cases) {
     for (int64_t rank = 0; rank < test.shards; ++rank) {

@@ -14,15 +14,16 @@ extern const OpDef kAdd, kCast, kGelu, kGeluGrad, kDropout, kShardRng;
 // ops/matmul.cpp
 extern const OpDef kMatmul, kAddBias, kSumRows;
 
-// ops/slices.cpp: chunks of a batch along time.
-extern const OpDef kSplitTime, kConcatTime, kAddInPlace;
+// ops/slices.cpp: chunks of a batch along time, columns.
+extern const OpDef kSplitTime, kConcatTime, kSplitColumns, kConcatColumns, kAddInPlace;
 
 // ops/nn.cpp: norms, feed-forward gates.
 extern const OpDef kLayerNorm, kLayerNormGrad, kRmsNorm, kRmsNormGrad, kSwiglu, kSwigluGrad;
 
-// ops/attention.cpp: rotary positions, attention.
-extern const OpDef kRope, kAttention, kAttentionGrad, kDocumentAttention, kDocumentAttentionGrad,
-    kQkNorm, kQkNormGrad, kRepeatKv, kRepeatKvGrad, kSplitQkv, kConcatQkv, kContextAttention,
+// ops/attention.cpp, and files with the names of these: queries, keys and values.
+extern const OpDef kRope, kScaleQueries, kAttention, kAttentionGrad, kDocumentAttention,
+    kDocumentAttentionGrad, kQkNorm, kQkNormGrad, kQkUnitNorm, kQkUnitNormGrad, kLatentQkv,
+    kLatentQkvGrad, kRepeatKv, kRepeatKvGrad, kSplitQkv, kConcatQkv, kContextAttention,
     kContextAttentionMore, kContextAttentionGrad;
 
 // ops/router.cpp: the experts of every token.

@@ -1,4 +1,4 @@
-// The norm of every query and key head.
+// The norm of every query and key head, with weights and without.
 #include "graph/dims.h"
 #include "graph/ops/ops.h"
 #include "graph/ops/shapes.h"
@@ -60,6 +60,22 @@ std::vector<Value*> vjp_qk_norm(Vjp& v) {
   return {grad->result("dx"), grad->result("dq"), grad->result("dk")};
 }
 
+// The result of a norm and what is kept for its gradient.
+std::vector<TensorType> normed_types(const Call& call) {
+  const QkHeads heads = qk_heads(call, "x");
+  return {call.type("x"), head_statistics(call.type("x"), heads)};
+}
+
+// Checks the operands of a gradient that all norms have; returns the heads.
+QkHeads require_normed(const Call& call) {
+  const QkHeads heads = qk_heads(call, "x");
+  const TensorType& x = call.type("x");
+  require_type(call, "dy", x.dtype, x.shape);
+  const TensorType rstd = head_statistics(x, heads);
+  require_type(call, "rstd", rstd.dtype, rstd.shape);
+  return heads;
+}
+
 }  // namespace
 
 constinit const OpDef kQkNorm{
@@ -69,10 +85,8 @@ constinit const OpDef kQkNorm{
         "the weights q [D] and k [D]; heads of v are copied. rstd "
         "[...,heads+kv_heads] is kept for the gradient.",
     .infer = [](const Call& call) -> std::vector<TensorType> {
-      const QkHeads heads = qk_heads(call, "x");
-      const TensorType& x = call.type("x");
-      require_weights(call, x.dtype, heads.dim);
-      return {x, head_statistics(x, heads)};
+      require_weights(call, call.type("x").dtype, qk_heads(call, "x").dim);
+      return normed_types(call);
     },
     .vjp = vjp_qk_norm,
     .cost = [](const Call& call) { return per_element(call, 5); },
@@ -93,11 +107,8 @@ constinit const OpDef kQkNormGrad{
         "names their dtype; if it is empty, that is the dtype of dy.",
     .traits = {.differentiable = false},
     .infer = [](const Call& call) -> std::vector<TensorType> {
-      const QkHeads heads = qk_heads(call, "x");
+      const QkHeads heads = require_normed(call);
       const TensorType& x = call.type("x");
-      require_type(call, "dy", x.dtype, x.shape);
-      const TensorType rstd = head_statistics(x, heads);
-      require_type(call, "rstd", rstd.dtype, rstd.shape);
       require_weights(call, x.dtype, heads.dim);
       const TensorType dw{out_dtype(call, x.dtype), {heads.dim}, {}};
       return {x, dw, dw};
@@ -113,6 +124,41 @@ constinit const OpDef kQkNormGrad{
         "dy: bf16[1,3,24], x: bf16[1,3,24], rstd: f32[1,3,3], q: bf16[6], k: bf16[6]; heads=2, "
         "kv_heads=1, out=\"f32\" | dy: f32[3,43,256], x: f32[3,43,256], rstd: f32[3,43,6], "
         "q: f32[32], k: f32[32]; heads=4, kv_heads=2",
+};
+
+constinit const OpDef kQkUnitNorm{
+    .signature = "qk_unit_norm(x; heads: int, kv_heads: int, eps = 1e-6) -> y, rstd",
+    .doc = "As qk_norm, without weights.",
+    .infer = normed_types,
+    .vjp = [](Vjp& v) -> std::vector<Value*> {
+      return {v.add(kQkUnitNormGrad, {only_grad(v), v.operand("x"), v.result("rstd")},
+                    {{"heads", v.attr("heads")}, {"kv_heads", v.attr("kv_heads")}}, "x")
+                  ->result()};
+    },
+    .cost = [](const Call& call) { return per_element(call, 4); },
+    .sharding_of = [](const Call& call) { return by_head(call, "...p -> ...p, ...r"); },
+    .localize = localize_heads,
+    .samples =
+        "x: f32[2,3,16]; heads=2, kv_heads=1 | x: f32[2,5,24]; heads=4, kv_heads=1, eps=1e-3 | "
+        "x: bf16[1,3,24]; heads=2, kv_heads=1 | x: f32[3,43,256]; heads=4, kv_heads=2",
+};
+
+constinit const OpDef kQkUnitNormGrad{
+    .signature = "qk_unit_norm_grad(dy, x, rstd; heads: int, kv_heads: int) -> dx",
+    .doc = "Gradient of qk_unit_norm.",
+    .traits = {.differentiable = false},
+    .infer = [](const Call& call) -> std::vector<TensorType> {
+      require_normed(call);
+      return {call.type("x")};
+    },
+    .cost = [](const Call& call) { return per_element(call, 8); },
+    .sharding_of = [](const Call& call) { return by_head(call, "...p, ...p, ...r -> ...p"); },
+    .localize = localize_heads,
+    .samples =
+        "dy: f32[2,3,16], x: f32[2,3,16], rstd: f32[2,3,3]; heads=2, kv_heads=1 | "
+        "dy: f32[2,5,24], x: f32[2,5,24], rstd: f32[2,5,5]; heads=4, kv_heads=1 | "
+        "dy: bf16[1,3,24], x: bf16[1,3,24], rstd: f32[1,3,3]; heads=2, kv_heads=1 | "
+        "dy: f32[3,43,256], x: f32[3,43,256], rstd: f32[3,43,6]; heads=4, kv_heads=2",
 };
 
 }  // namespace weft

@@ -1,5 +1,5 @@
 // Chunks of a batch along time, for work that is done chunk by chunk. Chunks keep all samples, so
-// the batch stays sharded over ranks as before.
+// the batch stays sharded over ranks as before. Columns of a matmul that computes several values.
 #include "graph/ops/ops.h"
 #include "graph/ops/shapes.h"
 
@@ -47,6 +47,42 @@ std::vector<TensorType> infer_concat_time(const Call& call) {
   return {full};
 }
 
+std::vector<TensorType> infer_split_columns(const Call& call) {
+  require_floating(call, "x", 1);
+  const TensorType& x = call.type("x");
+  int64_t total = 0;
+  std::vector<TensorType> parts;
+  for (const int64_t width : call.ints_attr("widths")) {
+    call.require(width > 0, "a width is ", width, ", expected a positive number");
+    total += width;
+    parts.push_back({x.dtype, append_dim(leading_dims(x), width), {}});
+  }
+  call.require(total == row_length(x), "the widths add up to ", total, ", but x is ", x);
+  return parts;
+}
+
+std::vector<TensorType> infer_concat_columns(const Call& call) {
+  call.require(!call.operands.empty(), "no operands, expected one or more");
+  require_floating(call, 0, 1);
+  TensorType full = call.type(0);
+  for (size_t i = 1; i < call.operands.size(); ++i) {
+    require_floating(call, i, 1);
+    const TensorType& part = call.type(i);
+    call.require(part.dtype == full.dtype && leading_dims(part) == leading_dims(full),
+                 operand_name(call, i), " is ", part, ", expected rows like those of ",
+                 call.type(0));
+    full.shape.back() += row_length(part);
+  }
+  return {full};
+}
+
+// "...A, ...B": as many terms as there are parts, none of whose columns are sharded.
+std::string column_terms(size_t parts) {
+  std::vector<std::string> terms;
+  for (size_t i = 0; i < parts; ++i) terms.push_back(cat("...", static_cast<char>('A' + i)));
+  return join(terms, ", ");
+}
+
 }  // namespace
 
 constinit const OpDef kSplitTime{
@@ -90,6 +126,40 @@ constinit const OpDef kConcatTime{
         "x: f32[2,2,5], x: f32[2,2,5], x: f32[2,2,5] | x: f32[3,4,2] | "
         "x: f32[2,4,3], x: f32[2,4,3]; shards=2 | "
         "x: bf16[1,1,3], x: bf16[1,1,3] | x: f32[3,65,67], x: f32[3,65,67]",
+};
+
+constinit const OpDef kSplitColumns{
+    .signature = "split_columns(x; widths: ints) -> y...",
+    .doc = "The columns of x [...,n] as several tensors with these widths.",
+    .traits = {.linear = true},
+    .infer = infer_split_columns,
+    .vjp = [](Vjp& v) -> std::vector<Value*> {
+      std::vector<Value*> grads;
+      for (size_t i = 0; i < v.node().results.size(); ++i) {
+        CHECK(v.grad(i) != nullptr, "split_columns: no gradient of result ", i);
+        grads.push_back(v.grad(i));
+      }
+      return {v.add(kConcatColumns, grads, {}, "x")->result()};
+    },
+    .sharding_of =
+        [](const Call& call) {
+          return cat("...Z -> ", column_terms(call.ints_attr("widths").size()));
+        },
+    .samples =
+        "x: f32[2,3,9]; widths=[4, 3, 2] | x: bf16[5,6]; widths=[5, 1] | x: f32[67,515]; "
+        "widths=[256, 259]",
+};
+
+constinit const OpDef kConcatColumns{
+    .signature = "concat_columns(x...) -> y",
+    .doc = "The columns of several tensors next to each other. It is the inverse of split_columns.",
+    .traits = {.differentiable = false, .linear = true},
+    .infer = infer_concat_columns,
+    .sharding_of =
+        [](const Call& call) { return cat(column_terms(call.operands.size()), " -> ...Z"); },
+    .samples =
+        "x: f32[2,3,4], x: f32[2,3,3], x: f32[2,3,2] | x: bf16[5,5], x: bf16[5,1] | "
+        "x: f32[67,256], x: f32[67,259]",
 };
 
 constinit const OpDef kAddInPlace{

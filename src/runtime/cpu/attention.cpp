@@ -16,10 +16,11 @@ constexpr int64_t kFactors = 2;  // per packed head: k and v
 
 // Where query i of the block has its row of y, and the block its lse.
 int64_t y_offset(const Problem& p, const Block& block, int64_t i) {
-  return ((block.b * p.queries + block.query + i) * p.heads + block.head) * p.dim;
+  return (block.b * p.queries + block.query + i) * p.heads.y_width() +
+         block.head * p.heads.value_dim;
 }
 int64_t lse_offset(const Problem& p, const Block& block) {
-  return (block.b * p.heads + block.head) * p.queries + block.query;
+  return (block.b * p.heads.q + block.head) * p.queries + block.query;
 }
 
 // Scores become exp(scale * score - maximum), given the maximum and the sum of earlier blocks.
@@ -63,24 +64,24 @@ struct Earlier {
 
 // Adds one block of keys to the running maximum, sum and weighted values.
 void attend(const Problem& p, const PackedHead& packed, const Block& block, Scratch& scratch) {
-  multiply_keys(p, packed.k, block, scratch.queries, scratch.p);
+  multiply_keys(p, {packed.k, p.heads.dim}, block, scratch.queries, scratch.p);
   for_columns(block, [&](int64_t i) {
     softmax_column(Column(scratch.p, block, i), p.scale, scratch.top + i, scratch.total + i,
                    scratch.shrink + i);
   });
-  scale_columns(scratch.shrink, p.dim, scratch.sum);
+  scale_columns(scratch.shrink, p.heads.value_dim, scratch.sum);
   if (p.drop) {
     fill_kept(p, block, scratch);
     multiply_tiles(scratch.p, scratch.kept, block.keys, scratch.p);
   }
-  add_matmul(p, packed.v, block, scratch.p, scratch);
+  add_matmul(p, {packed.v, p.heads.value_dim}, block, scratch.p, scratch);
 }
 
 // The maximum, sum and weighted values before the first block of keys: y with a sum of 1.
 void begin_sums(const Problem& p, const Block& block, const Earlier& earlier, Scratch& scratch) {
   std::fill(scratch.top, scratch.top + kQueries, -std::numeric_limits<float>::infinity());
   std::fill(scratch.total, scratch.total + kQueries, 0.0f);
-  std::fill(scratch.sum, scratch.sum + p.dim * kTileStride, 0.0f);
+  std::fill(scratch.sum, scratch.sum + p.heads.value_dim * kTileStride, 0.0f);
   if (earlier.y == nullptr) return;
   for (int64_t i = 0; i < block.queries; ++i) {
     const float lse = earlier.lse[lse_offset(p, block) + i];
@@ -88,7 +89,7 @@ void begin_sums(const Problem& p, const Block& block, const Earlier& earlier, Sc
     scratch.top[i] = lse;
     scratch.total[i] = 1;
     const float* y = earlier.y + y_offset(p, block, i);
-    for (int64_t d = 0; d < p.dim; ++d) scratch.sum[d * kTileStride + i] = y[d];
+    for (int64_t d = 0; d < p.heads.value_dim; ++d) scratch.sum[d * kTileStride + i] = y[d];
   }
 }
 
@@ -101,7 +102,7 @@ void attend_all(const Problem& p, const PackedHead& packed, const Block& queries
   for (int64_t i = 0; i < kQueries; ++i) {
     inverse[i] = scratch.total[i] > 0 ? 1.0f / scratch.total[i] : 0.0f;
   }
-  scale_columns(inverse, p.dim, scratch.sum);
+  scale_columns(inverse, p.heads.value_dim, scratch.sum);
 }
 
 void forward(const Launch& launch, const Problem& p, const Places& places) {
@@ -112,31 +113,34 @@ void forward(const Launch& launch, const Problem& p, const Places& places) {
     earlier = {launch.operands.at(places.kv + 1).as<float>(),
                launch.operands.at(places.kv + 2).as<float>()};
   }
-  team(launch).run(p.batch * p.kv_heads, [&](int64_t task) {
+  team(launch).run(p.batch * p.heads.kv, [&](int64_t task) {
     const PackedHead packed(launch.workspace, task, p, kFactors);
-    const int64_t b = task / p.kv_heads, kv_head = task % p.kv_heads;
+    const int64_t b = task / p.heads.kv, kv_head = task % p.heads.kv;
     for_key_blocks(p, [&](int64_t key, int64_t keys, int64_t offset) {
-      pack_left(*p.tensors, p.k_from(b, key, kv_head), keys, p.dim, packed.k + offset);
-      pack_left(*p.computed, transposed(p.v_from(b, key, kv_head)), p.dim, keys, packed.v + offset);
+      pack_left(*p.tensors, p.k_from(b, key, kv_head), keys, p.heads.dim, packed.k + offset);
+      pack_left(*p.computed, transposed(p.v_from(b, key, kv_head)), p.heads.value_dim, keys,
+                packed.v + offset);
     });
   });
   const int64_t blocks = query_blocks(p);
-  team(launch).run(p.batch * p.heads * blocks, [&](int64_t task, float* memory) {
+  team(launch).run(p.batch * p.heads.q * blocks, [&](int64_t task, float* memory) {
     Scratch& scratch = *reinterpret_cast<Scratch*>(memory);
     // The last block of queries has the most keys; it goes first, so that all threads finish
     // together.
-    const Block block = query_block(p, task / blocks / p.heads, task / blocks % p.heads,
+    const Block block = query_block(p, task / blocks / p.heads.q, task / blocks % p.heads.q,
                                     blocks - 1 - task % blocks);
-    pack_right(*p.tensors, transposed(p.q_from(block.b, block.query, block.head)), p.dim,
+    pack_right(*p.tensors, transposed(p.q_from(block.b, block.query, block.head)), p.heads.dim,
                block.queries, scratch.queries);
-    attend_all(
-        p, PackedHead(launch.workspace, block.b * p.kv_heads + block.head / p.group(), p, kFactors),
-        block, earlier, scratch);
-    for_sum_rows(p, block, scratch, [&](int64_t i, int64_t col, int64_t n, const float* values) {
-      const int64_t offset = y_offset(p, block, i) + col;
-      if (y.dtype == DType::F32) std::copy(values, values + n, y.as<float>() + offset);
-      store(y, offset, n, values);
-    });
+    attend_all(p,
+               PackedHead(launch.workspace, block.b * p.heads.kv + block.head / p.heads.group(), p,
+                          kFactors),
+               block, earlier, scratch);
+    for_sum_rows(p, p.heads.value_dim, block, scratch,
+                 [&](int64_t i, int64_t col, int64_t n, const float* values) {
+                   const int64_t offset = y_offset(p, block, i) + col;
+                   if (y.dtype == DType::F32) std::copy(values, values + n, y.as<float>() + offset);
+                   store(y, offset, n, values);
+                 });
     float* block_lse = lse + lse_offset(p, block);
     for (int64_t i = 0; i < block.queries; ++i) {
       block_lse[i] = scratch.top[i] + std::log(scratch.total[i]);

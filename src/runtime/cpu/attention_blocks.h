@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "plan/attention_heads.h"
 #include "runtime/cpu/device.h"
 #include "runtime/cpu/elements.h"
 #include "runtime/cpu/gemm.h"
@@ -47,14 +48,14 @@ struct Scratch {
 static_assert(sizeof(Scratch) <= ThreadTeam::kScratchFloats * sizeof(float));
 
 struct Problem {
-  int64_t batch = 0, heads = 0, kv_heads = 0, dim = 0;
+  int64_t batch = 0;
+  AttentionHeads heads;
   int64_t queries = 0, keys = 0;  // rows of a sample
-  // The queries are these rows of the sequence: all, or a chunk near its head and one near its
-  // tail. A block of queries lies in one chunk.
+  // The queries are these rows of the sequence: all, or a run near its head and one near its tail.
+  // A block of queries lies in one run.
   ContextShard shard;
-  int64_t chunk = 0;  // rows
-  ContextShard
-      key_shard;  // the rows of the sequence that the keys are; its runs are chunks as well
+  int64_t run_rows = 0;
+  ContextShard key_shard;  // the rows of the sequence that the keys are
   // Row-major views of both operands; of packed qkv they are the same.
   MatrixView q, kv;
   int64_t q_width = 0, kv_width = 0;  // of their rows
@@ -63,20 +64,24 @@ struct Problem {
   bool drop = false;
   Dropout dropout;
   const int32_t* positions = nullptr;  // within documents; null: each sample is one document
+  int64_t chunk = 0;                   // of positions that see each other; 0: all do
 
   // For matmuls of two tensors, and for those with values that a thread computed.
   const GemmVariant* tensors = nullptr;
   const GemmVariant* computed = nullptr;
 
-  // The first key that a query sees; does not decrease with the query within a chunk.
+  // The first key that a query sees; does not decrease with the query within a run.
   int64_t first_key(int64_t b, int64_t query) const {
-    return positions == nullptr ? 0 : shard.in_full(query) - positions[b * queries + query];
+    const int64_t row = shard.in_full(query);
+    return row - keys_before(positions == nullptr ? row : positions[b * queries + query], chunk);
   }
-  int64_t group() const { return heads / kv_heads; }
+  bool all_see_first_key() const { return positions == nullptr && chunk == 0; }
+  // Packed factors of both kinds of heads have the size of the larger.
+  int64_t larger_dim() const { return std::max(heads.dim, heads.value_dim); }
   // First columns of a head's q, k and v.
-  int64_t q_col(int64_t head) const { return head * dim; }
-  int64_t k_col(int64_t kv_head) const { return first_k + kv_head * dim; }
-  int64_t v_col(int64_t kv_head) const { return first_v + kv_head * dim; }
+  int64_t q_col(int64_t head) const { return head * heads.dim; }
+  int64_t k_col(int64_t kv_head) const { return first_k + kv_head * heads.dim; }
+  int64_t v_col(int64_t kv_head) const { return first_v + kv_head * heads.value_dim; }
   // Views of a head from a row on: of q, k, v, and of y or its gradient.
   MatrixView q_from(int64_t b, int64_t query, int64_t head) const {
     return from(q, b * queries + query, q_col(head));
@@ -88,7 +93,8 @@ struct Problem {
     return from(kv, b * keys + key, v_col(kv_head));
   }
   MatrixView heads_of(const Tensor& y, int64_t b, int64_t query, int64_t head) const {
-    return from(matrix(y.data, y.dtype, heads * dim), b * queries + query, head * dim);
+    return from(matrix(y.data, y.dtype, heads.y_width()), b * queries + query,
+                head * heads.value_dim);
   }
 };
 
@@ -218,7 +224,7 @@ struct PackedHead {
   }
   static int64_t floats(const Problem& p, int64_t factors) {
     const int64_t runs = p.key_shard.runs();
-    return floats(runs, p.keys / runs, p.dim, factors);
+    return floats(runs, p.keys / runs, p.larger_dim(), factors);
   }
   // Part `index` of a workspace of heads with `factors` factors each.
   PackedHead(void* workspace, int64_t index, const Problem& p, int64_t factors) {
@@ -228,9 +234,9 @@ struct PackedHead {
     k_transposed = v + each;
   }
   // Offset in floats of the block of keys that starts at `key` of the run, within a packed factor.
-  static int64_t offset(const ContextRun& run, int64_t key, int64_t dim) {
+  static int64_t offset(const Problem& p, const ContextRun& run, int64_t key) {
     const int64_t before = run.at == 0 ? 0 : ceil_div(run.size, kKeys);  // run.at is 0 or run.size
-    return (before + key / kKeys) * block_floats(dim);
+    return (before + key / kKeys) * block_floats(p.larger_dim());
   }
 };
 
@@ -243,29 +249,36 @@ void for_key_blocks(const Problem& p, const Fn& fn) {
     const ContextRun run = p.key_shard.run(number);
     if (run.row > last) continue;
     for (int64_t key = 0; key < run.size; key += kKeys) {
-      fn(run.at + key, std::min(kKeys, run.size - key), PackedHead::offset(run, key, p.dim));
+      fn(run.at + key, std::min(kKeys, run.size - key), PackedHead::offset(p, run, key));
     }
   }
 }
 
+// A packed factor of heads of this size.
+struct HeadFactor {
+  const float* data;
+  int64_t dim;
+};
+
 // tile = keys (or values) times the packed queries (or their dy).
-void multiply_keys(const Problem& p, const float* keys, const Block& block, const float* queries,
-                   float* tile);
+void multiply_keys(const Problem& p, const HeadFactor& keys, const Block& block,
+                   const float* queries, float* tile);
 
 // scratch.sum += values (or keys), dim x keys, times the tile.
-void add_matmul(const Problem& p, const float* transposed, const Block& block, const float* tile,
-                Scratch& scratch);
+void add_matmul(const Problem& p, const HeadFactor& transposed, const Block& block,
+                const float* tile, Scratch& scratch);
 
-// Calls fn(query, first column, columns, values) for the queries of scratch.sum, a part of a row at
-// a time.
+// Calls fn(query, first column, columns, values) for the queries of scratch.sum, whose rows have
+// `dim` elements, a part of a row at a time.
 template <class Fn>
-void for_sum_rows(const Problem& p, const Block& block, Scratch& scratch, const Fn& fn) {
+void for_sum_rows(const Problem& p, int64_t dim, const Block& block, Scratch& scratch,
+                  const Fn& fn) {
   pack_right(*p.computed, transposed(matrix(scratch.sum, DType::F32, kTileStride)), block.queries,
-             p.dim, scratch.turned);
+             dim, scratch.turned);
   const int64_t width = p.computed->panel_cols;
   for (int64_t i = 0; i < block.queries; ++i) {
-    for (int64_t col = 0; col < p.dim; col += width) {
-      fn(i, col, std::min(width, p.dim - col), scratch.turned + col * block.queries + i * width);
+    for (int64_t col = 0; col < dim; col += width) {
+      fn(i, col, std::min(width, dim - col), scratch.turned + col * block.queries + i * width);
     }
   }
 }

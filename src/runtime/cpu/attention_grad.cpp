@@ -30,12 +30,12 @@ WEFT_CLONES void score_grad_column(const Column& p, const Column& dp, float scal
 
 // Adds tile * rows, keys x queries times queries x dim, to the gradient of the keys or values. Rows
 // that only the second group of queries sees are zero for the first.
-void add_key_grads(const Problem& p, const Block& block, const float* tile, const float* rows,
+void add_key_grads(const Problem& p, const Block& block, const float* tile, const HeadFactor& rows,
                    float* to) {
   const auto add = [&](int64_t key, int64_t keys, int64_t query) {
-    multiply_left_tile(*p.computed, {keys, p.dim, block.queries - query},
+    multiply_left_tile(*p.computed, {keys, rows.dim, block.queries - query},
                        tile + key * kTileStride + query,
-                       {rows + query * p.computed->panel_cols, block.queries},
+                       {rows.data + query * p.computed->panel_cols, block.queries},
                        to + key * p.kv_width, p.kv_width, GemmMode::Add);
   };
   const int64_t first = block.queries > kGroup ? block.visible(0, kGroup) : block.keys;
@@ -55,12 +55,12 @@ struct GradTensors {
 // scratch.sum, the gradient of its queries.
 void attend_grad(const Problem& p, const GradTensors& t, const PackedHead& packed,
                  const Block& block, Scratch& scratch) {
-  const int64_t kv_head = block.head / p.group();
+  const int64_t kv_head = block.head / p.heads.group();
   float* row = t.dkv + (block.b * p.keys + block.run.at + block.key) * p.kv_width;
   float* dk = row + p.k_col(kv_head);
   float* dv = row + p.v_col(kv_head);
 
-  multiply_keys(p, packed.k, block, scratch.queries, scratch.p);
+  multiply_keys(p, {packed.k, p.heads.dim}, block, scratch.queries, scratch.p);
   for_columns(block, [&](int64_t i) {
     probability_column(Column(scratch.p, block, i), p.scale, scratch.top + i);
   });
@@ -70,15 +70,16 @@ void attend_grad(const Problem& p, const GradTensors& t, const PackedHead& packe
     fill_kept(p, block, scratch);
     multiply_tiles(scratch.p, scratch.kept, block.keys, scratch.dp);
   }
-  add_key_grads(p, block, p.drop ? scratch.dp : scratch.p, scratch.dy_rows, dv);
-  multiply_keys(p, packed.v, block, scratch.dy, scratch.dp);
+  add_key_grads(p, block, p.drop ? scratch.dp : scratch.p, {scratch.dy_rows, p.heads.value_dim},
+                dv);
+  multiply_keys(p, {packed.v, p.heads.value_dim}, block, scratch.dy, scratch.dp);
   if (p.drop) multiply_tiles(scratch.dp, scratch.kept, block.keys, scratch.dp);
   for_columns(block, [&](int64_t i) {
     score_grad_column(Column(scratch.p, block, i), Column(scratch.dp, block, i), p.scale,
                       scratch.delta + i);
   });
-  add_matmul(p, packed.k_transposed, block, scratch.dp, scratch);
-  add_key_grads(p, block, scratch.dp, scratch.query_rows, dk);
+  add_matmul(p, {packed.k_transposed, p.heads.dim}, block, scratch.dp, scratch);
+  add_key_grads(p, block, scratch.dp, {scratch.query_rows, p.heads.dim}, dk);
 }
 
 // Fetches what all blocks of keys need from a block of queries: both packings, lse, and delta = dy
@@ -86,17 +87,18 @@ void attend_grad(const Problem& p, const GradTensors& t, const PackedHead& packe
 void fetch_queries(const Problem& p, const GradTensors& t, const Block& block, Scratch& scratch) {
   const MatrixView q = p.q_from(block.b, block.query, block.head);
   const MatrixView dy = p.heads_of(t.dy, block.b, block.query, block.head);
-  pack_right(*p.tensors, transposed(q), p.dim, block.queries, scratch.queries);
-  pack_right(*p.tensors, transposed(dy), p.dim, block.queries, scratch.dy);
-  pack_right(*p.computed, q, block.queries, p.dim, scratch.query_rows);
-  pack_right(*p.computed, dy, block.queries, p.dim, scratch.dy_rows);
-  const float* lse = t.lse + (block.b * p.heads + block.head) * p.queries + block.query;
+  pack_right(*p.tensors, transposed(q), p.heads.dim, block.queries, scratch.queries);
+  pack_right(*p.tensors, transposed(dy), p.heads.value_dim, block.queries, scratch.dy);
+  pack_right(*p.computed, q, block.queries, p.heads.dim, scratch.query_rows);
+  pack_right(*p.computed, dy, block.queries, p.heads.value_dim, scratch.dy_rows);
+  const float* lse = t.lse + (block.b * p.heads.q + block.head) * p.queries + block.query;
   std::copy(lse, lse + block.queries, scratch.top);
   for (int64_t i = 0; i < block.queries; ++i) {
     const int64_t row = block.b * p.queries + block.query + i;
-    const int64_t offset = row * p.heads * p.dim + block.head * p.dim;
-    scratch.delta[i] = dot_rows(load(t.dy, offset, p.dim, scratch.row),
-                                load(t.y, offset, p.dim, scratch.row + kMaxHeadDim), p.dim);
+    const int64_t dim = p.heads.value_dim;
+    const int64_t offset = row * p.heads.y_width() + block.head * dim;
+    scratch.delta[i] = dot_rows(load(t.dy, offset, dim, scratch.row),
+                                load(t.y, offset, dim, scratch.row + kMaxHeadDim), dim);
   }
 }
 
@@ -104,9 +106,9 @@ void pack_keys_and_values(const Problem& p, const PackedHead& packed, int64_t b,
   for_key_blocks(p, [&](int64_t key, int64_t keys, int64_t offset) {
     const MatrixView k = p.k_from(b, key, kv_head);
     const MatrixView v = p.v_from(b, key, kv_head);
-    pack_left(*p.tensors, k, keys, p.dim, packed.k + offset);
-    pack_left(*p.tensors, v, keys, p.dim, packed.v + offset);
-    pack_left(*p.computed, transposed(k), p.dim, keys, packed.k_transposed + offset);
+    pack_left(*p.tensors, k, keys, p.heads.dim, packed.k + offset);
+    pack_left(*p.tensors, v, keys, p.heads.value_dim, packed.v + offset);
+    pack_left(*p.computed, transposed(k), p.heads.dim, keys, packed.k_transposed + offset);
   });
 }
 
@@ -116,21 +118,21 @@ void key_head_grad(const Problem& p, const GradTensors& t, const PackedHead& pac
   pack_keys_and_values(p, packed, b, kv_head);
   for (int64_t key = 0; key < p.keys; ++key) {
     float* row = t.dkv + (b * p.keys + key) * p.kv_width;
-    for (float* part : {row + p.k_col(kv_head), row + p.v_col(kv_head)}) {
-      std::fill(part, part + p.dim, 0.0f);
-    }
+    std::fill_n(row + p.k_col(kv_head), p.heads.dim, 0.0f);
+    std::fill_n(row + p.v_col(kv_head), p.heads.value_dim, 0.0f);
   }
-  for (int64_t head = kv_head * p.group(); head < (kv_head + 1) * p.group(); ++head) {
+  for (int64_t head = kv_head * p.heads.group(); head < (kv_head + 1) * p.heads.group(); ++head) {
     for (int64_t index = 0; index < query_blocks(p); ++index) {
       const Block block = query_block(p, b, head, index);
       fetch_queries(p, t, block, scratch);
-      std::fill(scratch.sum, scratch.sum + p.dim * kTileStride, 0.0f);
+      std::fill(scratch.sum, scratch.sum + p.heads.dim * kTileStride, 0.0f);
       for_seen_keys(p, block, scratch,
                     [&](const Block& seen) { attend_grad(p, t, packed, seen, scratch); });
       float* dq = t.dq + (b * p.queries + block.query) * p.q_width + p.q_col(head);
-      for_sum_rows(p, block, scratch, [&](int64_t i, int64_t col, int64_t n, const float* values) {
-        std::copy(values, values + n, dq + i * p.q_width + col);
-      });
+      for_sum_rows(p, p.heads.dim, block, scratch,
+                   [&](int64_t i, int64_t col, int64_t n, const float* values) {
+                     std::copy(values, values + n, dq + i * p.q_width + col);
+                   });
     }
   }
 }
@@ -144,7 +146,7 @@ void store_rows(const Launch& launch, const Tensor& tensor, const float* values)
 
 void backward(const Launch& launch, const Problem& p, const Places& places) {
   float* widened = static_cast<float*>(launch.workspace) +
-                   PackedHead::floats(p, kFactors) * p.batch * p.kv_heads;
+                   PackedHead::floats(p, kFactors) * p.batch * p.heads.kv;
   const Tensor& dq = launch.results.front();
   const Tensor& dkv = launch.results.back();
   float* dq_values = place(dq, 0, widened);
@@ -152,9 +154,9 @@ void backward(const Launch& launch, const Problem& p, const Places& places) {
       launch.results.size() == 1 ? dq_values : place(dkv, 0, widened + dq.elements());
   const GradTensors tensors{launch.operands.at(0), launch.operands.at(places.kv + 1),
                             launch.operands.at(places.kv + 2).as<float>(), dq_values, dkv_values};
-  team(launch).run(p.batch * p.kv_heads, [&](int64_t tile, float* memory) {
-    key_head_grad(p, tensors, PackedHead(launch.workspace, tile, p, kFactors), tile / p.kv_heads,
-                  tile % p.kv_heads, *reinterpret_cast<Scratch*>(memory));
+  team(launch).run(p.batch * p.heads.kv, [&](int64_t tile, float* memory) {
+    key_head_grad(p, tensors, PackedHead(launch.workspace, tile, p, kFactors), tile / p.heads.kv,
+                  tile % p.heads.kv, *reinterpret_cast<Scratch*>(memory));
   });
   store_rows(launch, dq, dq_values);
   if (launch.results.size() > 1) store_rows(launch, dkv, dkv_values);

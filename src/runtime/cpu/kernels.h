@@ -15,6 +15,7 @@ std::span<const Kernel> cpu_elementwise_kernels();
 std::span<const Kernel> cpu_matmul_kernels();
 std::span<const Kernel> cpu_norm_kernels();
 std::span<const Kernel> cpu_qk_norm_kernels();
+std::span<const Kernel> cpu_latent_qkv_kernels();
 std::span<const Kernel> cpu_attention_kernels();
 std::span<const Kernel> cpu_attention_grad_kernels();
 std::span<const Kernel> cpu_swiglu_kernels();

@@ -1,9 +1,10 @@
-// qk_norm and its gradient: the rows of a norm are heads.
+// qk_norm, qk_unit_norm and their gradients: the rows of a norm are heads.
 #include "runtime/cpu/device.h"
 #include "runtime/cpu/elements.h"
 #include "runtime/cpu/kernels.h"
 #include "runtime/cpu/norm_rows.h"
 #include "runtime/cpu/partials.h"
+#include "runtime/cpu/simd.h"
 
 namespace weft {
 
@@ -21,12 +22,16 @@ Heads heads_of(const Launch& launch, const Tensor& x) {
   return {q, kv, row_length(x) / (q + 2 * kv)};
 }
 
-// The weights of q and k; `buffer` holds both if they are converted.
+// The weights of q and k; `buffer` holds both if they are converted, and ones if there are none.
 struct Weights {
   const float *q, *k;
 };
 
 Weights load_weights(const Launch& launch, size_t first, int64_t dim, float* buffer) {
+  if (launch.operands.size() == first) {
+    std::fill_n(buffer, dim, 1.0f);
+    return {buffer, buffer};
+  }
   return {load(launch.operands.at(first), 0, dim, buffer),
           load(launch.operands.at(first + 1), 0, dim, buffer + dim)};
 }
@@ -93,6 +98,39 @@ void launch_qk_norm_grad(const Launch& launch) {
   dk_sums.combine(team(launch), launch.results.at(2));
 }
 
+// Sums that nothing reads would cost as much as the gradient itself.
+WEFT_CLONES void unit_norm_grad_row(const float* dy, const float* x, float rstd, float mean_dot,
+                                    int64_t n, float* dx) {
+  WEFT_VECTORIZE
+  for (int64_t i = 0; i < n; ++i) dx[i] = rstd * (dy[i] - x[i] * rstd * mean_dot);
+}
+
+void launch_qk_unit_norm_grad(const Launch& launch) {
+  const Tensor& dy = launch.operands.at(0);
+  const Tensor& x = launch.operands.at(1);
+  const Tensor& dx = launch.results.at(0);
+  const float* rstd = launch.operands.at(2).as<float>();
+  const Heads heads = heads_of(launch, x);
+  const int64_t width = heads.width(), dim = heads.dim, normed = heads.normed();
+  const int64_t rows = row_count(x), step = tile_rows(width);
+  team(launch).run(ceil_div(rows, step), [&](int64_t tile, float* scratch) {
+    for (int64_t row = tile * step; row < std::min(rows, (tile + 1) * step); ++row) {
+      const float* dy_row = load(dy, row * width, width, scratch);
+      const float* x_row = load(x, row * width, width, scratch + width);
+      float* dx_row = place(dx, row * width, scratch + 2 * width);
+      for (int64_t head = 0; head < normed; ++head) {
+        const int64_t at = head * dim;
+        const float scale = rstd[row * normed + head];
+        const float dot = scale * dot_rows(dy_row + at, x_row + at, dim);
+        unit_norm_grad_row(dy_row + at, x_row + at, scale, dot / static_cast<float>(dim), dim,
+                           dx_row + at);
+      }
+      std::copy(dy_row + normed * dim, dy_row + width, dx_row + normed * dim);
+      store(dx, row * width, width, dx_row);
+    }
+  });
+}
+
 Decision supports_heads(const Call& call) {
   return supports_rows(call, call.type("x"), 4);
 }
@@ -107,6 +145,8 @@ std::span<const Kernel> cpu_qk_norm_kernels() {
   static const Kernel rows[] = {
       {"qk_norm", "rows", supports_heads, nullptr, launch_qk_norm},
       {"qk_norm_grad", "rows", supports_heads, grad_workspace, launch_qk_norm_grad},
+      {"qk_unit_norm", "rows", supports_heads, nullptr, launch_qk_norm},
+      {"qk_unit_norm_grad", "rows", supports_heads, nullptr, launch_qk_unit_norm_grad},
   };
   return rows;
 }

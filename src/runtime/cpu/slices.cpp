@@ -1,6 +1,6 @@
 // split_time and concat_time: one copy of contiguous memory per sample and chunk. take_shard: one
-// per row of the dims before its own. split_qkv and concat_qkv: two per row. repeat_kv: one per
-// head.
+// per row of the dims before its own. split_columns and concat_columns: one per row and tensor.
+// repeat_kv: one per head.
 #include <algorithm>
 #include <cstring>
 
@@ -57,16 +57,20 @@ void copy_columns(const Launch& launch, const Tensor& part, const Tensor& packed
   });
 }
 
-void launch_split_qkv(const Launch& launch) {
-  const Tensor& q = launch.results.at(0);
-  copy_columns<false>(launch, q, launch.operands.at(0), 0);
-  copy_columns<false>(launch, launch.results.at(1), launch.operands[0], row_length(q));
+void launch_split_columns(const Launch& launch) {
+  int64_t first = 0;
+  for (const Tensor& part : launch.results) {
+    copy_columns<false>(launch, part, launch.operands.at(0), first);
+    first += row_length(part);
+  }
 }
 
-void launch_concat_qkv(const Launch& launch) {
-  const Tensor& q = launch.operands.at(0);
-  copy_columns<true>(launch, q, launch.results.at(0), 0);
-  copy_columns<true>(launch, launch.operands.at(1), launch.results[0], row_length(q));
+void launch_concat_columns(const Launch& launch) {
+  int64_t first = 0;
+  for (const Tensor& part : launch.operands) {
+    copy_columns<true>(launch, part, launch.results.at(0), first);
+    first += row_length(part);
+  }
 }
 
 // The heads of this rank; all of them without a coordinate.
@@ -169,8 +173,10 @@ std::span<const Kernel> cpu_slice_kernels() {
       {"concat_time", "copy", supports_cpu_dtypes, nullptr, launch_concat_time},
       {"repeat_kv", "copy", supports_cpu_dtypes, nullptr, launch_repeat_kv},
       {"repeat_kv_grad", "rows", supports_cpu_dtypes, nullptr, launch_repeat_kv_grad},
-      {"split_qkv", "copy", supports_cpu_dtypes, nullptr, launch_split_qkv},
-      {"concat_qkv", "copy", supports_cpu_dtypes, nullptr, launch_concat_qkv},
+      {"split_qkv", "copy", supports_cpu_dtypes, nullptr, launch_split_columns},
+      {"concat_qkv", "copy", supports_cpu_dtypes, nullptr, launch_concat_columns},
+      {"split_columns", "copy", supports_cpu_dtypes, nullptr, launch_split_columns},
+      {"concat_columns", "copy", supports_cpu_dtypes, nullptr, launch_concat_columns},
       {"take_shard", "copy", supports_cpu_dtypes, nullptr, launch_take_shard},
       {"to_partial", "copy", supports_cpu_dtypes, nullptr, launch_to_partial},
   };

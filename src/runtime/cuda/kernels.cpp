@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "plan/attention_heads.h"
 #include "plan/part_kernels.h"
 #include "runtime/cuda/gemm/gemm_shape.h"
 #include "runtime/cuda/launches.h"
@@ -135,22 +136,29 @@ int64_t qk_norm_grad_workspace(const Call& call) {
 Decision table_rope_fits(const Call& call) {
   Decision head = rope_fits(call);
   if (!head.allowed) return head;
+  if (call.bool_attr("interleaved")) return Decision::no("pairs of neighbours");
+  if (call.int_attr("rotary_dim") > 0) return Decision::no("heads rotated in part");
   if (row_length(call.type(0)) % kVector != 0) return vector_results(call);
   return vector_rows(call, call.int_attr("head_dim") / 2);
 }
 
 int64_t attention_head_dim(const Call& call, const TensorType& qkv) {
-  return qkv.shape.at(2) / (call.int_attr("heads") + 2 * call.int_attr("kv_heads"));
+  return attention_heads(call, row_length(qkv), true).dim;
+}
+
+// The larger of the heads of q and k, and of v.
+Decision larger_head_fits(const Call& call, const AttentionHeads& heads) {
+  return head_fits(call, std::max(heads.dim, heads.value_dim));
 }
 
 Decision attention_fits(const Call& call) {
-  return head_fits(call, attention_head_dim(call, call.type(0)));
+  return larger_head_fits(call, attention_heads(call, row_length(call.type(0)), true));
 }
 
 // q comes first in a context_attention, second in its gradient.
 template <size_t kOperand>
 Decision context_attention_fits(const Call& call) {
-  return head_fits(call, row_length(call.type(kOperand)) / call.int_attr("heads"));
+  return larger_head_fits(call, attention_heads(call, row_length(call.type(kOperand)), false));
 }
 
 int64_t context_attention_grad_workspace(const Call& call) {
@@ -158,10 +166,18 @@ int64_t context_attention_grad_workspace(const Call& call) {
 }
 
 Decision attention_grad_fits(const Call& call) {
-  return head_fits(call, attention_head_dim(call, call.type(1)));
+  return larger_head_fits(call, attention_heads(call, row_length(call.type(1)), true));
+}
+
+Decision heads_are_alike(const Call& call, const TensorType& qkv) {
+  const AttentionHeads heads = attention_heads(call, row_length(qkv), true);
+  if (heads.dim == heads.value_dim) return Decision::yes();
+  return Decision::no(cat("values of ", heads.value_dim, ", keys of ", heads.dim));
 }
 
 Decision tiled_heads_fit(const Call& call, const TensorType& qkv) {
+  Decision alike = heads_are_alike(call, qkv);
+  if (!alike.allowed) return alike;
   const int64_t head_dim = attention_head_dim(call, qkv);
   if (head_dim % kVector != 0 || head_dim > kMaxTileDim) {
     return Decision::no(
@@ -182,7 +198,11 @@ Decision half_heads_fit(const Call& call, const TensorType& qkv) {
   if (qkv.dtype != DType::BF16 && qkv.dtype != DType::F16) {
     return Decision::no(cat(dtype_name(qkv.dtype), ", expected bf16 or f16"));
   }
+  Decision alike = heads_are_alike(call, qkv);
+  if (!alike.allowed) return alike;
   if (call.double_attr("dropout") > 0) return Decision::no("dropout");
+  if (call.double_attr("scale") > 0) return Decision::no("a scale of its own");
+  if (call.int_attr("chunk") > 0) return Decision::no("chunks");
   const int64_t head_dim = attention_head_dim(call, qkv);
   if (head_dim != 64 && head_dim != 128) {
     return Decision::no(cat("head dim ", head_dim, ", expected 64 or 128"));
@@ -300,10 +320,16 @@ constexpr Kernel kKernels[] = {
     row("qk_norm", "warp_qk_norm", launch_qk_norm, qk_norm_fits),
     row("qk_norm_grad", "warp_qk_norm_grad", launch_qk_norm_grad, qk_norm_fits,
         qk_norm_grad_workspace),
+    row("qk_unit_norm", "warp_qk_unit_norm", launch_qk_norm, qk_norm_fits),
+    row("qk_unit_norm_grad", "warp_qk_unit_norm_grad", launch_qk_norm_grad, qk_norm_fits),
     row("repeat_kv", "plain_repeat_kv", launch_repeat_kv, any_call),
     row("repeat_kv_grad", "plain_repeat_kv_grad", launch_repeat_kv_grad, any_call),
-    row("split_qkv", "plain_split_qkv", launch_split_qkv, any_call),
-    row("concat_qkv", "plain_concat_qkv", launch_concat_qkv, any_call),
+    row("split_qkv", "plain_split_qkv", launch_split_columns, any_call),
+    row("concat_qkv", "plain_concat_qkv", launch_concat_columns, any_call),
+    row("split_columns", "plain_split_columns", launch_split_columns, any_call),
+    row("concat_columns", "plain_concat_columns", launch_concat_columns, any_call),
+    row("latent_qkv", "plain_latent_qkv", launch_latent_qkv, any_call),
+    row("latent_qkv_grad", "plain_latent_qkv_grad", launch_latent_qkv_grad, any_call),
     row("take_shard", "plain_take_shard", launch_take_shard, any_call),
     row("to_partial", "plain_to_partial", launch_to_partial, any_call),
     row("cast", "vector_cast", launch_vector_cast, vector_elements),
@@ -335,6 +361,7 @@ constexpr Kernel kKernels[] = {
     row("swiglu_grad", "plain_swiglu_grad", launch_swiglu_grad, any_call),
     row("rope", "table_rope", launch_table_rope, table_rope_fits),
     row("rope", "plain_rope", launch_rope, rope_fits),
+    row("scale_queries", "plain_scale_queries", launch_scale_queries, any_call),
     row("attention", "cudnn_attention", launch_cudnn_attention, cudnn_attention_fits,
         cudnn_attention_workspace),
     row("attention", "tiled_attention", launch_tiled_attention, tiled_attention_fits),

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "plan/attention_heads.h"
 #include "runtime/reference/launches.h"
 #include "runtime/reference/values.h"
 
@@ -28,10 +29,13 @@ ContextShard query_shard(const Launch& launch, const Places& places) {
 }
 
 // Sizes and offsets: of q in [batch,queries,...] and of kv in [batch,keys,...], or of both in
-// packed qkv [batch,time,(heads + 2 kv_heads) * head_dim].
+// packed qkv [batch,time,...].
 struct Layout {
   bool packed;
-  int64_t batch, queries, keys, heads, kv_heads, head_dim;
+  int64_t batch, queries, keys;
+  AttentionHeads heads;
+  double scale;
+  int64_t chunk;
   ContextShard shard;      // of the sequence that the queries are
   ContextShard key_shard;  // that the keys are
 
@@ -40,30 +44,37 @@ struct Layout {
         batch(launch.operands[places.q].shape[0]),
         queries(launch.operands[places.q].shape[1]),
         keys(launch.operands[places.kv].shape[1]),
-        heads(launch.call->int_attr("heads")),
-        kv_heads(launch.call->int_attr("kv_heads")),
-        head_dim(launch.operands[places.q].shape[2] / (packed ? heads + 2 * kv_heads : heads)),
+        heads(attention_heads(*launch.call, launch.operands[places.q].shape[2], packed)),
+        scale(attention_scale(*launch.call, heads.dim)),
+        chunk(launch.call->int_attr("chunk")),
         shard(query_shard(launch, places)),
         key_shard(packed ? shard
                          : keys_of(shard, launch.call->int_attr("blocks"),
                                    launch.call->int_attr("block"))) {}
 
-  int64_t kv_head(int64_t head) const { return head / (heads / kv_heads); }
   int64_t q(int64_t b, int64_t t, int64_t head) const {
-    const int64_t width = (packed ? heads + 2 * kv_heads : heads) * head_dim;
-    return (b * queries + t) * width + head * head_dim;
+    const int64_t width = packed ? heads.packed_width() : heads.q_width();
+    return (b * queries + t) * width + head * heads.dim;
   }
   int64_t k(int64_t b, int64_t t, int64_t head) const {
-    const int64_t before = packed ? heads : 0;
-    return ((b * keys + t) * (before + 2 * kv_heads) + before + kv_head(head)) * head_dim;
+    return kv_row(b, t) + head / heads.group() * heads.dim;
   }
   int64_t v(int64_t b, int64_t t, int64_t head) const {
-    return k(b, t, head) + kv_heads * head_dim;
+    return kv_row(b, t) + heads.k_width() + head / heads.group() * heads.value_dim;
   }
   int64_t y(int64_t b, int64_t t, int64_t head) const {
-    return ((b * queries + t) * heads + head) * head_dim;
+    return (b * queries + t) * heads.y_width() + head * heads.value_dim;
   }
-  int64_t lse(int64_t b, int64_t t, int64_t head) const { return (b * heads + head) * queries + t; }
+  int64_t lse(int64_t b, int64_t t, int64_t head) const {
+    return (b * heads.q + head) * queries + t;
+  }
+
+ private:
+  // The first element of k.
+  int64_t kv_row(int64_t b, int64_t t) const {
+    return packed ? (b * keys + t) * heads.packed_width() + heads.q_width()
+                  : (b * keys + t) * heads.kv_width();
+  }
 };
 
 double dot(const double* a, const double* b, int64_t n) {
@@ -89,7 +100,7 @@ class ProbabilityMask {
   double factor(int64_t b, int64_t head, int64_t i, int64_t j) const {
     if (!on_) return 1;
     const int64_t length = layout_.shard.full_size();
-    return mask_.factor(b, (head * length + i) * length + j, layout_.heads * length * length);
+    return mask_.factor(b, (head * length + i) * length + j, layout_.heads.q * length * length);
   }
 
  private:
@@ -110,7 +121,8 @@ class SeenKeys {
   template <class Fn>
   void each(int64_t b, int64_t i, const Fn& fn) const {
     const int64_t last = layout_.shard.in_full(i);
-    const int64_t first = positions_.empty() ? 0 : last - position(b, i);
+    const int64_t position = positions_.empty() ? last : own_position(b, i);
+    const int64_t first = last - keys_before(position, layout_.chunk);
     for (int64_t number = 0; number < layout_.key_shard.runs(); ++number) {
       const ContextRun run = layout_.key_shard.run(number);
       const int64_t end = std::min(last + 1, run.row + run.size);
@@ -121,7 +133,7 @@ class SeenKeys {
   }
 
  private:
-  int64_t position(int64_t b, int64_t i) const {
+  int64_t own_position(int64_t b, int64_t i) const {
     return positions_[static_cast<size_t>(b * layout_.queries + i)];
   }
 
@@ -133,7 +145,7 @@ class SeenKeys {
 template <class Row>
 void for_each_row(const Layout& layout, Row row) {
   for (int64_t b = 0; b < layout.batch; ++b) {
-    for (int64_t head = 0; head < layout.heads; ++head) {
+    for (int64_t head = 0; head < layout.heads.q; ++head) {
       for (int64_t i = 0; i < layout.queries; ++i) row(b, head, i);
     }
   }
@@ -145,7 +157,6 @@ void forward(const Launch& launch, const Places& places) {
   const SeenKeys seen(launch, at, places.positions);
   const Values q = read(launch.operands[places.q]);
   const Values kv = read(launch.operands[places.kv]);
-  const double scale = 1.0 / std::sqrt(static_cast<double>(at.head_dim));
   const double none = -std::numeric_limits<double>::infinity();
   Values y(static_cast<size_t>(launch.results[0].elements()), 0.0);
   Values lse(static_cast<size_t>(launch.results[1].elements()), none);
@@ -159,21 +170,21 @@ void forward(const Launch& launch, const Places& places) {
     Values scores;
     double largest = row_lse;
     seen.each(b, i, [&](int64_t j, int64_t) {
-      scores.push_back(scale * dot(&q[static_cast<size_t>(at.q(b, i, head))],
-                                   &kv[static_cast<size_t>(at.k(b, j, head))], at.head_dim));
+      scores.push_back(at.scale * dot(&q[static_cast<size_t>(at.q(b, i, head))],
+                                      &kv[static_cast<size_t>(at.k(b, j, head))], at.heads.dim));
       largest = std::max(largest, scores.back());
     });
     if (largest == none) return;  // no keys so far
     double sum = std::exp(row_lse - largest);
     for (double score : scores) sum += std::exp(score - largest);
     const double log_sum = largest + std::log(sum);
-    for (int64_t d = 0; d < at.head_dim; ++d) row_y[d] *= std::exp(row_lse - log_sum);
+    for (int64_t d = 0; d < at.heads.value_dim; ++d) row_y[d] *= std::exp(row_lse - log_sum);
     row_lse = log_sum;
     size_t next = 0;
     seen.each(b, i, [&](int64_t j, int64_t key_row) {
       const double probability = std::exp(scores[next++] - log_sum);
       add_scaled(row_y, probability * mask.factor(b, head, at.shard.in_full(i), key_row),
-                 &kv[static_cast<size_t>(at.v(b, j, head))], at.head_dim);
+                 &kv[static_cast<size_t>(at.v(b, j, head))], at.heads.value_dim);
     });
   });
   write(launch.results[0], y);
@@ -190,25 +201,24 @@ void backward(const Launch& launch, const Places& places) {
   const Values keys = read(launch.operands[places.kv]);
   const Values y = read(launch.operands[places.kv + 1]);
   const Values lse = read(launch.operands[places.kv + 2]);
-  const double scale = 1.0 / std::sqrt(static_cast<double>(at.head_dim));
   Values dqueries(queries.size(), 0.0), dkeys(at.packed ? 0 : keys.size(), 0.0);
   Values& dkv = at.packed ? dqueries : dkeys;
   for_each_row(at, [&](int64_t b, int64_t head, int64_t i) {
     const size_t q = static_cast<size_t>(at.q(b, i, head));
     const size_t out = static_cast<size_t>(at.y(b, i, head));
     // sum over j of p[j] dp[j], which equals dy . y also under dropout.
-    const double mean_dp = dot(&dy[out], &y[out], at.head_dim);
+    const double mean_dp = dot(&dy[out], &y[out], at.heads.value_dim);
     seen.each(b, i, [&](int64_t j, int64_t key_row) {
       const size_t k = static_cast<size_t>(at.k(b, j, head));
       const size_t v = static_cast<size_t>(at.v(b, j, head));
-      const double score = scale * dot(&queries[q], &keys[k], at.head_dim);
+      const double score = at.scale * dot(&queries[q], &keys[k], at.heads.dim);
       const double p = std::exp(score - lse[static_cast<size_t>(at.lse(b, i, head))]);
       const double factor = mask.factor(b, head, at.shard.in_full(i), key_row);
-      const double dp = factor * dot(&dy[out], &keys[v], at.head_dim);
-      const double ds = scale * p * (dp - mean_dp);
-      add_scaled(&dqueries[q], ds, &keys[k], at.head_dim);
-      add_scaled(&dkv[k], ds, &queries[q], at.head_dim);
-      add_scaled(&dkv[v], p * factor, &dy[out], at.head_dim);
+      const double dp = factor * dot(&dy[out], &keys[v], at.heads.value_dim);
+      const double ds = at.scale * p * (dp - mean_dp);
+      add_scaled(&dqueries[q], ds, &keys[k], at.heads.dim);
+      add_scaled(&dkv[k], ds, &queries[q], at.heads.dim);
+      add_scaled(&dkv[v], p * factor, &dy[out], at.heads.value_dim);
     });
   });
   write(launch.results[0], dqueries);

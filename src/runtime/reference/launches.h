@@ -24,7 +24,10 @@ void rms_norm(const Launch&);
 void rms_norm_grad(const Launch&);
 void swiglu(const Launch&);
 void swiglu_grad(const Launch&);
+
+// rope.cpp
 void rope(const Launch&);
+void scale_queries(const Launch&);
 
 // attention.cpp
 void attention(const Launch&);
@@ -38,8 +41,10 @@ void qk_norm(const Launch&);
 void qk_norm_grad(const Launch&);
 void repeat_kv(const Launch&);
 void repeat_kv_grad(const Launch&);
-void split_qkv(const Launch&);
-void concat_qkv(const Launch&);
+void split_columns(const Launch&);
+void concat_columns(const Launch&);
+void latent_qkv(const Launch&);
+void latent_qkv_grad(const Launch&);
 
 // experts.cpp
 void router(const Launch&);

@@ -1,6 +1,5 @@
-// Norms, the gated feed-forward and rotary positions, row by row.
+// Norms and the gated feed-forward, row by row.
 #include <cmath>
-#include <numbers>
 
 #include "runtime/reference/launches.h"
 #include "runtime/reference/values.h"
@@ -41,22 +40,6 @@ void norm_grad(const Launch& launch, const Values* mean, const Values& rstd) {
   }
   write(launch.results[0], dx);
   write(launch.results[1], dw);
-}
-
-// Rotations per position of pair `i`; Llama 3.1 stretches the long wavelengths by `factor`.
-double frequency(const Call& call, int64_t i) {
-  const double head_dim = static_cast<double>(call.int_attr("head_dim"));
-  const double base = std::pow(call.double_attr("theta"), -2.0 * static_cast<double>(i) / head_dim);
-  const double factor = call.double_attr("factor");
-  if (factor <= 0) return base;
-  const double low = call.double_attr("low_freq_factor");
-  const double high = call.double_attr("high_freq_factor");
-  const double wavelengths =
-      static_cast<double>(call.int_attr("original_max_position")) * base / (2 * std::numbers::pi);
-  if (wavelengths < low) return base / factor;
-  if (wavelengths > high) return base;
-  const double smooth = (wavelengths - low) / (high - low);
-  return (1 - smooth) * base / factor + smooth * base;
 }
 
 }  // namespace
@@ -135,35 +118,6 @@ void swiglu_grad(const Launch& launch) {
     dx[at_gate + f] = dy[i] * gate * s;
   }
   write(launch.results[0], dx);
-}
-
-void rope(const Launch& launch) {
-  const Tensor& x = launch.operands[0];
-  const int64_t heads = launch.call->int_attr("heads");
-  const int64_t head_dim = launch.call->int_attr("head_dim");
-  const double sign = launch.call->bool_attr("inverse") ? -1.0 : 1.0;
-  const int64_t time = x.shape[1];
-  const int64_t width = x.shape[2];
-  std::vector<int32_t> positions;
-  if (launch.operands.size() > 1) positions = read_ints(launch.operands[1]);
-  Values y = read(x);
-  for (int64_t row = 0; row < x.shape[0] * time; ++row) {
-    const int64_t position = positions.empty() ? row % time : positions[static_cast<size_t>(row)];
-    for (int64_t i = 0; i < head_dim / 2; ++i) {
-      const double angle = static_cast<double>(position) * frequency(*launch.call, i);
-      // Every backend keeps these tables in f32.
-      const double cosine = static_cast<float>(std::cos(angle));
-      const double sine = sign * static_cast<double>(static_cast<float>(std::sin(angle)));
-      for (int64_t head = 0; head < heads; ++head) {
-        double& first = y[static_cast<size_t>(row * width + head * head_dim + i)];
-        double& second = y[static_cast<size_t>(row * width + head * head_dim + head_dim / 2 + i)];
-        const double kept = first;
-        first = kept * cosine - second * sine;
-        second = second * cosine + kept * sine;
-      }
-    }
-  }
-  write(launch.results[0], y);
 }
 
 }  // namespace weft::reference

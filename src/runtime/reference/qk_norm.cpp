@@ -1,4 +1,5 @@
-// The norm of every query and key head, one head at a time.
+// The norm of every query and key head, one head at a time, with weights or, as if they were 1,
+// without.
 #include <cmath>
 
 #include "runtime/reference/launches.h"
@@ -20,12 +21,17 @@ Heads heads_of(const Launch& launch, const Tensor& x) {
   return {q, kv, static_cast<size_t>(row_length(x)) / (q + 2 * kv)};
 }
 
+// The operand, or ones if there is none of that number.
+Values weight(const Launch& launch, size_t operand, size_t size) {
+  return operand < launch.operands.size() ? read(launch.operands[operand]) : Values(size, 1.0);
+}
+
 }  // namespace
 
 void qk_norm(const Launch& launch) {
   Values x = read(launch.operands[0]);
   const Heads heads = heads_of(launch, launch.operands[0]);
-  const Values q = read(launch.operands[1]), k = read(launch.operands[2]);
+  const Values q = weight(launch, 1, heads.dim), k = weight(launch, 2, heads.dim);
   const double eps = launch.call->double_attr("eps");
   Values rstd;
   for (size_t at = 0; at < x.size() / heads.dim; ++at) {
@@ -48,7 +54,7 @@ void qk_norm_grad(const Launch& launch) {
   const Values x = read(launch.operands[1]);
   const Values rstd = read(launch.operands[2]);
   const Heads heads = heads_of(launch, launch.operands[1]);
-  const Values q = read(launch.operands[3]), k = read(launch.operands[4]);
+  const Values q = weight(launch, 3, heads.dim), k = weight(launch, 4, heads.dim);
   Values dq(heads.dim, 0.0), dk(heads.dim, 0.0);
   for (size_t at = 0; at < x.size() / heads.dim; ++at) {
     const size_t head = at % heads.all();
@@ -66,6 +72,7 @@ void qk_norm_grad(const Launch& launch) {
     for (size_t i = 0; i < heads.dim; ++i) d[i] = scale * (d[i] * w[i] - from[i] * scale * dot);
   }
   write(launch.results[0], dx);
+  if (launch.results.size() == 1) return;
   write(launch.results[1], dq);
   write(launch.results[2], dk);
 }

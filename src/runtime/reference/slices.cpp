@@ -1,4 +1,5 @@
-// Chunks along time, shards along a dim, repeated heads, and q next to kv, element by element.
+// Chunks along time, columns, shards along a dim, repeated heads, and heads with a shared part,
+// element by element.
 #include <algorithm>
 #include <cstring>
 
@@ -80,28 +81,79 @@ void take_shard(const Launch& launch) {
   std::copy(taken.begin(), taken.end(), y.as<int32_t>());
 }
 
-void split_qkv(const Launch& launch) {
-  const Tensor& qkv = launch.operands[0];
+void split_columns(const Launch& launch) {
+  const Tensor& packed = launch.operands[0];
   int64_t column = 0;
   for (const Tensor& part : launch.results) {
     const auto bytes = static_cast<size_t>(row_length(part) * dtype_bytes(part.dtype));
     for (int64_t row = 0; row < row_count(part); ++row) {
-      std::memcpy(at(part, row, 0), at(qkv, row, column), bytes);
+      std::memcpy(at(part, row, 0), at(packed, row, column), bytes);
     }
     column += row_length(part);
   }
 }
 
-void concat_qkv(const Launch& launch) {
-  const Tensor& qkv = launch.results[0];
+void concat_columns(const Launch& launch) {
+  const Tensor& packed = launch.results[0];
   int64_t column = 0;
   for (const Tensor& part : launch.operands) {
     const auto bytes = static_cast<size_t>(row_length(part) * dtype_bytes(part.dtype));
     for (int64_t row = 0; row < row_count(part); ++row) {
-      std::memcpy(at(qkv, row, column), at(part, row, 0), bytes);
+      std::memcpy(at(packed, row, column), at(part, row, 0), bytes);
     }
     column += row_length(part);
   }
+}
+
+void latent_qkv(const Launch& launch) {
+  const Tensor& qkv = launch.results[0];
+  const int64_t heads = launch.call->int_attr("heads");
+  const Values q = read(launch.operands[0]), kv = read(launch.operands[1]);
+  const Values shared = read(launch.operands[2]);
+  const int64_t dim = row_length(launch.operands[0]) / heads;
+  const int64_t shared_dim = row_length(launch.operands[2]), own = dim - shared_dim;
+  const int64_t pair =
+      row_length(launch.operands[1]) / heads;  // the own part of a key, and a value
+  Values packed;
+  const auto append = [&](const Values& from, int64_t first, int64_t n) {
+    packed.insert(packed.end(), from.begin() + first, from.begin() + first + n);
+  };
+  for (int64_t row = 0; row < row_count(qkv); ++row) {
+    append(q, row * heads * dim, heads * dim);
+    for (int64_t head = 0; head < heads; ++head) {
+      append(kv, (row * heads + head) * pair, own);
+      append(shared, row * shared_dim, shared_dim);
+    }
+    for (int64_t head = 0; head < heads; ++head) {
+      append(kv, (row * heads + head) * pair + own, pair - own);
+    }
+  }
+  write(qkv, packed);
+}
+
+void latent_qkv_grad(const Launch& launch) {
+  const Tensor& dqkv = launch.operands[0];
+  const int64_t heads = launch.call->int_attr("heads");
+  const int64_t value_dim = launch.call->int_attr("value_dim");
+  const int64_t shared_dim = launch.call->int_attr("shared_dim");
+  const int64_t dim = row_length(launch.results[0]) / heads, own = dim - shared_dim;
+  const Values packed = read(dqkv);
+  Values dq, dkv, dshared(static_cast<size_t>(launch.results[2].elements()), 0.0);
+  for (int64_t row = 0; row < row_count(dqkv); ++row) {
+    const auto q = packed.begin() + row * row_length(dqkv);
+    const auto k = q + heads * dim, v = k + heads * dim;
+    dq.insert(dq.end(), q, k);
+    for (int64_t head = 0; head < heads; ++head) {
+      dkv.insert(dkv.end(), k + head * dim, k + head * dim + own);
+      dkv.insert(dkv.end(), v + head * value_dim, v + (head + 1) * value_dim);
+      for (int64_t i = 0; i < shared_dim; ++i) {
+        dshared[static_cast<size_t>(row * shared_dim + i)] += k[head * dim + own + i];
+      }
+    }
+  }
+  write(launch.results[0], dq);
+  write(launch.results[1], dkv);
+  write(launch.results[2], dshared);
 }
 
 void repeat_kv(const Launch& launch) {

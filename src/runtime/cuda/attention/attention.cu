@@ -14,7 +14,7 @@ __global__ void attention(AttentionShape shape, Elements y, float* lse) {
   __shared__ float sum[kMaxHeadDim];
   const AttentionRow row(shape.heads, shape.length);
   const int64_t group = shape.group(row.h);
-  for (int64_t d = threadIdx.x; d < shape.dim; d += blockDim.x) sum[d] = 0;
+  for (int64_t d = threadIdx.x; d < shape.value_dim; d += blockDim.x) sum[d] = 0;
   float maximum = -INFINITY;
   float total = 0;
   for (int64_t j0 = shape.first_key(row.b, row.i); j0 <= row.i; j0 += blockDim.x) {
@@ -29,7 +29,7 @@ __global__ void attention(AttentionShape shape, Elements y, float* lse) {
     weight[threadIdx.x] = visible ? shape.drop_pair(row.b, row.h, row.i, j, p) : 0.0f;
     __syncthreads();
     const int64_t keys = min(static_cast<int64_t>(blockDim.x), row.i + 1 - j0);
-    for (int64_t d = threadIdx.x; d < shape.dim; d += blockDim.x) {
+    for (int64_t d = threadIdx.x; d < shape.value_dim; d += blockDim.x) {
       float part = 0;
       for (int64_t key = 0; key < keys; ++key) {
         part += weight[key] * shape.qkv.get(shape.v_at(row.b, group, j0 + key) + d);
@@ -38,7 +38,7 @@ __global__ void attention(AttentionShape shape, Elements y, float* lse) {
     }
     __syncthreads();
   }
-  for (int64_t d = threadIdx.x; d < shape.dim; d += blockDim.x) {
+  for (int64_t d = threadIdx.x; d < shape.value_dim; d += blockDim.x) {
     y.put(shape.y_at(row.b, row.h, row.i) + d, sum[d] / total);
   }
   if (threadIdx.x == 0) lse[blockIdx.x] = maximum + logf(total);

@@ -2,6 +2,7 @@
 // dropout of one pair of positions.
 #pragma once
 
+#include "plan/attention_heads.h"
 #include "runtime/cuda/elements.h"
 #include "runtime/cuda/kernels.h"
 #include "runtime/cuda/launches.h"
@@ -12,18 +13,20 @@ namespace weft::cuda {
 inline constexpr int kAttentionThreads = 128;
 
 struct AttentionShape {
-  Elements qkv;  // [batch, length, (heads + 2 kv_heads) * dim]
+  Elements qkv;  // [batch, length, heads * dim | kv_heads * dim | kv_heads * value_dim]
   int64_t length = 0;
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t dim = 0;
+  int64_t value_dim = 0;
   float scale = 0;
+  int64_t chunk = 0;  // of positions that see each other; 0: all do
   DropRule dropout;
   const int32_t* rng = nullptr;        // state of dropout; null: no dropout
   const int32_t* positions = nullptr;  // within documents; null: each sample is one document
 
   __device__ int64_t row(int64_t b, int64_t i) const {
-    return (b * length + i) * (heads + 2 * kv_heads) * dim;
+    return (b * length + i) * ((heads + kv_heads) * dim + kv_heads * value_dim);
   }
   // First element of q of a head, or of k or v of a key-value head, at position i.
   __device__ int64_t q_at(int64_t b, int64_t h, int64_t i) const { return row(b, i) + h * dim; }
@@ -31,15 +34,15 @@ struct AttentionShape {
     return row(b, i) + (heads + g) * dim;
   }
   __device__ int64_t v_at(int64_t b, int64_t g, int64_t i) const {
-    return row(b, i) + (heads + kv_heads + g) * dim;
+    return row(b, i) + (heads + kv_heads) * dim + g * value_dim;
   }
   // First element of a head at position i in y or dy.
   __device__ int64_t y_at(int64_t b, int64_t h, int64_t i) const {
-    return ((b * length + i) * heads + h) * dim;
+    return ((b * length + i) * heads + h) * value_dim;
   }
   // The first key that query i sees; does not decrease with i.
   __device__ int64_t first_key(int64_t b, int64_t i) const {
-    return positions == nullptr ? 0 : i - positions[b * length + i];
+    return i - keys_before(positions == nullptr ? i : positions[b * length + i], chunk);
   }
   __device__ int64_t group(int64_t h) const { return h / (heads / kv_heads); }
 
@@ -76,10 +79,13 @@ inline AttentionShape attention_shape(const Launch& launch, const AttentionPlace
   AttentionShape shape;
   shape.qkv = elements(qkv);
   shape.length = qkv.shape.at(1);
-  shape.heads = call.int_attr("heads");
-  shape.kv_heads = call.int_attr("kv_heads");
-  shape.dim = qkv.shape.at(2) / (shape.heads + 2 * shape.kv_heads);
-  shape.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.dim)));
+  const AttentionHeads heads = attention_heads(call, qkv.shape.at(2), true);
+  shape.heads = heads.q;
+  shape.kv_heads = heads.kv;
+  shape.dim = heads.dim;
+  shape.value_dim = heads.value_dim;
+  shape.scale = static_cast<float>(attention_scale(call, heads.dim));
+  shape.chunk = call.int_attr("chunk");
   const double rate = call.double_attr("dropout");
   if (rate > 0) {
     const Tensor& rng = launch.operands.at(places.rng);

@@ -26,7 +26,9 @@ __device__ PairWeights pair_weights(const AttentionGradArgs& args, int64_t b, in
   const int64_t dy_at = shape.y_at(b, h, i);
   const int64_t v_at = shape.v_at(b, shape.group(h), j);
   float dp = 0;
-  for (int64_t d = 0; d < shape.dim; ++d) dp += args.dy.get(dy_at + d) * shape.qkv.get(v_at + d);
+  for (int64_t d = 0; d < shape.value_dim; ++d) {
+    dp += args.dy.get(dy_at + d) * shape.qkv.get(v_at + d);
+  }
   return {shape.drop_pair(b, h, i, j, p), p * (shape.drop_pair(b, h, i, j, dp) - delta)};
 }
 
@@ -37,8 +39,8 @@ __global__ void attention_grad_q(AttentionGradArgs args) {
   const AttentionRow row(shape.heads, shape.length);
   const int64_t y_at = shape.y_at(row.b, row.h, row.i);
   float product = 0;
-  for (int64_t d = threadIdx.x; d < shape.dim; d += blockDim.x) {
-    sum[d] = 0;
+  for (int64_t d = threadIdx.x; d < shape.dim; d += blockDim.x) sum[d] = 0;
+  for (int64_t d = threadIdx.x; d < shape.value_dim; d += blockDim.x) {
     product += args.dy.get(y_at + d) * args.y.get(y_at + d);
   }
   const float delta = block_sum(product);
@@ -66,11 +68,12 @@ __global__ void attention_grad_kv(AttentionGradArgs args) {
   __shared__ float dv[kMaxHeadDim];
   const AttentionShape& shape = args.shape;
   const AttentionRow key(shape.kv_heads, shape.length);
-  for (int64_t d = threadIdx.x; d < shape.dim; d += blockDim.x) dk[d] = dv[d] = 0;
+  for (int64_t d = threadIdx.x; d < shape.dim; d += blockDim.x) dk[d] = 0;
+  for (int64_t d = threadIdx.x; d < shape.value_dim; d += blockDim.x) dv[d] = 0;
   const int64_t per_group = shape.heads / shape.kv_heads;
   for (int64_t h = key.h * per_group; h < (key.h + 1) * per_group; ++h) {
     for (int64_t i0 = key.i; i0 < shape.length; i0 += blockDim.x) {
-      if (shape.first_key(key.b, i0) > key.i) break;  // the document has ended
+      if (shape.first_key(key.b, i0) > key.i) break;  // the document or chunk has ended
       const int64_t i = i0 + threadIdx.x;
       pair[threadIdx.x] = {0, 0};
       if (i < shape.length && shape.first_key(key.b, i) <= key.i) {
@@ -81,9 +84,12 @@ __global__ void attention_grad_kv(AttentionGradArgs args) {
       const int64_t queries = min(static_cast<int64_t>(blockDim.x), shape.length - i0);
       for (int64_t d = threadIdx.x; d < shape.dim; d += blockDim.x) {
         for (int64_t query = 0; query < queries; ++query) {
-          const int64_t position = i0 + query;
-          dk[d] += pair[query].ds * shape.qkv.get(shape.q_at(key.b, h, position) + d);
-          dv[d] += pair[query].kept * args.dy.get(shape.y_at(key.b, h, position) + d);
+          dk[d] += pair[query].ds * shape.qkv.get(shape.q_at(key.b, h, i0 + query) + d);
+        }
+      }
+      for (int64_t d = threadIdx.x; d < shape.value_dim; d += blockDim.x) {
+        for (int64_t query = 0; query < queries; ++query) {
+          dv[d] += pair[query].kept * args.dy.get(shape.y_at(key.b, h, i0 + query) + d);
         }
       }
       __syncthreads();
@@ -91,6 +97,8 @@ __global__ void attention_grad_kv(AttentionGradArgs args) {
   }
   for (int64_t d = threadIdx.x; d < shape.dim; d += blockDim.x) {
     args.dqkv.put(shape.k_at(key.b, key.h, key.i) + d, dk[d] * shape.scale);
+  }
+  for (int64_t d = threadIdx.x; d < shape.value_dim; d += blockDim.x) {
     args.dqkv.put(shape.v_at(key.b, key.h, key.i) + d, dv[d]);
   }
 }

@@ -12,10 +12,11 @@ namespace weft::cuda {
 namespace {
 
 struct ContextArgs {
-  Elements q, kv;  // [batch, queries, heads * dim], [batch, keys, 2 * kv_heads * dim]
-  int64_t queries = 0, keys = 0, heads = 0, kv_heads = 0, dim = 0;
+  Elements q, kv;  // [batch, queries, heads * dim], [batch, keys, kv_heads * (dim + value_dim)]
+  int64_t queries = 0, keys = 0, heads = 0, kv_heads = 0, dim = 0, value_dim = 0;
   int64_t blocks = 1, block = 0;  // which block of keys kv is
   float scale = 0;
+  int64_t chunk = 0;  // of positions that see each other; 0: all do
   DropRule dropout;
   const int32_t* rng = nullptr;  // state of dropout; null: no dropout
   const int32_t* positions = nullptr;
@@ -34,17 +35,20 @@ struct ContextArgs {
   // The row of query i in the sequence: the last key it sees.
   __device__ int64_t row(int64_t i) const { return query_shard().in_full(i); }
   __device__ int64_t first_key(int64_t b, int64_t i) const {
-    return row(i) - positions[b * queries + i];
+    return row(i) - keys_before(positions[b * queries + i], chunk);
   }
   __device__ int64_t group(int64_t h) const { return h / (heads / kv_heads); }
   __device__ int64_t q_at(int64_t b, int64_t h, int64_t i) const {
     return ((b * queries + i) * heads + h) * dim;
   }
+  __device__ int64_t y_at(int64_t b, int64_t h, int64_t i) const {
+    return ((b * queries + i) * heads + h) * value_dim;
+  }
   __device__ int64_t k_at(int64_t b, int64_t g, int64_t j) const {
-    return ((b * keys + j) * 2 * kv_heads + g) * dim;
+    return (b * keys + j) * kv_heads * (dim + value_dim) + g * dim;
   }
   __device__ int64_t v_at(int64_t b, int64_t g, int64_t j) const {
-    return k_at(b, g, j) + kv_heads * dim;
+    return k_at(b, 0, j) + kv_heads * dim + g * value_dim;
   }
   __device__ float score(int64_t b, int64_t h, int64_t i, int64_t j) const {
     const int64_t q_first = q_at(b, h, i), k_first = k_at(b, group(h), j);
@@ -75,9 +79,9 @@ __global__ void context_attention(ContextArgs args) {
   __shared__ float weight[kAttentionThreads];
   __shared__ float sum[kMaxHeadDim];
   const AttentionRow at(args.heads, args.queries);
-  const int64_t group = args.group(at.h), first = args.q_at(at.b, at.h, at.i);
+  const int64_t group = args.group(at.h), first = args.y_at(at.b, at.h, at.i);
   const bool adds = args.before != nullptr && args.lse_before[blockIdx.x] > -INFINITY;
-  for (int64_t d = threadIdx.x; d < args.dim; d += blockDim.x) {
+  for (int64_t d = threadIdx.x; d < args.value_dim; d += blockDim.x) {
     sum[d] = adds ? args.before[first + d] : 0.0f;
   }
   float maximum = adds ? args.lse_before[blockIdx.x] : -INFINITY;
@@ -97,7 +101,7 @@ __global__ void context_attention(ContextArgs args) {
       weight[threadIdx.x] = visible ? args.drop_pair(at.b, at.h, at.i, j, p) : 0.0f;
       __syncthreads();
       const int64_t keys = min(static_cast<int64_t>(blockDim.x), seen.end - j0);
-      for (int64_t d = threadIdx.x; d < args.dim; d += blockDim.x) {
+      for (int64_t d = threadIdx.x; d < args.value_dim; d += blockDim.x) {
         float part = 0;
         for (int64_t key = 0; key < keys; ++key) {
           part += weight[key] * args.kv.get(args.v_at(at.b, group, j0 + key) + d);
@@ -107,7 +111,7 @@ __global__ void context_attention(ContextArgs args) {
       __syncthreads();
     }
   }
-  for (int64_t d = threadIdx.x; d < args.dim; d += blockDim.x) {
+  for (int64_t d = threadIdx.x; d < args.value_dim; d += blockDim.x) {
     args.y.put(first + d, total > 0 ? sum[d] / total : 0.0f);
   }
   if (threadIdx.x == 0) args.lse[blockIdx.x] = maximum + logf(total);
@@ -124,9 +128,9 @@ __device__ PairWeights pair_weights(const ContextArgs& args, int64_t b, int64_t 
                                     int64_t j, float delta) {
   const int64_t query = (b * args.heads + h) * args.queries + i;
   const float p = expf(args.score(b, h, i, j) - args.lse[query]);
-  const int64_t dy_at = args.q_at(b, h, i), v_at = args.v_at(b, args.group(h), j);
+  const int64_t dy_at = args.y_at(b, h, i), v_at = args.v_at(b, args.group(h), j);
   float dp = 0;
-  for (int64_t d = 0; d < args.dim; ++d) dp += args.dy.get(dy_at + d) * args.kv.get(v_at + d);
+  for (int64_t d = 0; d < args.value_dim; ++d) dp += args.dy.get(dy_at + d) * args.kv.get(v_at + d);
   return {args.drop_pair(b, h, i, j, p), p * (args.drop_pair(b, h, i, j, dp) - delta)};
 }
 
@@ -134,11 +138,11 @@ __global__ void context_attention_grad_q(ContextArgs args) {
   __shared__ float ds[kAttentionThreads];
   __shared__ float sum[kMaxHeadDim];
   const AttentionRow at(args.heads, args.queries);
-  const int64_t first = args.q_at(at.b, at.h, at.i);
+  const int64_t first = args.q_at(at.b, at.h, at.i), y_first = args.y_at(at.b, at.h, at.i);
   float product = 0;
-  for (int64_t d = threadIdx.x; d < args.dim; d += blockDim.x) {
-    sum[d] = 0;
-    product += args.dy.get(first + d) * args.y.get(first + d);
+  for (int64_t d = threadIdx.x; d < args.dim; d += blockDim.x) sum[d] = 0;
+  for (int64_t d = threadIdx.x; d < args.value_dim; d += blockDim.x) {
+    product += args.dy.get(y_first + d) * args.y.get(y_first + d);
   }
   const float delta = block_sum(product);
   if (threadIdx.x == 0) args.delta[blockIdx.x] = delta;
@@ -170,7 +174,8 @@ __global__ void context_attention_grad_kv(ContextArgs args) {
   __shared__ float dv[kMaxHeadDim];
   const AttentionRow key(args.kv_heads, args.keys);
   const int64_t key_row = args.key_shard().in_full(key.i);
-  for (int64_t d = threadIdx.x; d < args.dim; d += blockDim.x) dk[d] = dv[d] = 0;
+  for (int64_t d = threadIdx.x; d < args.dim; d += blockDim.x) dk[d] = 0;
+  for (int64_t d = threadIdx.x; d < args.value_dim; d += blockDim.x) dv[d] = 0;
   const int64_t per_group = args.heads / args.kv_heads;
   for (int64_t h = key.h * per_group; h < (key.h + 1) * per_group; ++h) {
     for (int64_t i0 = 0; i0 < args.queries; i0 += blockDim.x) {
@@ -184,9 +189,12 @@ __global__ void context_attention_grad_kv(ContextArgs args) {
       const int64_t queries = min(static_cast<int64_t>(blockDim.x), args.queries - i0);
       for (int64_t d = threadIdx.x; d < args.dim; d += blockDim.x) {
         for (int64_t query = 0; query < queries; ++query) {
-          const int64_t first = args.q_at(key.b, h, i0 + query);
-          dk[d] += pair[query].ds * args.q.get(first + d);
-          dv[d] += pair[query].kept * args.dy.get(first + d);
+          dk[d] += pair[query].ds * args.q.get(args.q_at(key.b, h, i0 + query) + d);
+        }
+      }
+      for (int64_t d = threadIdx.x; d < args.value_dim; d += blockDim.x) {
+        for (int64_t query = 0; query < queries; ++query) {
+          dv[d] += pair[query].kept * args.dy.get(args.y_at(key.b, h, i0 + query) + d);
         }
       }
       __syncthreads();
@@ -194,6 +202,8 @@ __global__ void context_attention_grad_kv(ContextArgs args) {
   }
   for (int64_t d = threadIdx.x; d < args.dim; d += blockDim.x) {
     args.dkv.put(args.k_at(key.b, key.h, key.i) + d, dk[d] * args.scale);
+  }
+  for (int64_t d = threadIdx.x; d < args.value_dim; d += blockDim.x) {
     args.dkv.put(args.v_at(key.b, key.h, key.i) + d, dv[d]);
   }
 }
@@ -208,12 +218,15 @@ ContextArgs context_args(const Launch& launch, size_t first, size_t positions) {
   args.kv = elements(kv);
   args.queries = q.shape.at(1);
   args.keys = kv.shape.at(1);
-  args.heads = call.int_attr("heads");
-  args.kv_heads = call.int_attr("kv_heads");
+  const AttentionHeads heads = attention_heads(call, q.shape.at(2), false);
+  args.heads = heads.q;
+  args.kv_heads = heads.kv;
+  args.dim = heads.dim;
+  args.value_dim = heads.value_dim;
+  args.scale = static_cast<float>(attention_scale(call, heads.dim));
+  args.chunk = call.int_attr("chunk");
   args.blocks = call.int_attr("blocks");
   args.block = call.int_attr("block");
-  args.dim = q.shape.at(2) / args.heads;
-  args.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(args.dim)));
   args.positions = launch.operands.at(positions).as<int32_t>();
   args.coordinate = launch.operands.at(positions + 1).as<int32_t>();
   const double rate = call.double_attr("dropout");

@@ -1,9 +1,11 @@
-// rope. The frequencies are computed on the host in double and passed by value; angles are double,
-// cosine and sine are rounded to f32. The plain kernel computes them for every element. The other
-// one computes them once per row and frequency, into shared memory, while the row is loading.
+// rope and scale_queries. The frequencies are computed on the host in double and passed by value;
+// angles are double, cosine and sine are rounded to f32. The plain kernel computes them for every
+// element. The other one computes them once per row and frequency, into shared memory, while the
+// row is loading.
 #include <algorithm>
 #include <cmath>
 
+#include "plan/rope_frequencies.h"
 #include "runtime/cuda/launches.h"
 #include "runtime/cuda/vector.h"
 
@@ -19,7 +21,10 @@ struct RopeArgs {
   int64_t width = 0;
   int64_t rotated = 0;  // the first columns of a row, full heads
   int64_t head_dim = 0;
+  int64_t kept = 0;  // the first elements of a head
+  bool interleaved = false;
   float sign = 1;
+  double magnitude = 1;
   double frequency[kMaxHeadDim / 2];
 };
 
@@ -28,9 +33,10 @@ struct Turn {
   float sine;
 };
 
-__device__ Turn turn(int64_t position, double frequency, float sign) {
-  const double angle = static_cast<double>(position) * frequency;
-  return {static_cast<float>(cos(angle)), sign * static_cast<float>(sin(angle))};
+__device__ Turn turn(const RopeArgs& args, int64_t position, int64_t pair) {
+  const double angle = static_cast<double>(position) * args.frequency[pair];
+  return {static_cast<float>(args.magnitude * cos(angle)),
+          args.sign * static_cast<float>(args.magnitude * sin(angle))};
 }
 
 __global__ void rope(RopeArgs args) {
@@ -38,18 +44,19 @@ __global__ void rope(RopeArgs args) {
   if (i >= args.n) return;
   const int64_t col = i % args.width;
   const float x = args.x.get(i);
-  if (col >= args.rotated) {
+  const int64_t within = col % args.head_dim - args.kept;
+  if (col >= args.rotated || within < 0) {
     args.y.put(i, x);
     return;
   }
   const int64_t row = i / args.width;
   const int64_t position = args.given != nullptr ? args.given[row] : row % args.positions;
-  const int64_t half = args.head_dim / 2;
-  const int64_t within = col % args.head_dim;
-  const Turn by = turn(position, args.frequency[within % half], args.sign);
-  // Rotate-half: the partner of column c is c + half in the lower half, negated, else c - half.
-  const bool lower = within < half;
-  const float partner = args.x.get(lower ? i + half : i - half);
+  const int64_t half = (args.head_dim - args.kept) / 2;
+  // The partner of the lower element of a pair lies behind it and is negated.
+  const bool lower = args.interleaved ? within % 2 == 0 : within < half;
+  const int64_t apart = args.interleaved ? 1 : half;
+  const Turn by = turn(args, position, args.interleaved ? within / 2 : within % half);
+  const float partner = args.x.get(lower ? i + apart : i - apart);
   args.y.put(i, x * by.cosine + (lower ? -partner : partner) * by.sine);
 }
 
@@ -78,7 +85,7 @@ __global__ void __launch_bounds__(kRopeThreads) table_rope(RopeArgs args) {
     if (first == 0) {
       const int64_t position = args.given != nullptr ? args.given[row] : row % args.positions;
       for (int i = threadIdx.x; i < half; i += blockDim.x) {
-        const Turn by = turn(position, args.frequency[i], args.sign);
+        const Turn by = turn(args, position, i);
         cosines[i] = by.cosine;
         sines[i] = by.sine;
       }
@@ -106,19 +113,29 @@ __global__ void __launch_bounds__(kRopeThreads) table_rope(RopeArgs args) {
   }
 }
 
-// Llama 3.1: wavelengths beyond the original context are stretched by `factor`, short ones kept,
-// those in between blended.
-double scaled_frequency(double frequency, const Call& call) {
-  const double factor = call.double_attr("factor");
-  if (!(factor > 0)) return frequency;
-  const double low = call.double_attr("low_freq_factor");
-  const double high = call.double_attr("high_freq_factor");
-  const double turns =
-      static_cast<double>(call.int_attr("original_max_position")) * frequency / (2 * M_PI);
-  if (turns < low) return frequency / factor;
-  if (turns > high) return frequency;
-  const double blend = (turns - low) / (high - low);
-  return (1 - blend) * frequency / factor + blend * frequency;
+struct ScaleArgs {
+  Elements x, y;
+  const int32_t* given = nullptr;  // the position of each row; null: its place in the sequence
+  int64_t n = 0;
+  int64_t positions = 0;
+  int64_t width = 0;
+  int64_t scaled = 0;  // the first columns of a row
+  double scale = 0;
+  int64_t floor = 1;
+};
+
+__global__ void scale_queries(ScaleArgs args) {
+  const int64_t i = global_thread();
+  if (i >= args.n) return;
+  const int64_t row = i / args.width;
+  const int64_t position = args.given != nullptr ? args.given[row] : row % args.positions;
+  const float x = args.x.get(i);
+  if (i % args.width >= args.scaled) {
+    args.y.put(i, x);
+    return;
+  }
+  const double steps = static_cast<double>((position + 1) / args.floor);
+  args.y.put(i, x * static_cast<float>(1 + args.scale * log1p(steps)));
 }
 
 RopeArgs rope_args(const Launch& launch) {
@@ -133,12 +150,12 @@ RopeArgs rope_args(const Launch& launch) {
   args.width = row_length(x);
   args.head_dim = call.int_attr("head_dim");
   args.rotated = call.int_attr("heads") * args.head_dim;
+  args.kept = args.head_dim - rotary_dim(call);
+  args.interleaved = call.bool_attr("interleaved");
   args.sign = call.bool_attr("inverse") ? -1.0f : 1.0f;
-  const double theta = call.double_attr("theta");
-  for (int64_t i = 0; i < args.head_dim / 2; ++i) {
-    const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(args.head_dim);
-    args.frequency[i] = scaled_frequency(std::pow(theta, exponent), call);
-  }
+  args.magnitude = call.double_attr("magnitude");
+  const std::vector<double> frequencies = rope_frequencies(call);
+  std::copy(frequencies.begin(), frequencies.end(), args.frequency);
   return args;
 }
 
@@ -159,6 +176,22 @@ void launch_table_rope(const Launch& launch) {
         <<<blocks_for(row_count(x), 1), static_cast<unsigned>(threads), 0, stream_of(launch)>>>(
             args);
   });
+}
+
+void launch_scale_queries(const Launch& launch) {
+  const Call& call = *launch.call;
+  const Tensor& x = launch.operands.at(0);
+  ScaleArgs args;
+  args.x = elements(x);
+  args.y = elements(launch.results.at(0));
+  if (launch.operands.size() > 1) args.given = launch.operands[1].as<int32_t>();
+  args.n = x.elements();
+  args.positions = x.shape.at(1);
+  args.width = row_length(x);
+  args.scaled = call.int_attr("heads") * call.int_attr("head_dim");
+  args.scale = call.double_attr("scale");
+  args.floor = call.int_attr("floor");
+  scale_queries<<<blocks_for(args.n, kThreads), kThreads, 0, stream_of(launch)>>>(args);
 }
 
 }  // namespace weft::cuda

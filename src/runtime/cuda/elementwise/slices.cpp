@@ -1,5 +1,5 @@
-// split_time and concat_time: copies of contiguous memory, one per sample and chunk. split_qkv and
-// concat_qkv: the same, one per row.
+// split_time and concat_time: copies of contiguous memory, one per sample and chunk. split_columns
+// and concat_columns: the same, one per row.
 #include <algorithm>
 #include <limits>
 
@@ -60,21 +60,21 @@ void launch_split_time(const Launch& launch) {
   copy_rows(y.data, chunk.bytes, from, chunk.full_bytes, chunk, stream_of(launch));
 }
 
-void launch_split_qkv(const Launch& launch) {
-  const Tensor& qkv = launch.operands.at(0);
-  const char* from = qkv.as<const char>();
+void launch_split_columns(const Launch& launch) {
+  const Tensor& packed = launch.operands.at(0);
+  const char* from = packed.as<const char>();
   for (const Tensor& part : launch.results) {
-    const Chunk chunk = columns_of(part, qkv);
+    const Chunk chunk = columns_of(part, packed);
     copy_rows(part.data, chunk.bytes, from, chunk.full_bytes, chunk, stream_of(launch));
     from += chunk.bytes;
   }
 }
 
-void launch_concat_qkv(const Launch& launch) {
-  const Tensor& qkv = launch.results.at(0);
-  char* to = qkv.as<char>();
+void launch_concat_columns(const Launch& launch) {
+  const Tensor& packed = launch.results.at(0);
+  char* to = packed.as<char>();
   for (const Tensor& part : launch.operands) {
-    const Chunk chunk = columns_of(part, qkv);
+    const Chunk chunk = columns_of(part, packed);
     copy_rows(to, chunk.full_bytes, part.data, chunk.bytes, chunk, stream_of(launch));
     to += chunk.bytes;
   }

@@ -1,5 +1,5 @@
-// qk_norm and its gradient: one warp per head. The gradients of the weights are sums over all rows
-// and heads: a block adds those of its rows, and add_partials adds the blocks.
+// qk_norm, qk_unit_norm and their gradients: one warp per head. The gradients of the weights are
+// sums over all rows and heads: a block adds those of its rows, and add_partials adds the blocks.
 #include "runtime/cuda/device/check.h"
 #include "runtime/cuda/elements.h"
 #include "runtime/cuda/kernels.h"
@@ -24,6 +24,7 @@ __device__ float warp_sum(float value) {
 
 struct QkNorm {
   Elements x, q, k;
+  bool weighted = true;
   int64_t rows = 0;
   int64_t heads = 0;
   int64_t kv_heads = 0;
@@ -34,7 +35,9 @@ struct QkNorm {
   __device__ int64_t statistic(int64_t row, int64_t head) const {
     return row * (heads + kv_heads) + head;
   }
-  __device__ float weight(int64_t head, int64_t i) const { return (head < heads ? q : k).get(i); }
+  __device__ float weight(int64_t head, int64_t i) const {
+    return weighted ? (head < heads ? q : k).get(i) : 1.0f;
+  }
 };
 
 QkNorm qk_norm_of(const Launch& launch, const Tensor& x, size_t first_weight) {
@@ -44,6 +47,8 @@ QkNorm qk_norm_of(const Launch& launch, const Tensor& x, size_t first_weight) {
   norm.heads = launch.call->int_attr("heads");
   norm.kv_heads = launch.call->int_attr("kv_heads");
   norm.dim = row_length(x) / (norm.heads + 2 * norm.kv_heads);
+  norm.weighted = launch.operands.size() > first_weight;
+  if (!norm.weighted) return norm;
   norm.q = elements(launch.operands.at(first_weight));
   norm.k = elements(launch.operands.at(first_weight + 1));
   return norm;
@@ -126,7 +131,7 @@ __global__ void qk_norm_grad(QkNorm norm, Elements dy, const float* rstd, Elemen
       }
     }
   }
-  write_lines(norm, sums, partial);
+  if (norm.weighted) write_lines(norm, sums, partial);
 }
 
 }  // namespace
@@ -147,6 +152,7 @@ void launch_qk_norm_grad(const Launch& launch) {
       norm, elements(launch.operands.at(0)), launch.operands.at(2).as<const float>(),
       elements(launch.results.at(0)), partial);
   CUDA_CHECK(cudaGetLastError());
+  if (!norm.weighted) return;
   launch_add_partials(partial, kQkNormLanes, {launch.results.at(1), launch.results.at(2)},
                       stream_of(launch));
 }
