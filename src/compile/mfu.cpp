@@ -3,13 +3,32 @@
 
 namespace weft {
 
+namespace {
+
+// The length of a sequence in which a query sees as many keys as in one that is divided into
+// chunks.
+double attended_length(int64_t seq_len, int64_t chunk) {
+  if (chunk == 0 || chunk >= seq_len) return static_cast<double>(seq_len);
+  const int64_t rest = seq_len % chunk;
+  const int64_t pairs = seq_len / chunk * chunk * chunk + rest * rest;
+  return static_cast<double>(pairs) / static_cast<double>(seq_len);
+}
+
+}  // namespace
+
 double model_flops_per_token(const BuiltModel& model, const ModelSpec& spec,
                              const TrainingConfig& training) {
   const double weights = 6.0 * static_cast<double>(num_multiplied_params(model));
   // The cost of attention within documents depends on the data.
   if (training.document_mask) return weights;
-  const double width = static_cast<double>(spec.n_layers * spec.n_heads * spec.head_dim);
-  return weights + 6 * width * static_cast<double>(training.seq_len);
+  const int64_t values = spec.latent.kv_rank > 0 ? spec.latent.value_dim : spec.head_dim;
+  const double width = static_cast<double>(spec.n_heads * (spec.head_dim + values)) / 2;
+  double attention = 0;
+  for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
+    attention +=
+        6 * width * attended_length(training.seq_len, spec.attention_layers.chunk_of(layer));
+  }
+  return weights + attention;
 }
 
 std::optional<double> peak_flops(const Config& config, const DeviceSpec& spec) {

@@ -73,7 +73,7 @@ struct ModelConfig {
   std::optional<bool> bias;
   std::optional<bool> tie_embeddings;
   std::optional<double> rope_theta;
-  std::optional<std::string> rope_scaling;  // "none" or "llama3"
+  std::optional<std::string> rope_scaling;  // "none", "llama3" or "yarn"
 };
 
 // The value of model.vocab_size that means "the vocabulary of the training data's tokenizer".

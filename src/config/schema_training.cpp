@@ -85,7 +85,7 @@ void add_model(Keys& keys) {
          .unset = preset});
   s.add("rope_scaling", &C::rope_scaling,
         {.doc = "How the rotary embedding's long wavelengths are scaled.",
-         .choices = {"none", "llama3"},
+         .choices = {"none", "llama3", "yarn"},
          .unset = preset});
 }
 

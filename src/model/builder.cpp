@@ -98,15 +98,35 @@ Value* ModelBuilder::repeat_kv(Value* wqkv) {
              "wqkv.repeated");
 }
 
-Value* ModelBuilder::attention(Value* qkv) {
+Value* ModelBuilder::attention(Value* qkv, const AttentionOptions& options) {
   std::vector<Value*> operands = {qkv};
   if (options_.documents) operands.push_back(positions_);
   if (rng_ != nullptr) operands.push_back(rng_);
   const int64_t drawn = rng_ != nullptr ? stream("probabilities") : 0;
-  return add(
-      options_.documents ? kDocumentAttention : kAttention, std::move(operands),
-      {{"heads", heads_}, {"kv_heads", kv_heads()}, {"dropout", dropout_}, {"stream", drawn}},
-      "mix");
+  // A chunk that no sequence exceeds is none.
+  const int64_t chunk = options.chunk < options_.seq_len ? options.chunk : 0;
+  return add(options_.documents ? kDocumentAttention : kAttention, std::move(operands),
+             {{"heads", heads_},
+              {"kv_heads", kv_heads()},
+              {"value_dim", options.value_dim},
+              {"scale", options.scale},
+              {"chunk", chunk},
+              {"dropout", dropout_},
+              {"stream", drawn}},
+             "mix");
+}
+
+std::vector<Value*> ModelBuilder::split_columns(Value* x, const std::vector<Columns>& parts) {
+  std::vector<int64_t> widths;
+  std::vector<std::string> names;
+  for (const Columns& part : parts) {
+    widths.push_back(part.width);
+    names.push_back(value_name(part.name));
+  }
+  Node* node = builder_.add(kSplitColumns, {x}, {{"widths", widths}}, names);
+  std::vector<Value*> values;
+  for (const auto& result : node->results) values.push_back(result.get());
+  return values;
 }
 
 Value* ModelBuilder::dropout(Value* x) {

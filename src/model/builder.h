@@ -11,6 +11,13 @@
 
 namespace weft {
 
+// Attributes of attention, see its definition; 0: the default.
+struct AttentionOptions {
+  int64_t value_dim = 0;
+  double scale = 0;
+  int64_t chunk = 0;
+};
+
 class ModelBuilder {
  public:
   ModelBuilder(const ModelSpec& spec, const BuildOptions& options);
@@ -55,7 +62,16 @@ class ModelBuilder {
 
   // Causal attention over packed q, k and v; within documents and with dropout of probabilities if
   // the model is built that way.
-  Value* attention(Value* qkv);
+  Value* attention(Value* qkv, const AttentionOptions& options = {});
+
+  // The columns of x as values with these names and widths.
+  struct Columns {
+    std::string_view name;
+    int64_t width;
+  };
+  std::vector<Value*> split_columns(Value* x, const std::vector<Columns>& parts);
+
+  int64_t seq_len() const { return options_.seq_len; }
 
   // Dropout at the model's rate; returns x itself if the rate is 0 or dropout is off.
   Value* dropout(Value* x);

@@ -36,7 +36,8 @@ Value* DecoderLayers::attention_block(Value* x, int64_t layer) {
   const std::string path = block_path(layer);
   Value* y = norm(x, path + ".attention_norm", hf_layer(layer) + ".input_layernorm");
   m_.enter(path + ".attention");
-  y = attention(y, hf_layer(layer) + ".self_attn");
+  const std::string hf = hf_layer(layer) + ".self_attn";
+  y = s_.latent.kv_rank > 0 ? latent_attention(y, hf) : attention(y, layer, hf);
   m_.enter(path);
   return m_.add(kAdd, {x, y}, {}, "mid");
 }
@@ -65,7 +66,7 @@ BuiltModel DecoderLayers::finish(Value* x) {
       project(x, {"", shape, kVocabEmbed, kInitStd}, all_rows("lm_head.weight", shape), "logits"));
 }
 
-Value* DecoderLayers::attention(Value* x, const std::string& hf) {
+Value* DecoderLayers::attention(Value* x, int64_t layer, const std::string& hf) {
   const int64_t q = s_.n_heads * s_.head_dim;
   const int64_t kv = s_.n_kv_heads * s_.head_dim;
   const std::vector<NamedRows> rows = {{hf + ".q_proj.weight", 0, q},
@@ -74,18 +75,17 @@ Value* DecoderLayers::attention(Value* x, const std::string& hf) {
   Value* w = weight({"wqkv.", {q + 2 * kv, s_.dim}, {m_.qkv_dim(q, kv), kEmbed}, kInitStd}, rows);
   Value* y = m_.add(kMatmul, {x, m_.repeat_kv(w)}, {{"tb", true}}, "qkv");
   if (s_.qk_norm) y = qk_norm(y, hf);
-  std::vector<Value*> rotated = {y};
-  if (m_.positions() != nullptr) rotated.push_back(m_.positions());
-  y = m_.add(kRope, rotated,
-             {{"heads", s_.n_heads + m_.kv_heads()},
-              {"head_dim", s_.head_dim},
-              {"theta", s_.rope_theta},
-              {"factor", s_.rope_scaling.factor},
-              {"low_freq_factor", s_.rope_scaling.low_freq_factor},
-              {"high_freq_factor", s_.rope_scaling.high_freq_factor},
-              {"original_max_position", s_.rope_scaling.original_max_position}},
-             "rope");
-  y = m_.attention(y);
+  if (s_.attention_layers.has_rope(layer)) {
+    y = rope(y, s_.n_heads + m_.kv_heads(), s_.head_dim, 0, "rope");
+    if (s_.qk_unit_norm) {
+      y = m_.add(kQkUnitNorm, {y},
+                 {{"heads", s_.n_heads}, {"kv_heads", m_.kv_heads()}, {"eps", s_.norm_eps}},
+                 "qk_norm");
+    }
+  } else {
+    y = scale_queries(y);
+  }
+  y = m_.attention(y, {.chunk = s_.attention_layers.chunk_of(layer)});
   const Shape shape = {s_.dim, q};
   return project(y, {"wo.", shape, {kEmbed, std::string(dims::kHeads)}, residual_std()},
                  all_rows(hf + ".o_proj.weight", shape), "out");
@@ -97,6 +97,41 @@ Value* DecoderLayers::qk_norm(Value* qkv, const std::string& hf) {
   return m_.add(kQkNorm, {qkv, q, k},
                 {{"heads", s_.n_heads}, {"kv_heads", m_.kv_heads()}, {"eps", s_.norm_eps}},
                 "qk_norm");
+}
+
+Value* DecoderLayers::rope(Value* x, int64_t heads, int64_t head_dim, int64_t rotary_dim,
+                           std::string_view result) {
+  std::vector<Value*> rotated = {x};
+  if (m_.positions() != nullptr) rotated.push_back(m_.positions());
+  const RopeScaling& scaling = s_.rope_scaling;
+  return m_.add(kRope, rotated,
+                {{"heads", heads},
+                 {"head_dim", head_dim},
+                 {"rotary_dim", rotary_dim},
+                 {"interleaved", s_.rope_interleaved},
+                 {"theta", s_.rope_theta},
+                 {"factor", scaling.factor},
+                 {"low_freq_factor", scaling.low_freq_factor},
+                 {"high_freq_factor", scaling.high_freq_factor},
+                 {"original_max_position", scaling.original_max_position},
+                 {"yarn", scaling.yarn},
+                 {"truncate", scaling.truncate},
+                 {"magnitude", scaling.magnitude()}},
+                result);
+}
+
+Value* DecoderLayers::scale_queries(Value* qkv) {
+  const AttentionLayers& layers = s_.attention_layers;
+  // Positions before the first step are scaled by 1.
+  if (layers.temperature == 0 || m_.seq_len() < layers.temperature_floor) return qkv;
+  std::vector<Value*> operands = {qkv};
+  if (m_.positions() != nullptr) operands.push_back(m_.positions());
+  return m_.add(kScaleQueries, operands,
+                {{"heads", s_.n_heads},
+                 {"head_dim", s_.head_dim},
+                 {"scale", layers.temperature},
+                 {"floor", layers.temperature_floor}},
+                "scaled");
 }
 
 Value* DecoderLayers::feed_forward(Value* x, int64_t f, const std::string& hf) {
@@ -140,7 +175,7 @@ double DecoderLayers::residual_std() const {
   return kInitStd / std::sqrt(2.0 * static_cast<double>(s_.n_layers));
 }
 
-ModelSpec read_decoder(const HfReader& hf) {
+ModelSpec read_decoder_except_heads(const HfReader& hf, double default_theta) {
   hf.require_text("hidden_act", {"silu"});
   hf.require_flag("attention_bias", false);
   if (hf.number_or("attention_dropout", 0) != 0) hf.refuse("attention_dropout is not supported");
@@ -154,9 +189,15 @@ ModelSpec read_decoder(const HfReader& hf) {
                     .bias = false,
                     .tie_embeddings = hf.flag_or("tie_word_embeddings", false)};
   spec.n_kv_heads = hf.size_or("num_key_value_heads", spec.n_heads);
+  spec.rope_theta = default_theta;
+  hf.read_rope(spec);
+  return spec;
+}
+
+ModelSpec read_decoder(const HfReader& hf, double default_theta) {
+  ModelSpec spec = read_decoder_except_heads(hf, default_theta);
   spec.head_dim =
       hf.has("head_dim") ? hf.size("head_dim") : hf.quotient("hidden_size", "num_attention_heads");
-  hf.read_rope(spec);
   return spec;
 }
 

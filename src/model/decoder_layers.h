@@ -35,7 +35,7 @@ class DecoderLayers {
 
   Value* embedding();
 
-  // x + attention(norm(x)), with q/k norms if the model has them.
+  // x + attention(norm(x)), or latent attention if the model has it.
   Value* attention_block(Value* x, int64_t layer);
 
   // x + feed_forward(norm(x)), by experts in the layers that have them.
@@ -53,7 +53,18 @@ class DecoderLayers {
     double std;
   };
 
-  Value* attention(Value* x, const std::string& hf);
+  Value* attention(Value* x, int64_t layer, const std::string& hf);
+  // In latent_attention.cpp.
+  Value* latent_attention(Value* x, const std::string& hf);
+  struct Latents {
+    Value *q, *kv, *key;  // q: x itself if it has no latent; key: the shared part
+  };
+  Latents latents(Value* x, const std::string& hf);
+  Value* latent_norm(Value* x, const std::string& name, const std::string& hf);
+  // Rotates the last `rotary_dim` elements (0: all) of the first heads.
+  Value* rope(Value* x, int64_t heads, int64_t head_dim, int64_t rotary_dim,
+              std::string_view result);
+  Value* scale_queries(Value* qkv);
   Value* qk_norm(Value* qkv, const std::string& hf);
   Value* feed_forward(Value* x, int64_t ffn_dim, const std::string& hf);
   Value* experts(Value* x, const std::string& hf);
@@ -82,8 +93,9 @@ class DecoderLayers {
   Value* table_ = nullptr;
 };
 
-// The fields of a config.json that these models share.
-ModelSpec read_decoder(const HfReader& hf);
+// The fields of a config.json that these models share, and the same without the size of a head.
+ModelSpec read_decoder(const HfReader& hf, double default_theta = 10000);
+ModelSpec read_decoder_except_heads(const HfReader& hf, double default_theta = 10000);
 void write_decoder(const ModelSpec& spec, HfWriter& hf);
 
 }  // namespace weft

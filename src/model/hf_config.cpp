@@ -28,15 +28,25 @@ bool HfReader::has(const std::string& key) const {
   return found != object_.end() && !found->is_null();
 }
 
-int64_t HfReader::size(const std::string& key) const {
+int64_t HfReader::whole_number(const std::string& key, uint64_t least) const {
   if (!has(key)) refuse(cat("\"", key, "\" is missing"));
   const json& value = object_[key];
-  constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
+  constexpr uint64_t kMax = std::numeric_limits<int32_t>::max();
   // get<> wraps a number that does not fit, so the range is checked as unsigned.
-  if (!value.is_number_unsigned() || value.get<uint64_t>() < 1 || value.get<uint64_t>() > kMax) {
-    refuse(cat("\"", key, "\" is ", shown(value), ", expected a whole number from 1 to ", kMax));
+  if (!value.is_number_unsigned() || value.get<uint64_t>() < least ||
+      value.get<uint64_t>() > kMax) {
+    refuse(cat("\"", key, "\" is ", shown(value), ", expected a whole number from ", least, " to ",
+               kMax));
   }
   return value.get<int64_t>();
+}
+
+int64_t HfReader::size(const std::string& key) const {
+  return whole_number(key, 1);
+}
+
+int64_t HfReader::count_or(const std::string& key, int64_t otherwise) const {
+  return has(key) ? whole_number(key, 0) : otherwise;
 }
 
 int64_t HfReader::size_or(const std::string& key, int64_t otherwise) const {
@@ -72,6 +82,10 @@ bool HfReader::flag_or(const std::string& key, bool otherwise) const {
   return value.get<bool>();
 }
 
+bool HfReader::flag_or_number(const std::string& key, bool otherwise) const {
+  return has(key) && object_[key].is_number() ? number(key) != 0 : flag_or(key, otherwise);
+}
+
 std::string HfReader::text_or(const std::string& key, const std::string& otherwise) const {
   if (!has(key)) return otherwise;
   const json& value = object_[key];
@@ -89,6 +103,16 @@ std::vector<int64_t> HfReader::indices(const std::string& key) const {
     refuse(cat("\"", key, "\" is ", shown(value), ", expected a list of numbers from 0 on"));
   }
   return value.get<std::vector<int64_t>>();
+}
+
+std::vector<std::string> HfReader::texts(const std::string& key) const {
+  if (!has(key)) return {};
+  const json& value = object_[key];
+  const auto is_text = [](const json& item) { return item.is_string(); };
+  if (!value.is_array() || !std::all_of(value.begin(), value.end(), is_text)) {
+    refuse(cat("\"", key, "\" is ", shown(value), ", expected a list of strings"));
+  }
+  return value.get<std::vector<std::string>>();
 }
 
 std::vector<int64_t> HfReader::token_ids(const std::string& key, int64_t vocab_size) const {
@@ -128,14 +152,30 @@ void HfReader::read_rope(ModelSpec& spec) const {
     refuse(cat("\"", group, "\" is ", shown(object_[group]), ", expected an object"));
   }
   const HfReader rope(has(group) ? object_[group] : none, cat(where_, ": \"", group, "\""));
-  spec.rope_theta = rope.number_or("rope_theta", number_or("rope_theta", 10000));
+  spec.rope_theta = rope.number_or("rope_theta", number_or("rope_theta", spec.rope_theta));
   const char* type_key = rope.has("rope_type") ? "rope_type" : "type";
-  rope.require_text(type_key, {"default", "llama3"});
-  if (rope.text_or(type_key, "default") == "default") return;
-  spec.rope_scaling = {.factor = rope.number("factor"),
-                       .low_freq_factor = rope.number("low_freq_factor"),
-                       .high_freq_factor = rope.number("high_freq_factor"),
-                       .original_max_position = rope.size("original_max_position_embeddings")};
+  rope.require_text(type_key, {"default", "llama3", "yarn"});
+  const std::string type = rope.text_or(type_key, "default");
+  if (type == "default") return;
+  RopeScaling& scaling = spec.rope_scaling;
+  const std::string original = "original_max_position_embeddings";
+  scaling = {.mscale_all_dim = rope.number_or("mscale_all_dim", 0)};
+  if (type == "llama3") {
+    scaling.factor = rope.number("factor");
+    scaling.low_freq_factor = rope.number("low_freq_factor");
+    scaling.high_freq_factor = rope.number("high_freq_factor");
+    scaling.original_max_position = rope.size(original);
+    return;
+  }
+  scaling.original_max_position = rope.size_or(original, spec.max_seq_len);
+  scaling.factor = rope.number_or("factor", static_cast<double>(spec.max_seq_len) /
+                                                static_cast<double>(scaling.original_max_position));
+  scaling.low_freq_factor = rope.number_or("beta_slow", 1);
+  scaling.high_freq_factor = rope.number_or("beta_fast", 32);
+  scaling.yarn = true;
+  scaling.truncate = rope.flag_or("truncate", true);
+  scaling.attention_factor = rope.number_or("attention_factor", 0);
+  scaling.mscale = rope.number_or("mscale", 0);
 }
 
 void HfReader::refuse(const std::string& message) const {
@@ -183,11 +223,16 @@ void HfWriter::set_rope(const ModelSpec& spec) {
   const RopeScaling& scaling = spec.rope_scaling;
   set("rope_theta", spec.rope_theta);
   if (scaling.factor == 0) return set_null("rope_scaling");
-  (*object_)["rope_scaling"] = {{"factor", scaling.factor},
-                                {"high_freq_factor", scaling.high_freq_factor},
-                                {"low_freq_factor", scaling.low_freq_factor},
-                                {"original_max_position_embeddings", scaling.original_max_position},
-                                {"rope_type", "llama3"}};
+  nlohmann::ordered_json& object = (*object_)["rope_scaling"];
+  object["factor"] = scaling.factor;
+  object[scaling.yarn ? "beta_fast" : "high_freq_factor"] = scaling.high_freq_factor;
+  object[scaling.yarn ? "beta_slow" : "low_freq_factor"] = scaling.low_freq_factor;
+  if (scaling.attention_factor > 0) object["attention_factor"] = scaling.attention_factor;
+  if (scaling.mscale > 0) object["mscale"] = scaling.mscale;
+  if (scaling.mscale_all_dim > 0) object["mscale_all_dim"] = scaling.mscale_all_dim;
+  object["original_max_position_embeddings"] = scaling.original_max_position;
+  object["rope_type"] = scaling.yarn ? "yarn" : "llama3";
+  if (!scaling.truncate) object["truncate"] = false;
 }
 
 std::string HfWriter::text() const {

@@ -25,15 +25,21 @@ class HfReader {
   // A whole number from 1 to 2^31 - 1.
   int64_t size(const std::string& key) const;
   int64_t size_or(const std::string& key, int64_t otherwise) const;
+  // The same from 0 on.
+  int64_t count_or(const std::string& key, int64_t otherwise) const;
   // size(total_key) / size(part), which must divide evenly.
   int64_t quotient(const std::string& total_key, const std::string& part) const;
   double number(const std::string& key) const;
   double number_or(const std::string& key, double otherwise) const;
   bool flag_or(const std::string& key, bool otherwise) const;
+  // A flag that may also be a number, which is true unless it is 0.
+  bool flag_or_number(const std::string& key, bool otherwise) const;
   std::string text_or(const std::string& key, const std::string& otherwise) const;
 
   // A list of numbers from 0 on, such as those of layers; empty if the field is absent.
   std::vector<int64_t> indices(const std::string& key) const;
+  // A list of strings; empty if the field is absent.
+  std::vector<std::string> texts(const std::string& key) const;
 
   // One id, several or none; ids outside a vocabulary of this size are dropped.
   std::vector<int64_t> token_ids(const std::string& key, int64_t vocab_size) const;
@@ -43,12 +49,14 @@ class HfReader {
   // Rejects a string that is not supported; an absent one means the first.
   void require_text(const std::string& key, const std::vector<std::string>& supported) const;
 
-  // Theta and scaling, in either spelling.
+  // Theta, unless it is absent, and scaling, in either spelling.
   void read_rope(ModelSpec& spec) const;
 
   [[noreturn]] void refuse(const std::string& message) const;
 
  private:
+  int64_t whole_number(const std::string& key, uint64_t least) const;
+
   const nlohmann::json& object_;
   std::string where_;
 };

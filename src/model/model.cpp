@@ -20,7 +20,8 @@ constexpr int64_t kMaxLayers = 10000;
 constexpr int64_t kMaxExperts = 1 << 14;
 constexpr int64_t kMaxTokenIds = (int64_t{1} << 31) - 1;
 
-constexpr std::array<const ModelDef*, 4> kModels = {&kGpt2, &kLlama, &kQwen3, &kQwen3Moe};
+constexpr std::array<const ModelDef*, 6> kModels = {&kGpt2,     &kLlama,      &kQwen3,
+                                                    &kQwen3Moe, &kDeepseekV3, &kLlama4};
 
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& known) {
   const std::optional<std::string> near = nearest(name, known);
@@ -62,9 +63,50 @@ int64_t resolve_vocab(const ModelConfig& config, const ModelSpec& preset, int64_
 RopeScaling resolve_scaling(const ModelConfig& config, const ModelSpec& preset) {
   if (!config.rope_scaling) return preset.rope_scaling;
   if (*config.rope_scaling == "none") return {};
-  USER_CHECK(*config.rope_scaling == "llama3", "model.rope_scaling = \"", *config.rope_scaling,
-             "\" is unknown; choose from none, llama3");
-  return preset.rope_scaling.factor > 0 ? preset.rope_scaling : RopeScaling{.factor = 8};
+  const bool yarn = *config.rope_scaling == "yarn";
+  USER_CHECK(yarn || *config.rope_scaling == "llama3", "model.rope_scaling = \"",
+             *config.rope_scaling, "\" is unknown; choose from none, llama3, yarn");
+  const RopeScaling& own = preset.rope_scaling;
+  if (own.factor > 0 && own.yarn == yarn) return own;
+  if (!yarn) return {.factor = 8};
+  return {.factor = 40,
+          .high_freq_factor = 32,
+          .original_max_position = 4096,
+          .yarn = true,
+          .mscale = 1,
+          .mscale_all_dim = 1};
+}
+
+// YaRN's factor for longer contexts.
+double yarn_mscale(double factor, double mscale) {
+  return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1;
+}
+
+void check_scaling(const RopeScaling& scaling) {
+  if (scaling.factor == 0) return;
+  const auto usable = [](double x) { return x >= 0 && std::isfinite(x); };
+  USER_CHECK(scaling.factor >= 1 && std::isfinite(scaling.factor) && scaling.low_freq_factor > 0 &&
+                 std::isfinite(scaling.high_freq_factor) &&
+                 scaling.high_freq_factor >= scaling.low_freq_factor,
+             "model.rope_scaling: expected a factor of 1 or more and a high frequency factor of at "
+             "least a positive low one, found ",
+             format_double(scaling.factor), ", ", format_double(scaling.high_freq_factor), ", ",
+             format_double(scaling.low_freq_factor));
+  USER_CHECK(
+      usable(scaling.attention_factor) && usable(scaling.mscale) && usable(scaling.mscale_all_dim),
+      "model.rope_scaling: attention_factor, mscale and mscale_all_dim are ",
+      format_double(scaling.attention_factor), ", ", format_double(scaling.mscale), " and ",
+      format_double(scaling.mscale_all_dim), "; expected positive numbers");
+}
+
+// Lists of layers have one entry per layer.
+void check_layers(const ModelSpec& spec) {
+  for (const std::vector<int64_t>* list :
+       {&spec.attention_layers.rope, &spec.attention_layers.chunked}) {
+    USER_CHECK(list->empty() || std::ssize(*list) == spec.n_layers,
+               "model.n_layers = ", spec.n_layers, ", but the model's list of layers has ",
+               list->size(), "; change the list in its config.json");
+  }
 }
 
 // The part of an expert's weights that a token is multiplied with, on average.
@@ -97,6 +139,31 @@ void check_experts(const Experts& experts) {
 }
 
 }  // namespace
+
+double RopeScaling::magnitude() const {
+  if (factor == 0 || !yarn) return 1;
+  if (attention_factor > 0) return attention_factor;
+  if (mscale > 0 && mscale_all_dim > 0) {
+    return yarn_mscale(factor, mscale) / yarn_mscale(factor, mscale_all_dim);
+  }
+  return yarn_mscale(factor, 1);
+}
+
+double RopeScaling::score_factor() const {
+  if (factor == 0 || mscale_all_dim == 0) return 1;
+  const double m = yarn_mscale(factor, mscale_all_dim);
+  return m * m;
+}
+
+bool AttentionLayers::has_rope(int64_t layer) const {
+  if (!rope.empty()) return rope.at(static_cast<size_t>(layer)) != 0;
+  return no_rope_interval == 0 || (layer + 1) % no_rope_interval != 0;
+}
+
+int64_t AttentionLayers::chunk_of(int64_t layer) const {
+  const bool has = chunked.empty() ? has_rope(layer) : chunked.at(static_cast<size_t>(layer)) != 0;
+  return has ? chunk : 0;
+}
 
 bool Experts::in_layer(int64_t layer) const {
   const bool is_listed =
@@ -140,7 +207,8 @@ ModelSpec resolve_model(const ModelConfig& config, int64_t data_vocab) {
   spec.n_kv_heads = config.n_kv_heads.value_or(all_heads ? spec.n_heads : preset.n_kv_heads);
   check_range("dim", spec.dim, kMaxDim);
   check_range("n_heads", spec.n_heads, kMaxDim);
-  const bool follows = preset.head_dim * preset.n_heads == preset.dim;  // else a size of its own
+  const bool follows =  // else a size of its own
+      preset.head_dim * preset.n_heads == preset.dim && preset.latent.kv_rank == 0;
   if (follows && (config.dim || config.n_heads)) {
     USER_CHECK(spec.dim % spec.n_heads == 0, "model.n_heads = ", spec.n_heads,
                " does not divide model.dim = ", spec.dim, "; choose a divisor");
@@ -190,15 +258,8 @@ void check_model(const ModelSpec& spec) {
   USER_CHECK(spec.rope_theta >= 1 && std::isfinite(spec.rope_theta),
              "model.rope_theta = ", format_double(spec.rope_theta),
              " is out of range; expected 1 or more");
-  const RopeScaling& scaling = spec.rope_scaling;
-  USER_CHECK(scaling.factor == 0 ||
-                 (scaling.factor >= 1 && std::isfinite(scaling.factor) &&
-                  scaling.low_freq_factor > 0 && std::isfinite(scaling.high_freq_factor) &&
-                  scaling.high_freq_factor > scaling.low_freq_factor),
-             "model.rope_scaling: expected a factor of 1 or more and a high frequency factor above "
-             "a positive low one, found ",
-             format_double(scaling.factor), ", ", format_double(scaling.high_freq_factor), ", ",
-             format_double(scaling.low_freq_factor));
+  check_scaling(spec.rope_scaling);
+  check_layers(spec);
   check_experts(spec.experts);
   find_model(spec.model).check(spec);
 }

@@ -13,13 +13,50 @@
 
 namespace weft {
 
-// Llama 3.1 frequency scaling; factor 0 means none.
+// Frequency scaling of Llama 3.1, or of YaRN; factor 0 means none.
 struct RopeScaling {
   double factor = 0;
-  double low_freq_factor = 1;
-  double high_freq_factor = 4;
+  double low_freq_factor = 1;   // YaRN's beta_slow
+  double high_freq_factor = 4;  // YaRN's beta_fast
   int64_t original_max_position = 8192;
+  bool yarn = false;
+  bool truncate = true;
+  // 0: not given.
+  double attention_factor = 0;
+  double mscale = 0;
+  double mscale_all_dim = 0;
   bool operator==(const RopeScaling&) const = default;
+
+  // What cosines and sines are multiplied by.
+  double magnitude() const;
+  // What latent attention multiplies scores by, in addition to 1/sqrt(head size).
+  double score_factor() const;
+};
+
+// Multi-head latent attention: q, and k and v together, are computed from normed latents, and the
+// keys of all heads share a part, the only one that is rotated.
+struct LatentAttention {
+  int64_t q_rank = 0;   // 0: q is computed without a latent
+  int64_t kv_rank = 0;  // 0: the model has no latent attention
+  int64_t own_dim = 0;
+  int64_t rotary_dim = 0;  // ModelSpec::head_dim is the sum of both
+  int64_t value_dim = 0;
+  bool operator==(const LatentAttention&) const = default;
+};
+
+// How attention differs between layers. Lists say 1 or 0 for each layer.
+struct AttentionLayers {
+  int64_t no_rope_interval = 0;       // one layer of so many has no rotary positions; 0: none
+  std::vector<int64_t> rope = {};     // which layers have them, if there is no such interval
+  int64_t chunk = 0;                  // positions that see each other; 0: all
+  std::vector<int64_t> chunked = {};  // where; empty: in layers with rotary positions
+  double temperature = 0;             // of queries, by position, in layers without rotary ones
+  int64_t temperature_floor = 8192;   // positions per step of it
+  bool operator==(const AttentionLayers&) const = default;
+
+  bool has_rope(int64_t layer) const;
+  // The chunk of this layer; 0: none.
+  int64_t chunk_of(int64_t layer) const;
 };
 
 // The feed-forward of some layers as a mixture of experts: a router sends every token to a few of
@@ -61,9 +98,13 @@ struct ModelSpec {
   double dropout = 0;
   bool bias = true;
   bool tie_embeddings = true;
-  bool qk_norm = false;  // of every query and key head
+  bool qk_norm = false;       // of every query and key head
+  bool qk_unit_norm = false;  // the same without weights, after rotary positions
   double rope_theta = 10000;
+  bool rope_interleaved = false;  // pairs are neighbours, not halves of a head
   RopeScaling rope_scaling = {};
+  LatentAttention latent = {};
+  AttentionLayers attention_layers = {};
   Experts experts = {};
   // The tokens that begin and end a text, from a config.json; empty if unknown.
   std::vector<int64_t> bos_token_ids = {};

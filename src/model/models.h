@@ -5,6 +5,6 @@
 
 namespace weft {
 
-extern const ModelDef kGpt2, kLlama, kQwen3, kQwen3Moe;
+extern const ModelDef kGpt2, kLlama, kQwen3, kQwen3Moe, kDeepseekV3, kLlama4;
 
 }  // namespace weft

@@ -129,8 +129,8 @@ NamedPlacement DimNames::placement(const Value& value, std::string_view axis) co
   for (const std::string_view name : {dims::kHeads, dims::kFfn, dims::kVocab}) {
     if (find(value, name) >= 0) return along(name, Kind::Full);
   }
-  // A stream value has an embed dim and none of those above.
-  if (find(value, dims::kEmbed) < 0) return {Kind::Open};
+  // A stream value has an embed or latent dim and none of those above.
+  if (find(value, dims::kEmbed) < 0 && find(value, dims::kLatent) < 0) return {Kind::Open};
   return options_.shards_sequence && !is_stored ? along(dims::kSequence, Kind::Full)
                                                 : NamedPlacement{};
 }

@@ -35,6 +35,25 @@ TEST(Mfu, LeavesOutATableOfItsOwn) {
   EXPECT_NEAR(model_flops_utilization(expected, 7227, 989e12), 0.3761, 1e-4);
 }
 
+// Four layers of eight heads with keys of 48 and values of 32.
+TEST(Mfu, CountsKeysAndValuesOfDifferentSizes) {
+  const auto flops = [](int64_t seq_len) {
+    return flops_per_token(
+        {"--model.name=deepseek_v3", "--model.flavor=debug", cat("--training.seq_len=", seq_len)});
+  };
+  EXPECT_EQ(flops(128) - flops(64), 6.0 * 4 * 8 * (48 + 32) / 2 * 64);
+}
+
+// Three layers attend within chunks of 64: two full chunks and one of 32. The fourth does not.
+TEST(Mfu, CountsTheKeysOfAChunk) {
+  const auto flops = [](int64_t seq_len) {
+    return flops_per_token(
+        {"--model.name=llama4", "--model.flavor=debug", cat("--training.seq_len=", seq_len)});
+  };
+  const double chunked = (2.0 * 64 * 64 + 32 * 32) / 160;
+  EXPECT_EQ(flops(160) - flops(64), 6.0 * 8 * 32 * (3 * (chunked - 64) + (160 - 64)));
+}
+
 TEST(Mfu, LeavesOutAttentionWithinDocuments) {
   EXPECT_EQ(flops_per_token({"--model.name=gpt2", "--model.flavor=124M", "--training.seq_len=1024",
                              "--training.document_mask=true"}),

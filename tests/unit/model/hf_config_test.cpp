@@ -145,13 +145,38 @@ TEST(HfConfig, BothSpellingsOfRope) {
   EXPECT_EQ(parse(llama_with(R"("rope_scaling": null)")).rope_scaling.factor, 0);
 }
 
+TEST(HfConfig, Yarn) {
+  const auto scaling = [](const std::string& fields) {
+    return parse(llama_with(cat(R"("rope_scaling": {"type": "yarn", "factor": 40, )", fields, "}")))
+        .rope_scaling;
+  };
+  const RopeScaling deepseek = scaling(R"("beta_fast": 32, "beta_slow": 1, "mscale": 1.0,
+      "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096)");
+  EXPECT_EQ(deepseek, (RopeScaling{.factor = 40,
+                                   .high_freq_factor = 32,
+                                   .original_max_position = 4096,
+                                   .yarn = true,
+                                   .mscale = 1,
+                                   .mscale_all_dim = 1}));
+  EXPECT_EQ(deepseek.magnitude(), 1);
+  EXPECT_NEAR(deepseek.score_factor(), 1.8738, 1e-4);
+  // Without mscale the factor itself counts; the original length is the longest, here 64.
+  const RopeScaling plain = scaling(R"("truncate": false)");
+  EXPECT_EQ(plain.original_max_position, 64);
+  EXPECT_FALSE(plain.truncate);
+  EXPECT_NEAR(plain.magnitude(), 1.36889, 1e-5);
+  EXPECT_EQ(plain.score_factor(), 1);
+  EXPECT_EQ(scaling(R"("attention_factor": 1.5)").magnitude(), 1.5);
+  EXPECT_NEAR(scaling(R"("mscale": 0.5, "mscale_all_dim": 1.0)").magnitude(), 0.86526, 1e-5);
+}
+
 void expect_refused(const std::string& message, const std::string& text) {
   expect_user_error(ExitCode::InputFile, message, [&] { parse(text); });
 }
 
 TEST(HfConfig, RefusesWhatIsNotSupported) {
   expect_refused(
-      R"(c.json: "model_type" is "mamba", expected "gpt2", "llama", "qwen3" or "qwen3_moe")",
+      R"(c.json: "model_type" is "mamba", expected "gpt2", "llama", "qwen3", "qwen3_moe", "deepseek_v3" or "llama4_text")",
       R"({"model_type": "mamba"})");
   expect_refused(R"(c.json: "hidden_act" is "gelu", expected "silu")",
                  llama_with(R"("hidden_act": "gelu")"));
@@ -159,8 +184,9 @@ TEST(HfConfig, RefusesWhatIsNotSupported) {
                  llama_with(R"("eos_token_id": "</s>")"));
   expect_refused(R"(c.json: "attention_bias" is true, which is not supported)",
                  llama_with(R"("attention_bias": true)"));
-  expect_refused(R"(c.json: "rope_scaling": "type" is "linear", expected "default" or "llama3")",
-                 llama_with(R"("rope_scaling": {"type": "linear", "factor": 2.0})"));
+  expect_refused(
+      R"(c.json: "rope_scaling": "type" is "linear", expected "default", "llama3" or "yarn")",
+      llama_with(R"("rope_scaling": {"type": "linear", "factor": 2.0})"));
   expect_refused(R"(c.json: attn_pdrop = 0.2 differs from resid_pdrop = 0.1; )"
                  "one dropout rate is supported",
                  R"({"model_type": "gpt2", "vocab_size": 256, "n_embd": 64, "n_layer": 2,

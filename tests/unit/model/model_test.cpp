@@ -140,8 +140,11 @@ TEST(Model, RopeScalingByName) {
   config.flavor = "debug";
   EXPECT_EQ(resolve_model(config, 0).rope_scaling.factor, 8);
   config.rope_scaling = "yarn";
+  EXPECT_TRUE(resolve_model(config, 0).rope_scaling.yarn);
+  EXPECT_EQ(resolve_model(config, 0).rope_scaling.factor, 40);
+  config.rope_scaling = "linear";
   expect_user_error(ExitCode::Config,
-                    "model.rope_scaling = \"yarn\" is unknown; choose from none, llama3",
+                    "model.rope_scaling = \"linear\" is unknown; choose from none, llama3, yarn",
                     [&] { resolve_model(config, 0); });
 }
 
