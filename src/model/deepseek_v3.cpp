@@ -192,9 +192,9 @@ void to_hf(const ModelSpec& spec, HfWriter& hf) {
   write_experts(spec.experts, hf);
 }
 
-constexpr std::array<std::string_view, 5> kOwnKeys = {"model.rope_theta", "model.rope_scaling",
-                                                      "model.n_experts", "model.experts_per_token",
-                                                      "model.expert_ffn_dim"};
+constexpr std::array<std::string_view, 6> kOwnKeys = {
+    "model.rope_theta",        "model.rope_scaling",   "model.n_experts",
+    "model.experts_per_token", "model.expert_ffn_dim", "optimizer.expert_bias_rate"};
 
 }  // namespace
 

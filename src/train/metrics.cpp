@@ -75,7 +75,8 @@ std::string to_json(const StepMetrics& m) {
              ",\"tokens_per_second\":", json_number(m.tokens_per_second),
              ",\"mfu\":", m.mfu ? json_number(*m.mfu) : "null",
              ",\"memory_bytes\":", m.memory_bytes, ",\"skipped\":", m.skipped ? "true" : "false",
-             m.loss_scale ? cat(",\"loss_scale\":", json_number(*m.loss_scale)) : "", "}");
+             m.loss_scale ? cat(",\"loss_scale\":", json_number(*m.loss_scale)) : "",
+             m.experts ? cat(",\"experts\":", to_json(*m.experts)) : "", "}");
 }
 
 MetricsLog::MetricsLog(const std::string& path, int64_t log_freq, int64_t done)

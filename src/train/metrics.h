@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "train/expert_load.h"
 #include "train/saver.h"
 
 namespace weft {
@@ -24,6 +25,7 @@ struct StepMetrics {
   double eta_seconds = 0;
   bool skipped = false;  // not finite: no update
   std::optional<double> loss_scale = {};
+  std::optional<ExpertLoad> experts = {};
 };
 
 // "step 10/2000  loss 3.1416  grad norm 1.25  lr 0.001  41.2 k tok/s  mfu 31.0 %  mem 1.2 GiB ..."

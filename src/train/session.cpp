@@ -116,7 +116,26 @@ StepResult Session::train_step(const StepScalars& scalars, const BatchFn& batch)
   result.loss_scale = loss_scale();
   result.loss = run_micro_batches(scalars, batch);
   result.grad_norm = read_scalar(names::kGradNorm);
+  result.experts = expert_load();
   return result;
+}
+
+std::optional<ExpertLoad> Session::expert_load() const {
+  const std::vector<Binding>& outputs = compiled_.plan.outputs;
+  const bool counts = std::any_of(outputs.begin(), outputs.end(), [](const Binding& output) {
+    return output.name == names::kExpertCounts;
+  });
+  if (!counts) return std::nullopt;
+  const Tensor tensor = executor_->bound(names::kExpertCounts);
+  std::vector<float> values(static_cast<size_t>(tensor.elements()));
+  executor_->read(names::kExpertCounts, values.data(),
+                  static_cast<int64_t>(values.size() * sizeof(float)));
+  ExpertLoad load;
+  const int64_t experts = row_length(tensor);
+  for (auto row = values.begin(); row != values.end(); row += experts) {
+    load.tokens.emplace_back(row, row + experts);
+  }
+  return load;
 }
 
 std::optional<double> Session::loss_scale() const {

@@ -15,6 +15,7 @@
 #include "runtime/comm/single_rank.h"
 #include "runtime/device.h"
 #include "runtime/executor.h"
+#include "train/expert_load.h"
 #include "train/param_store.h"
 
 namespace weft {
@@ -39,7 +40,8 @@ struct StepScalars {
 struct StepResult {
   double loss = 0;       // mean over the valid tokens of the global batch
   double grad_norm = 0;  // before clipping; non-finite means the update was skipped
-  std::optional<double> loss_scale = {};  // that the step used; grad_norm excludes it
+  std::optional<double> loss_scale = {};   // that the step used; grad_norm excludes it
+  std::optional<ExpertLoad> experts = {};  // of a model that has experts
 };
 
 // Timeouts and link speed between ranks, from the config.
@@ -92,6 +94,7 @@ class Session {
  private:
   void write_scalar(std::string_view name, float value);
   void write_int(std::string_view name, int32_t value);
+  std::optional<ExpertLoad> expert_load() const;
   bool has_input(std::string_view name) const;
   bool scales_loss() const;
   float read_scalar(std::string_view name) const;

@@ -144,7 +144,8 @@ StepMetrics measure(const Run& run, int64_t step, const StepResult& result, doub
           .mfu = mfu,
           .memory_bytes = run.session.device().used_bytes(),
           .eta_seconds = seconds * static_cast<double>(config.training.steps - step - 1),
-          .loss_scale = result.loss_scale};
+          .loss_scale = result.loss_scale,
+          .experts = result.experts};
 }
 
 // Reports how saves have ended. Three failures in a row end the run: it would lose its result.

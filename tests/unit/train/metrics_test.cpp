@@ -275,5 +275,17 @@ TEST(MetricsLog, AResumeNamesTheCheckpoint) {
   }
 }
 
+// Two layers: one even, one with an idle expert.
+TEST(MetricsLine, SaysHowEvenlyExpertsAreUsed) {
+  StepMetrics metrics = sample();
+  EXPECT_FALSE(nlohmann::json::parse(to_json(metrics)).contains("experts"));
+  metrics.experts = ExpertLoad{{{4, 4, 4, 4}, {8, 0, 4, 4}}};
+  const nlohmann::json experts = nlohmann::json::parse(to_json(metrics)).at("experts");
+  EXPECT_EQ(experts.at("load"), 2);
+  EXPECT_EQ(experts.at("idle"), 1);
+  EXPECT_NEAR(experts.at("entropy").get<double>(), (1 + 0.75) / 2, 1e-12);
+  EXPECT_EQ(experts.at("tokens"), nlohmann::json::parse("[[4,4,4,4],[8,0,4,4]]"));
+}
+
 }  // namespace
 }  // namespace weft

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "config/load.h"
 
@@ -205,6 +207,33 @@ TEST(Session, MicroBatchesAddUpToTheBatch) {
   // Sums over the batch are split in two, so roundings differ.
   EXPECT_NEAR(a.loss, b.loss, 1e-5);
   EXPECT_NEAR(a.grad_norm, b.grad_norm, 1e-5 * a.grad_norm);
+}
+
+// The biases of a router follow the loads of its experts, over all micro-batches of a step.
+TEST(Session, BalancesRouters) {
+  for (const std::string micro : {"2", "4"}) {
+    const Config config =
+        parse_config("", "test",
+                     {"--model.name=deepseek_v3", "--model.flavor=debug", "--model.n_layers=2",
+                      "--training.local_batch_size=2", "--training.global_batch_size=" + micro,
+                      "--training.seq_len=8", "--optimizer.expert_bias_rate=0.5"});
+    Session session(config, compile(config));
+    session.initialize(1);
+    const StepResult result = step(session, 0, 1e-3);
+    ASSERT_TRUE(result.experts.has_value());
+    const std::vector<int64_t>& tokens = result.experts->tokens.at(0);
+    EXPECT_EQ(std::accumulate(tokens.begin(), tokens.end(), int64_t{0}), std::stoi(micro) * 8 * 3);
+    const auto& params = session.compiled().params;
+    const auto bias = std::find_if(params.begin(), params.end(), [](const ParamInfo& info) {
+      return info.name.ends_with("gate.bias");
+    });
+    const std::vector<float> values = param(session, static_cast<size_t>(bias - params.begin()));
+    const auto mean = static_cast<double>(std::stoi(micro) * 8 * 3) / 8;
+    for (size_t i = 0; i < values.size(); ++i) {
+      const auto own = static_cast<double>(tokens[i]);
+      EXPECT_EQ(values[i], own < mean ? 0.5F : own > mean ? -0.5F : 0.0F) << i;
+    }
+  }
 }
 
 }  // namespace
