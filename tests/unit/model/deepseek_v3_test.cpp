@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "graph/text.h"
 #include "graph/verify.h"
 #include "model/hf_config.h"
@@ -10,14 +12,25 @@
 namespace weft {
 namespace {
 
+ModelSpec flavor(const std::string& name) {
+  ModelConfig config;
+  config.name = "deepseek_v3";
+  config.flavor = name;
+  return resolve_model(config, 0);
+}
+
+// The first layer, which is dense.
 ModelSpec one_layer() {
-  ModelSpec spec = find_model("deepseek_v3").presets().front();
+  ModelSpec spec = flavor("debug");
   spec.n_layers = 1;
   return spec;
 }
 
+// A dense layer and one with experts.
 TEST(DeepseekV3, Forward) {
-  const BuiltModel model = build_model(one_layer(), {.batch = 2, .seq_len = 16});
+  ModelSpec spec = flavor("debug");
+  spec.n_layers = 2;
+  const BuiltModel model = build_model(spec, {.batch = 2, .seq_len = 16});
   verify(model.graph);
   expect_golden("models/deepseek_v3_train.txt", print_graph(model.graph));
 }
@@ -35,20 +48,18 @@ TEST(DeepseekV3, QueriesWithoutALatent) {
   EXPECT_EQ(model.graph.find_value("l0.attention.q_latent"), nullptr);
 }
 
+// The published numbers, in units of 10 million.
+TEST(DeepseekV3, ATokenIsMultipliedWithTheWeightsOfItsExperts) {
+  for (const auto& [name, active] : {std::pair{"16B", 258}, std::pair{"671B", 3663}}) {
+    const BuiltModel model = build_model(flavor(name), {});
+    EXPECT_EQ((num_multiplied_params(model) + 5000000) / 10000000, active) << name;
+  }
+}
+
 // 187.1 M parameters per layer, as published, and a score factor from YaRN.
 TEST(DeepseekV3, AttentionOfThe671B) {
-  ModelSpec spec = one_layer();
-  spec.dim = 7168;
-  spec.n_heads = spec.n_kv_heads = 128;
-  spec.head_dim = 192;
-  spec.latent = {
-      .q_rank = 1536, .kv_rank = 512, .own_dim = 128, .rotary_dim = 64, .value_dim = 128};
-  spec.rope_scaling = {.factor = 40,
-                       .high_freq_factor = 32,
-                       .original_max_position = 4096,
-                       .yarn = true,
-                       .mscale = 1,
-                       .mscale_all_dim = 1};
+  ModelSpec spec = flavor("671B");
+  spec.n_layers = 1;
   const BuiltModel model = build_model(spec, {.batch = 1, .seq_len = 64});
   int64_t attention = 0;
   for (const ParamInfo& param : model.params) {
@@ -65,7 +76,8 @@ TEST(DeepseekV3, RefusesWhatIsNotLatentAttention) {
     parse_hf_config(cat(R"({"model_type": "deepseek_v3", "vocab_size": 256, "hidden_size": 64,
                             "num_hidden_layers": 1, "num_attention_heads": 4,
                             "intermediate_size": 176, "max_position_embeddings": 64,
-                            "first_k_dense_replace": 1, "kv_lora_rank": 32,
+                            "first_k_dense_replace": 1, "moe_intermediate_size": 48,
+                            "n_routed_experts": 4, "num_experts_per_tok": 2, "kv_lora_rank": 32,
                             "qk_nope_head_dim": 16, "v_head_dim": 16, )",
                         field, "}"),
                     "c.json");
@@ -80,6 +92,9 @@ TEST(DeepseekV3, RefusesWhatIsNotLatentAttention) {
                     [&] { parse(R"("qk_rope_head_dim": 7)"); });
   expect_user_error(ExitCode::InputFile, "c.json: \"qk_rope_head_dim\" is missing",
                     [&] { parse(R"("q_lora_rank": null)"); });
+  expect_user_error(ExitCode::InputFile,
+                    "c.json: \"scoring_func\" is \"softmax\", expected \"sigmoid\"",
+                    [&] { parse(R"("qk_rope_head_dim": 8, "scoring_func": "softmax")"); });
 }
 
 }  // namespace

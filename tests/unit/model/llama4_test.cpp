@@ -14,7 +14,8 @@ ModelSpec debug() {
   return find_model("llama4").presets().front();
 }
 
-// Two layers, the second without rotary positions, on sequences longer than a chunk.
+// Two layers, the second without rotary positions and with experts, on sequences longer than a
+// chunk.
 TEST(Llama4, Forward) {
   ModelSpec spec = debug();
   spec.n_layers = 2;
@@ -39,7 +40,7 @@ ModelSpec parse(const std::string& field) {
   return parse_hf_config(cat(R"({"model_type": "llama4_text", "vocab_size": 256, "hidden_size": 64,
                                  "num_hidden_layers": 4, "num_attention_heads": 4,
                                  "intermediate_size": 48, "intermediate_size_mlp": 176,
-                                 "max_position_embeddings": 64, "moe_layers": [], )",
+                                 "max_position_embeddings": 64, "num_local_experts": 4, )",
                              field, "}"),
                          "c.json");
 }
@@ -60,6 +61,32 @@ TEST(Llama4, ListsOfLayers) {
   EXPECT_EQ(listed.chunked, (std::vector<int64_t>{0, 0, 1, 1}));
   EXPECT_FALSE(listed.has_rope(0));
   EXPECT_EQ(listed.chunk_of(3), 8192);
+}
+
+TEST(Llama4, LayersWithExperts) {
+  const auto layers = [](const std::string& field) {
+    std::vector<int64_t> found;
+    const Experts experts = parse(field).experts;
+    for (int64_t layer = 0; layer < 4; ++layer) {
+      if (experts.in_layer(layer)) found.push_back(layer);
+    }
+    return found;
+  };
+  EXPECT_EQ(layers(R"("moe_layers": null)"), (std::vector<int64_t>{0, 1, 2, 3}));
+  EXPECT_EQ(layers(R"("interleave_moe_layer_step": 2)"), (std::vector<int64_t>{1, 3}));
+  EXPECT_EQ(layers(R"("moe_layers": [0, 3])"), (std::vector<int64_t>{0, 3}));
+  EXPECT_EQ(layers(R"("moe_layers": [])"), std::vector<int64_t>{});
+  EXPECT_EQ(parse(R"("moe_layers": [1, 3], "interleave_moe_layer_step": 2)").experts.step, 2);
+}
+
+// The published numbers without the input embedding, in units of 10 million.
+TEST(Llama4, ATokenIsMultipliedWithTheWeightsOfItsExpert) {
+  for (const ModelSpec& spec : find_model("llama4").presets()) {
+    if (spec.flavor == "debug") continue;
+    const int64_t active = num_multiplied_params(build_model(spec, {}));
+    const int64_t table = spec.vocab_size * spec.dim;
+    EXPECT_EQ((active + table + 5000000) / 10000000, spec.flavor == "scout" ? 1717 : 1718);
+  }
 }
 
 TEST(Llama4, TemperatureMayBeANumber) {

@@ -42,7 +42,13 @@ TEST(Model, EveryPresetBuildsWithItsPublishedSize) {
                                                     {"qwen3 32B", 32'762'123'264},
                                                     {"qwen3_moe debug", 9'912'128},
                                                     {"qwen3_moe 30B-A3B", 30'532'122'624},
-                                                    {"qwen3_moe 235B-A22B", 235'093'634'560}};
+                                                    {"qwen3_moe 235B-A22B", 235'093'634'560},
+                                                    {"deepseek_v3 debug", 6'349'720},
+                                                    {"deepseek_v3 16B", 15'960'110'208},
+                                                    {"deepseek_v3 671B", 671'026'419'200},
+                                                    {"llama4 debug", 8'329'472},
+                                                    {"llama4 scout", 107'769'861'120},
+                                                    {"llama4 maverick", 400'711'848'960}};
   size_t presets = 0;
   for (const ModelDef* def : all_models()) {
     for (const ModelSpec& preset : def->presets()) {
