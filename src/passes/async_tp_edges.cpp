@@ -188,7 +188,7 @@ std::vector<AsyncEdge> find_async_edges(const Graph& graph) {
           reader != nullptr && multiplies_rows(*reader) && reader->operand("a") == node->result();
       if (fits) edges.push_back({node.get(), reader});
     } else if (moves_time(*node, kReduceScatter)) {
-      const Value& sum = *node->operands.front();
+      const Value& sum = *node->variadic("g").front();
       if (sum.users.size() == 1 && multiplies_rows(*sum.def))
         edges.push_back({node.get(), sum.def});
     }

@@ -272,10 +272,11 @@ class Placer {
   // Whether the contracted dim of a matmul with a bias is sharded: every rank would add the bias.
   bool splits_bias(const Node& node) const {
     const RuleDims dims = rule_dims(node.call());
-    const TensorType& weight = node.operand("b")->type;
+    const size_t b = node.op->parsed().operand_index("b");
+    const TensorType& weight = node.operands.at(b)->type;
     return node.operand("bias") != nullptr &&
            std::any_of(weight.placement.begin(), weight.placement.end(), [&](const auto& entry) {
-             return !dims.operands[1].at(static_cast<size_t>(entry.dim)).may_be_sharded();
+             return !dims.operands[b].at(static_cast<size_t>(entry.dim)).may_be_sharded();
            });
   }
 

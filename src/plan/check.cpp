@@ -257,9 +257,9 @@ class ProgramWalk {
                  first.offset + offsets[i] * element, " of ", describe(plan_, first.buffer));
     }
     if (!collective.sharded) return;
-    const Shape& shard = gathers ? step_->operands.at(0).shape : step_->results.at(0).shape;
+    const TensorRef& shard = gathers ? operand_of(*step_, "x") : result_of(*step_, "y");
     const int64_t ranks = plan_.mesh.axis_size(axis_of(*step_));
-    const int64_t end = first.offset + ranks * count(shard) * element;
+    const int64_t end = first.offset + ranks * count(shard.shape) * element;
     if (end > plan_.buffers[first.buffer].bytes) {
       step_fault("needs ", end, " bytes for the slots of ", ranks, " ranks in ",
                  describe(plan_, first.buffer));

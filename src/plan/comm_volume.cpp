@@ -78,10 +78,9 @@ int64_t moved_bytes(std::span<const TensorRef> operands, std::span<const TensorR
 int64_t flat_packing_bytes(const Step& step) {
   const bool gathers = info_of(step).full == CollectiveSide::Results;
   if (!gathers && info_of(step).sharded) return misplaced_bytes(step.operands);
-  const std::span<const TensorRef> operands(step.operands);
-  // The operands of a gather after the first are the tensors it overwrites.
+  const size_t overwritten = find_op(step.op)->parsed().operand_index(gathers ? "into" : "x");
   return misplaced_bytes(step.results) +
-         moved_bytes(gathers ? operands.subspan(1) : operands, step.results);
+         moved_bytes(std::span(step.operands).subspan(overwritten), step.results);
 }
 
 // Kernels that read strided memory have no workspace.
@@ -141,7 +140,7 @@ std::vector<BucketSize> buckets_of(const Plan& plan) {
   for (const Step& step : plan.program(ProgramKind::Last)) {
     const bool sums = is_collective(step) && info_of(step).reduces && !info_of(step).sharded;
     if (!sums || step.phase != Phase::Backward) continue;
-    const TensorRef& first = step.operands.at(0);
+    const TensorRef& first = operand_of(step, "x");
     const size_t more = step.operands.size() - 1;
     buckets.push_back({cat(plan.buffers.at(static_cast<size_t>(first.buffer)).name,
                            more > 0 ? cat("+", more) : std::string()),

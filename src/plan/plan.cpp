@@ -61,6 +61,14 @@ bool is_call(const Step& step, const OpDef& op) {
   return step.op == op.name();
 }
 
+const TensorRef& operand_of(const Step& step, std::string_view name) {
+  return step.operands.at(find_op(step.op)->parsed().operand_index(name));
+}
+
+const TensorRef& result_of(const Step& step, std::string_view name) {
+  return step.results.at(find_op(step.op)->parsed().result_index(name));
+}
+
 Call call_of(const Step& step) {
   Call call;
   call.op = find_op(step.op);

@@ -138,6 +138,10 @@ const Binding* find_state(const Plan& plan, const StateKey& key);
 // Whether the step is a call of this op.
 bool is_call(const Step& step, const OpDef& op);
 
+// The operand or result of that name in the signature of the step's op; of a list, the first one.
+const TensorRef& operand_of(const Step& step, std::string_view name);
+const TensorRef& result_of(const Step& step, std::string_view name);
+
 // Local types and attributes of a step, as its kernel's supports and workspace see them.
 Call call_of(const Step& step);
 

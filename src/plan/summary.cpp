@@ -75,8 +75,8 @@ std::optional<LowWeights> low_weights(const Plan& plan) {
   for (const Binding& param : plan.params) params.insert(param.tensor.buffer);
   for (const Step& step : plan.program(ProgramKind::Last)) {
     if (!is_call(step, kCast) && !is_gather(*find_op(step.op))) continue;
-    const TensorRef& from = step.operands.at(0);
-    const DType to = step.results.at(0).dtype;
+    const TensorRef& from = operand_of(step, "x");
+    const DType to = result_of(step, "y").dtype;
     if (!params.contains(from.buffer) || dtype_bytes(to) >= dtype_bytes(from.dtype)) continue;
     return LowWeights{.dtype = to};
   }
