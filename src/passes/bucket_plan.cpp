@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -25,6 +26,51 @@ BucketPlan group_by(const std::vector<Key>& keys) {
   }
   return plan;
 }
+
+constexpr int64_t kBefore = -2;
+constexpr int64_t kAfter = -1;
+
+// The block of each item, or whether it comes before the first one or after it.
+std::vector<int64_t> blocks_of(std::span<const BucketItem> items) {
+  std::vector<int64_t> blocks;
+  int64_t outside = kBefore;
+  for (const BucketItem& item : items) {
+    const int64_t block = block_of(item.name);
+    if (block >= 0) outside = kAfter;
+    blocks.push_back(block >= 0 ? block : outside);
+  }
+  return blocks;
+}
+
+constexpr int64_t kMost = -1;  // instead of a kind: the one that most of a block is of
+
+using Elements = std::map<int64_t, int64_t>;  // by kind
+
+int64_t largest_kind(const Elements& elements) {
+  return std::max_element(elements.begin(), elements.end(),
+                          [](const auto& a, const auto& b) { return a.second < b.second; })
+      ->first;
+}
+
+// The bucket that is being filled with the parameters of one kind.
+class SmallBucket {
+ public:
+  // Adds the elements of a block, to a new bucket if there are enough; returns its first block.
+  int64_t add(int64_t block, int64_t elements) {
+    if (last_ == block) return first_;
+    const bool is_full = !last_ || elements_ + elements > kEnough;
+    if (is_full) first_ = block;
+    elements_ = is_full ? elements : elements_ + elements;
+    last_ = block;
+    return first_;
+  }
+
+ private:
+  static constexpr int64_t kEnough = 1 << 20;  // the latency of a gather matters little then
+  int64_t first_ = 0;
+  std::optional<int64_t> last_;
+  int64_t elements_ = 0;
+};
 
 // An entry of compile.buckets and its matches.
 struct ManualEntry {
@@ -101,14 +147,19 @@ BucketPlan plan_each_alone(std::span<const BucketItem> items) {
 }
 
 BucketPlan plan_by_block(std::span<const BucketItem> items) {
-  constexpr int64_t kBefore = -2;
-  constexpr int64_t kAfter = -1;
-  std::vector<int64_t> keys;
-  int64_t outside = kBefore;
-  for (const BucketItem& item : items) {
-    const int64_t block = block_of(item.name);
-    if (block >= 0) outside = kAfter;
-    keys.push_back(block >= 0 ? block : outside);
+  const std::vector<int64_t> blocks = blocks_of(items);
+  std::map<int64_t, Elements> elements;  // by block
+  for (size_t i = 0; i < items.size(); ++i) {
+    elements[blocks[i]][items[i].kind] += items[i].elements;
+  }
+  std::map<int64_t, SmallBucket> small;           // by kind
+  std::vector<std::pair<int64_t, int64_t>> keys;  // kind, first block
+  for (size_t i = 0; i < items.size(); ++i) {
+    const int64_t block = blocks[i], kind = items[i].kind;
+    const Elements& kinds = elements[block];
+    const bool is_most = largest_kind(kinds) == kind;
+    keys.emplace_back(is_most ? kMost : kind,
+                      is_most ? block : small[kind].add(block, kinds.at(kind)));
   }
   return group_by(keys);
 }

@@ -15,6 +15,7 @@ namespace weft {
 struct BucketItem {
   std::string name;
   int64_t elements = 0;
+  int64_t kind = 0;  // only parameters of one kind can be merged
 };
 
 // Every item is in exactly one group. Members are in order of registration, groups in order of
@@ -29,7 +30,8 @@ BucketPlan plan_as_given(std::span<const BucketItem> items,
                          const std::vector<std::vector<std::string>>& buckets);
 BucketPlan plan_each_alone(std::span<const BucketItem> items);
 // One bucket per "layers.N", one for the parameters registered before the first block, one for the
-// rest.
+// rest. Of these, parameters of another kind than most, such as norm weights between those that tp
+// shards, share a bucket with the ones of the blocks next to them as long as it is small.
 BucketPlan plan_by_block(std::span<const BucketItem> items);
 // Closes a bucket once it has at least `least` elements; a smaller remainder goes into the last
 // bucket.

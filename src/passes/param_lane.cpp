@@ -137,6 +137,17 @@ ParamLane replicated_lane(Node* source, const Node& update) {
   return lane;
 }
 
+void set_kinds(std::vector<ParamLane>& lanes) {
+  std::vector<const ParamLane*> kinds;  // one lane of each
+  for (ParamLane& lane : lanes) {
+    const auto alike = std::find_if(kinds.begin(), kinds.end(), [&](const ParamLane* other) {
+      return can_merge(*other, lane);
+    });
+    lane.item.kind = alike - kinds.begin();
+    if (alike == kinds.end()) kinds.push_back(&lane);
+  }
+}
+
 }  // namespace
 
 bool ParamLane::is_flat() const {
@@ -173,6 +184,7 @@ std::vector<ParamLane> find_lanes(const Graph& graph) {
       lanes.push_back(std::move(lane));
     }
   }
+  set_kinds(lanes);
   return lanes;
 }
 

@@ -32,6 +32,29 @@ TEST(PlanByBlock, WhatFollowsTheFirstBlockIsAfterAllBlocks) {
   EXPECT_EQ(plan_by_block(list).groups, (Groups{{0}, {1}, {2, 4}, {3}}));
 }
 
+// Norm weights between weights that tp shards.
+TEST(PlanByBlock, SmallParametersOfAnotherKindAreSharedByBlocks) {
+  std::vector<BucketItem> list = {{"tok.w", 100, 0}};
+  for (const std::string block : {"layers.0", "layers.1", "layers.2"}) {
+    list.push_back({block + ".norm", 2, 1});
+    list.push_back({block + ".w", 100, 0});
+  }
+  list.push_back({"norm.w", 1, 1});
+  list.push_back({"output.w", 100, 0});
+  EXPECT_EQ(plan_by_block(list).groups, (Groups{{0}, {1, 3, 5, 7}, {2}, {4}, {6}, {8}}));
+}
+
+TEST(PlanByBlock, LargeParametersOfAnotherKindAreNot) {
+  constexpr int64_t kLarge = 1 << 19;
+  std::vector<BucketItem> list;
+  for (const std::string block : {"layers.0", "layers.1", "layers.2"}) {
+    list.push_back({block + ".wqkv", kLarge - 1, 1});
+    list.push_back({block + ".bias", 1, 1});
+    list.push_back({block + ".w", 3 * kLarge, 0});
+  }
+  EXPECT_EQ(plan_by_block(list).groups, (Groups{{0, 1, 3, 4}, {2}, {5}, {6, 7}, {8}}));
+}
+
 TEST(PlanBySize, ClosesAtTheLeastSizeAndKeepsTheRest) {
   const auto list = items({"a", "b", "c", "d", "e"});
   EXPECT_EQ(plan_by_size(list, 1).groups, (Groups{{0}, {1}, {2}, {3}, {4}}));
