@@ -105,6 +105,17 @@ class Assembler {
            .floor = 0.25 * lr});
   }
 
+  // What the step reports: no plan step reads it, so it is not among the values above.
+  void add_loss(int64_t train_step, double loss) {
+    const std::lock_guard lock(mutex_);
+    sink_({.name = "the loss",
+           .where = "of all ranks",
+           .step = train_step,
+           .shape = {},
+           .elements = {static_cast<float>(loss)},
+           .ranks = {}});
+  }
+
  private:
   FullValue assemble(int64_t train_step, size_t step, size_t result,
                      const std::vector<std::vector<float>>& locals) const {
@@ -164,10 +175,12 @@ void run_rank(const ComparedRun& run, const CompareOptions& options, Communicato
     }
   });
   for (; train_step < options.steps; ++train_step) {
-    session.train_step({.step = train_step,
-                        .seed = run.config.debug.seed,
-                        .lr = learning_rate(run.config, train_step)},
-                       [&](int64_t first, Batch& batch) { data.fill(train_step, first, batch); });
+    const StepResult result = session.train_step(
+        {.step = train_step,
+         .seed = run.config.debug.seed,
+         .lr = learning_rate(run.config, train_step)},
+        [&](int64_t first, Batch& batch) { data.fill(train_step, first, batch); });
+    if (comm.rank() == 0) assembler.add_loss(train_step, result.loss);
     const std::vector<ParamInfo>& params = run.compiled.params;
     for (size_t i = 0; i < params.size(); ++i) {
       std::vector<float> values(comm.rank() == 0 ? static_cast<size_t>(count(params[i].shape))

@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "config/load.h"
+#include "graph/names.h"
 #include "graph/ops/ops.h"
 #include "support/user_error.h"
 
@@ -29,8 +32,10 @@ ComparedRun one_rank() {
   return make(1, {"--training.local_batch_size=4"});
 }
 
-ComparedRun mesh() {
-  return make(4, {"--parallelism.tensor_parallel_degree=2", "--training.local_batch_size=2"});
+ComparedRun mesh(const Overrides& more = {}) {
+  Overrides overrides = {"--parallelism.tensor_parallel_degree=2", "--training.local_batch_size=2"};
+  overrides.insert(overrides.end(), more.begin(), more.end());
+  return make(4, overrides);
 }
 
 std::vector<Step>& steps(ComparedRun& run) {
@@ -89,14 +94,26 @@ TEST(Compare, TheSamePlanIsIdentical) {
 TEST(Compare, FindsAMissingReduction) {
   ComparedRun run = mesh();
   remove(run, find(run, "l0.attention.out.shard"));
-  EXPECT_TRUE(first_difference(run).find("%l0.") == 0) << first_difference(run);
+  EXPECT_EQ(first_difference(run), "%l0.mid layers.0 fwd");
 }
 
+// The loss is divided by the scale of the loss, 1, instead of by the number of tokens.
 TEST(Compare, FindsAWrongDivisor) {
   ComparedRun run = mesh();
+  Step& step = steps(run)[find(run, "loss")];
+  const std::vector<Binding>& inputs = run.compiled.plan.inputs;
+  const auto scale = std::find_if(inputs.begin(), inputs.end(), [](const Binding& input) {
+    return input.name == names::kLossScale;
+  });
+  ASSERT_NE(scale, inputs.end());
+  step.operands.at(find_op(step.op)->parsed().operand_index("count")) = scale->tensor;
+  EXPECT_EQ(first_difference(run), "the loss of all ranks");
+}
+
+TEST(Compare, FindsAWrongAttribute) {
+  ComparedRun run = mesh();
   Step& step = steps(run)[find(run, "l1.ffn_norm")];
-  const Call call = call_of(step);
-  step.attrs.at(call.op->parsed().attr_index("eps")) = 0.5;
+  step.attrs.at(find_op(step.op)->parsed().attr_index("eps")) = 0.5;
   EXPECT_EQ(first_difference(run), "%l1.ffn_norm layers.1.ffn_norm fwd");
 }
 
@@ -111,20 +128,29 @@ TEST(Compare, FindsSwappedMembers) {
 }
 
 TEST(Compare, FindsAWrongDtype) {
-  const ComparedRun run =
-      make(4, {"--parallelism.tensor_parallel_degree=2", "--training.local_batch_size=2",
-               "--training.mixed_precision_param=bfloat16"});
-  EXPECT_EQ(first_difference(run, {.steps = 1, .tolerance = 1e-4}),
+  EXPECT_EQ(first_difference(mesh({"--training.mixed_precision_param=bfloat16"}),
+                             {.steps = 1, .tolerance = 1e-4}),
             "%tok_embeddings tok_embeddings fwd");
+}
+
+// Only the casts of gradients before their reductions differ.
+TEST(Compare, FindsAWrongDtypeAtACast) {
+  const std::string compute = "--training.mixed_precision_param=bfloat16";
+  const PlanComparison comparison =
+      compare_plans(mesh({compute}), mesh({compute, "--training.mixed_precision_reduce=bfloat16"}),
+                    {.steps = 1, .tolerance = 1e-6});
+  ASSERT_TRUE(comparison.first);
+  EXPECT_EQ(cat(comparison.first->value, " ", comparison.first->where),
+            "%d.output.w.bf16 output bwd");
 }
 
 // One update is missing.
 TEST(Compare, FindsAStaleWeight) {
   ComparedRun run = mesh();
-  remove(run, find(run, "norm.w.new"));
+  remove(run, find(run, "tok_embeddings.w.new"));
   const PlanComparison comparison = compare_plans(one_rank(), run, {.steps = 1, .tolerance = 1e-6});
   ASSERT_TRUE(comparison.first);
-  EXPECT_EQ(comparison.first->value, "parameter norm.weight") << to_string(comparison);
+  EXPECT_EQ(comparison.first->value, "parameter tok_embeddings.weight") << to_string(comparison);
 }
 
 TEST(Compare, RefusesOtherBatches) {
