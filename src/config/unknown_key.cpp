@@ -13,7 +13,6 @@ struct Planned {
   std::string_view feature;
 };
 constexpr Planned kPlanned[] = {
-    {"context_parallel_method", "ring attention"},
     {"pipeline_parallel", "pipeline parallelism"},
     {"module_fqns_per_model_part", "pipeline parallelism"},
     {"expert_parallel", "expert parallelism"},
