@@ -8,7 +8,6 @@
 //   --- error CODE        what standard error shows
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -16,6 +15,7 @@
 #include "base/text.h"
 #include "cli/workspace.h"
 #include "support/golden.h"
+#include "support/golden_files.h"
 #include "support/read_file.h"
 
 namespace weft {
@@ -88,15 +88,6 @@ void make(const TempFolder& folder, const Part& part) {
   if (part.kind == "safetensors") folder.write(part.name, safetensors(part.text));
 }
 
-std::vector<std::string> case_names() {
-  std::vector<std::string> names;
-  for (const auto& file : std::filesystem::directory_iterator(kFolder)) {
-    names.push_back(file.path().stem().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 class CliError : public testing::TestWithParam<std::string> {};
 
 TEST_P(CliError, SaysWhatTheGoldenFileSays) {
@@ -128,7 +119,7 @@ TEST_P(CliError, SaysWhatTheGoldenFileSays) {
                 cat(golden.substr(0, head), "--- error ", result.exit_code, "\n", text));
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, CliError, testing::ValuesIn(case_names()),
+INSTANTIATE_TEST_SUITE_P(Golden, CliError, testing::ValuesIn(golden_names("errors/cli", ".txt")),
                          [](const auto& golden) { return golden.param; });
 
 }  // namespace

@@ -2,7 +2,6 @@
 // overrides, and the exit code and message that the user must see.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -16,6 +15,7 @@
 #include "config/device_spec.h"
 #include "config/load.h"
 #include "config/validate.h"
+#include "support/golden_files.h"
 
 namespace weft {
 namespace {
@@ -72,16 +72,6 @@ void run_case(GoldenCase& golden) {
   }
 }
 
-std::vector<std::string> case_names() {
-  std::vector<std::string> names;
-  const std::filesystem::path folder = WEFT_TESTS_DIR "/golden/errors/config";
-  for (const auto& file : std::filesystem::directory_iterator(folder)) {
-    names.push_back(file.path().stem().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 class ConfigError : public testing::TestWithParam<std::string> {};
 
 TEST_P(ConfigError, SaysWhatTheGoldenFileSays) {
@@ -97,7 +87,8 @@ TEST_P(ConfigError, SaysWhatTheGoldenFileSays) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, ConfigError, testing::ValuesIn(case_names()),
+INSTANTIATE_TEST_SUITE_P(Golden, ConfigError,
+                         testing::ValuesIn(golden_names("errors/config", ".txt")),
                          [](const auto& golden) { return golden.param; });
 
 }  // namespace

@@ -2,7 +2,6 @@
 // the passes do now; a reviewer then reads the diff.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -12,6 +11,7 @@
 #include "base/text.h"
 #include "graph/text.h"
 #include "passes/pass.h"
+#include "support/golden_files.h"
 #include "support/golden_pass.h"
 #include "support/read_file.h"
 
@@ -22,15 +22,6 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMaxGraphLines = 30;
 bool update = false;
-
-std::vector<fs::path> golden_files() {
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::recursive_directory_iterator(WEFT_TESTS_DIR "/golden/passes")) {
-    if (entry.path().extension() == ".txt") files.push_back(entry.path());
-  }
-  std::sort(files.begin(), files.end());
-  return files;
-}
 
 std::string pass_of(const fs::path& file) {
   return file.parent_path().filename();
@@ -69,14 +60,14 @@ TEST_P(GoldenTest, RunsThePassOfItsFolder) {
   EXPECT_TRUE(names.contains(pass_of(GetParam()))) << golden.run;
 }
 
-INSTANTIATE_TEST_SUITE_P(Passes, GoldenTest, testing::ValuesIn(golden_files()),
+INSTANTIATE_TEST_SUITE_P(Passes, GoldenTest, testing::ValuesIn(golden_files("passes", ".txt")),
                          [](const auto& golden) {
                            return pass_of(golden.param) + "_" + golden.param.stem().string();
                          });
 
 TEST(Goldens, EveryPassHasAChangeAndANothingToDo) {
   std::map<std::string, std::set<std::string>> outcomes;
-  for (const auto& file : golden_files()) {
+  for (const auto& file : golden_files("passes", ".txt")) {
     outcomes[pass_of(file)].insert(parse_golden(read_file(file)).outcome);
   }
   for (const Pass* pass : all_passes()) {

@@ -4,7 +4,6 @@
 // diff.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -19,6 +18,7 @@
 #include "plan/summary.h"
 #include "plan/text.h"
 #include "runtime/device.h"
+#include "support/golden_files.h"
 #include "support/read_file.h"
 
 namespace weft {
@@ -27,15 +27,6 @@ namespace {
 namespace fs = std::filesystem;
 
 bool update = false;
-
-std::vector<fs::path> config_files() {
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(WEFT_TESTS_DIR "/golden/plans")) {
-    if (entry.path().extension() == ".toml") files.push_back(entry.path());
-  }
-  std::sort(files.begin(), files.end());
-  return files;
-}
 
 int64_t ranks_of(fs::path config) {
   const fs::path file = config.replace_extension(".ranks");
@@ -97,7 +88,7 @@ TEST_P(PlanGolden, TheGraphTakesAsLongAsItsPlan) {
   EXPECT_NEAR(graph.collective_seconds, steps.collective_seconds, 1e-12 * steps.seconds);
 }
 
-INSTANTIATE_TEST_SUITE_P(Plans, PlanGolden, testing::ValuesIn(config_files()),
+INSTANTIATE_TEST_SUITE_P(Plans, PlanGolden, testing::ValuesIn(golden_files("plans", ".toml")),
                          [](const auto& golden) { return golden.param.stem().string(); });
 
 TEST(PlanGoldens, EveryFileHasItsConfig) {
