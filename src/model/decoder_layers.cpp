@@ -22,6 +22,15 @@ std::string hf_layer(int64_t layer) {
 DecoderLayers::DecoderLayers(const ModelSpec& spec, const BuildOptions& options, LayerNames names)
     : s_(spec), names_(std::move(names)), m_(spec, options) {}
 
+BuiltModel DecoderLayers::build() {
+  Value* x = embedding();
+  for (int64_t layer = 0; layer < s_.n_layers; ++layer) {
+    x = attention_block(x, layer);
+    x = feed_forward_block(x, layer);
+  }
+  return finish(x);
+}
+
 Value* DecoderLayers::embedding() {
   m_.enter("tok_embeddings");
   const Shape shape = {s_.vocab_size, s_.dim};
@@ -173,6 +182,15 @@ Value* DecoderLayers::project(Value* x, const Weight& of, std::vector<NamedRows>
 
 double DecoderLayers::residual_std() const {
   return kInitStd / std::sqrt(2.0 * static_cast<double>(s_.n_layers));
+}
+
+BuiltModel build_decoder(const ModelSpec& spec, const BuildOptions& options) {
+  return DecoderLayers(spec, options).build();
+}
+
+void check_rotary_heads(const ModelSpec& spec) {
+  USER_CHECK(spec.head_dim % 2 == 0, "heads of ", spec.head_dim,
+             ", but rotary positions need an even size; choose other sizes");
 }
 
 ModelSpec read_decoder_except_heads(const HfReader& hf, double default_theta) {

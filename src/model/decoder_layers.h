@@ -33,18 +33,17 @@ class DecoderLayers {
  public:
   DecoderLayers(const ModelSpec& spec, const BuildOptions& options, LayerNames names = {});
 
-  Value* embedding();
-
-  // x + attention(norm(x)), or latent attention if the model has it.
-  Value* attention_block(Value* x, int64_t layer);
-
-  // x + feed_forward(norm(x)), by experts in the layers that have them.
-  Value* feed_forward_block(Value* x, int64_t layer);
-
-  // The last norm, the head and the loss.
-  BuiltModel finish(Value* x);
+  // The embedding, all layers, the last norm, the head and the loss.
+  BuiltModel build();
 
  private:
+  Value* embedding();
+  // x + attention(norm(x)), or latent attention if the model has it.
+  Value* attention_block(Value* x, int64_t layer);
+  // x + feed_forward(norm(x)), by experts in the layers that have them.
+  Value* feed_forward_block(Value* x, int64_t layer);
+  BuiltModel finish(Value* x);
+
   // A weight [out, in]; `module` is "wo." or, for the module's own weight, "".
   struct Weight {
     std::string module;
@@ -92,6 +91,12 @@ class DecoderLayers {
   ModelBuilder m_;
   Value* table_ = nullptr;
 };
+
+// A model with the names of weight files that most have.
+BuiltModel build_decoder(const ModelSpec& spec, const BuildOptions& options);
+
+// Throws UserError for heads that cannot be rotated.
+void check_rotary_heads(const ModelSpec& spec);
 
 // The fields of a config.json that these models share, and the same without the size of a head.
 ModelSpec read_decoder(const HfReader& hf, double default_theta = 10000);

@@ -111,16 +111,6 @@ void check(const ModelSpec& spec) {
         "deepseek_v3 has experts, and latent attention with heads of ", spec.head_dim);
 }
 
-BuiltModel build(const ModelSpec& spec, const BuildOptions& options) {
-  DecoderLayers layers(spec, options);
-  Value* x = layers.embedding();
-  for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
-    x = layers.attention_block(x, layer);
-    x = layers.feed_forward_block(x, layer);
-  }
-  return layers.finish(x);
-}
-
 Experts read_experts(const HfReader& hf) {
   hf.require_text("scoring_func", {"sigmoid"});
   hf.require_text("topk_method", {"noaux_tc"});
@@ -201,7 +191,7 @@ constexpr std::array<std::string_view, 6> kOwnKeys = {
 constinit const ModelDef kDeepseekV3 = {.name = "deepseek_v3",
                                         .presets = presets,
                                         .check = check,
-                                        .build = build,
+                                        .build = build_decoder,
                                         .hf_model_type = "deepseek_v3",
                                         .from_hf = from_hf,
                                         .to_hf = to_hf,

@@ -70,16 +70,6 @@ void check(const ModelSpec& spec) {
   CHECK(!spec.bias && spec.dropout == 0, "llama has neither biases nor dropout");
 }
 
-BuiltModel build(const ModelSpec& spec, const BuildOptions& options) {
-  DecoderLayers layers(spec, options);
-  Value* x = layers.embedding();
-  for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
-    x = layers.attention_block(x, layer);
-    x = layers.feed_forward_block(x, layer);
-  }
-  return layers.finish(x);
-}
-
 ModelSpec from_hf(const HfReader& hf) {
   hf.require_flag("mlp_bias", false);
   return read_decoder(hf);
@@ -101,7 +91,7 @@ constexpr std::array<std::string_view, 1> kSkippedWeights = {".rotary_emb.inv_fr
 constinit const ModelDef kLlama = {.name = "llama",
                                    .presets = presets,
                                    .check = check,
-                                   .build = build,
+                                   .build = build_decoder,
                                    .hf_model_type = "llama",
                                    .from_hf = from_hf,
                                    .to_hf = to_hf,

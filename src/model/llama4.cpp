@@ -72,8 +72,7 @@ std::span<const ModelSpec> presets() {
 }
 
 void check(const ModelSpec& spec) {
-  USER_CHECK(spec.head_dim % 2 == 0, "heads of ", spec.head_dim,
-             ", but rotary positions need an even size; choose other sizes");
+  check_rotary_heads(spec);
   USER_CHECK(spec.experts.top_k == 1, "model.experts_per_token = ", spec.experts.top_k,
              ", but a llama4 has one expert per token");
   USER_CHECK(spec.experts.shared_ffn_dim == spec.experts.ffn_dim, "the shared expert is ",
@@ -84,17 +83,12 @@ void check(const ModelSpec& spec) {
 }
 
 BuiltModel build(const ModelSpec& spec, const BuildOptions& options) {
-  DecoderLayers layers(spec, options,
+  return DecoderLayers(spec, options,
                        {.feed_forward = "feed_forward",
                         .router = "router",
                         .shared_expert = "shared_expert",
-                        .stacks_experts = true});
-  Value* x = layers.embedding();
-  for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
-    x = layers.attention_block(x, layer);
-    x = layers.feed_forward_block(x, layer);
-  }
-  return layers.finish(x);
+                        .stacks_experts = true})
+      .build();
 }
 
 // 1 or 0 for each layer.

@@ -46,7 +46,7 @@ struct LatentAttention {
 
 // How attention differs between layers. Lists say 1 or 0 for each layer.
 struct AttentionLayers {
-  int64_t no_rope_interval = 0;       // one layer of so many has no rotary positions; 0: none
+  int64_t no_rope_interval = 0;       // every n-th layer has no rotary positions; 0: none
   std::vector<int64_t> rope = {};     // which layers have them, if there is no such interval
   int64_t chunk = 0;                  // positions that see each other; 0: all
   std::vector<int64_t> chunked = {};  // where; empty: in layers with rotary positions

@@ -50,20 +50,9 @@ std::span<const ModelSpec> presets() {
 }
 
 void check(const ModelSpec& spec) {
-  USER_CHECK(spec.head_dim % 2 == 0, "heads of ", spec.head_dim,
-             ", but rotary positions need an even size; choose other sizes");
+  check_rotary_heads(spec);
   CHECK(spec.qk_norm && spec.experts.count > 0 && !spec.bias && spec.dropout == 0,
         "qwen3_moe has q/k norms and experts, and neither biases nor dropout");
-}
-
-BuiltModel build(const ModelSpec& spec, const BuildOptions& options) {
-  DecoderLayers layers(spec, options);
-  Value* x = layers.embedding();
-  for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
-    x = layers.attention_block(x, layer);
-    x = layers.feed_forward_block(x, layer);
-  }
-  return layers.finish(x);
 }
 
 ModelSpec from_hf(const HfReader& hf) {
@@ -102,7 +91,7 @@ constexpr std::array<std::string_view, 6> kOwnKeys = {
 constinit const ModelDef kQwen3Moe = {.name = "qwen3_moe",
                                       .presets = presets,
                                       .check = check,
-                                      .build = build,
+                                      .build = build_decoder,
                                       .hf_model_type = "qwen3_moe",
                                       .from_hf = from_hf,
                                       .to_hf = to_hf,

@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kScratchLeft = ThreadTeam::kScratchFloats - kLeftFloats;
 constexpr int64_t kFewTiles = 32;  // too few to balance the load
 
-// Floats per column of a packed factor with so many terms, a multiple of 16.
+// Floats per column of a packed factor with this many terms, a multiple of 16.
 int64_t column_floats(int64_t terms) {
   return ceil_div(terms, 16) * 16;
 }
