@@ -23,6 +23,7 @@ inline constexpr std::string_view kLoss = "loss";
 inline constexpr std::string_view kLogits = "logits";
 inline constexpr std::string_view kGradNorm = "grad_norm";
 inline constexpr std::string_view kExpertCounts = "expert_counts";
+inline constexpr std::string_view kLostRows = "lost_rows";
 
 // Transformer blocks are the modules "layers.0", "layers.1", ... (graph/module_path.h).
 inline constexpr std::string_view kLayers = "layers";

@@ -30,6 +30,7 @@ constexpr StateText kStates[] = {
     {StateRole::GradientSum, kGradient, true, true},
     {StateRole::LossSum, names::kLoss, false, true},
     {StateRole::CountSum, "expert_counts.sum", false, true},
+    {StateRole::LostSum, "lost_rows.sum", false, true},
     {StateRole::UpdateCount, "adam.count"},
     {StateRole::LossScale, names::kLossScale},
     {StateRole::GoodSteps, "loss_scale.good"},
@@ -46,6 +47,7 @@ constexpr OutputText kOutputs[] = {
     {OutputRole::Logits, names::kLogits},
     {OutputRole::GradientNorm, names::kGradNorm},
     {OutputRole::ExpertCounts, names::kExpertCounts},
+    {OutputRole::LostRows, names::kLostRows},
     {OutputRole::Gradient, kGradient, true},
 };
 

@@ -18,6 +18,7 @@ enum class StateRole {
   GradientSum,   // over micro-batches: "grad.OWNER", in a tree "grad.level0.OWNER"
   LossSum,       // over micro-batches, in a tree: "loss.level0"
   CountSum,      // of tokens per expert, over micro-batches: "expert_counts.sum"
+  LostSum,       // of rows without room, likewise: "lost_rows.sum"
   UpdateCount,   // the updates so far: "adam.count"
   LossScale,     // "loss_scale"
   GoodSteps,     // since the loss scale last changed: "loss_scale.good"
@@ -42,6 +43,7 @@ enum class OutputRole {
   Logits,        // "logits"
   GradientNorm,  // before clipping: "grad_norm"
   ExpertCounts,  // tokens per layer and expert: "expert_counts"
+  LostRows,      // choices per layer without room among the rows of experts: "lost_rows"
   Gradient,      // of a parameter, for one micro-batch: "grad.OWNER"
   Other,         // of a graph that no model or pass made: any other name, which is the owner
 };

@@ -74,18 +74,6 @@ std::vector<Value*> ModelBuilder::add_all(const OpDef& op, std::vector<Value*> o
   return results;
 }
 
-BuildOptions::ExpertRows ModelBuilder::expert_rows(int64_t experts, int64_t top_k) const {
-  BuildOptions::ExpertRows rows = options_.expert_rows;
-  const int64_t tokens = options_.batch * options_.seq_len / rows.sources;
-  if (rows.slots == 0) rows.slots = tokens * std::min(top_k, experts / rows.parts);
-  return rows;
-}
-
-void ModelBuilder::count_choices(Value* index, int64_t experts) {
-  choices_.push_back(index);
-  experts_ = experts;
-}
-
 std::string ModelBuilder::qkv_dim(int64_t q, int64_t kv) const {
   return options_.kv_repeats > 1 ? std::string(dims::kHeadsToRepeat)
                                  : dims::packed(dims::kHeads, {q, kv, kv});
@@ -148,12 +136,23 @@ BuiltModel ModelBuilder::finish(Value* logits) {
     Value* count = input(names::kCount, DType::F32, {});
     Value* loss = add(kCrossEntropy, {logits, targets, count}, {}, names::kLoss);
     graph_.add_output({OutputRole::Loss}, loss);
-    if (options_.mode == BuildMode::Train && !choices_.empty()) {
-      Value* counts = add(kExpertCounts, choices_, {{"experts", experts_}}, names::kExpertCounts);
-      graph_.add_output({OutputRole::ExpertCounts}, counts);
-    }
+    if (options_.mode == BuildMode::Train && !choices_.empty()) add_counts();
   }
   return {std::move(graph_), std::move(params_)};
+}
+
+void ModelBuilder::add_counts() {
+  std::vector<Value*> chosen, placed;
+  for (const Choices& layer : choices_) {
+    chosen.push_back(layer.index);
+    placed.push_back(layer.at);
+  }
+  Value* counts = add(kExpertCounts, std::move(chosen), {{"experts", choices_.front().experts}},
+                      names::kExpertCounts);
+  graph_.add_output({OutputRole::ExpertCounts}, counts);
+  if (!options_.counts_lost_rows) return;
+  Value* lost = add(kLostRows, std::move(placed), {}, names::kLostRows);
+  graph_.add_output({OutputRole::LostRows}, lost);
 }
 
 std::string ModelBuilder::value_name(std::string_view name) const {

@@ -54,11 +54,13 @@ class ModelBuilder {
   std::vector<Value*> add_all(const OpDef& op, std::vector<Value*> operands,
                               std::initializer_list<NamedAttr> attrs, std::string_view name);
 
-  // Where the rows of tokens for this many experts lie, of which each token has `top_k`.
-  BuildOptions::ExpertRows expert_rows(int64_t experts, int64_t top_k) const;
-
-  // Counts these choices of experts while training.
-  void count_choices(Value* index, int64_t experts);
+  // Counts choices of experts, and those without room among their rows, while training.
+  struct Choices {
+    Value* index;
+    Value* at;
+    int64_t experts;
+  };
+  void count_choices(const Choices& choices) { choices_.push_back(choices); }
 
   // Causal attention over packed q, k and v; within documents and with dropout of probabilities if
   // the model is built that way.
@@ -83,6 +85,7 @@ class ModelBuilder {
   BuiltModel finish(Value* logits);
 
  private:
+  void add_counts();
   std::string value_name(std::string_view name) const;
   Value* input(std::string_view name, DType dtype, Shape shape);
 
@@ -92,8 +95,7 @@ class ModelBuilder {
   double dropout_;
   int64_t heads_, kv_heads_;
   std::vector<ParamInfo> params_;
-  std::vector<Value*> choices_;  // of experts, by layer
-  int64_t experts_ = 0;
+  std::vector<Choices> choices_;  // by layer
   Value* tokens_ = nullptr;
   Value* positions_ = nullptr;
   Value* rng_ = nullptr;

@@ -73,7 +73,6 @@ class DecoderLayers {
     Value* rows;
     Value* offsets;
     Value* weights;  // of rows; nullptr: they are weighted already
-    double fill;     // the part of the rows that is in use
   };
   Value* expert_feed_forward(const ExpertInput& input, const std::string& hf);
   Value* expert_matmul(const ExpertInput& input, const Weight& weight, std::vector<NamedRows> rows,

@@ -32,23 +32,18 @@ Value* DecoderLayers::experts(Value* x, const std::string& hf) {
                                                  {"keep_groups", e.keep_groups},
                                                  {"scale", e.scale}},
                                                 "weights");
-  m_.count_choices(chosen[1], e.count);
-  const auto [sources, parts, slots] = m_.expert_rows(e.count, e.top_k);
-  const std::vector<Value*> places = m_.add_all(
-      kRoute, {chosen[1]},
-      {{"experts", e.count}, {"slots", slots}, {"parts", parts}, {"sources", sources}}, "offsets");
-  const std::initializer_list<NamedAttr> rows_attrs = {
-      {"slots", slots}, {"parts", parts}, {"sources", sources}};
+  const int64_t slots = chosen[1]->type.elements();  // a row for every choice
+  const std::vector<Value*> places =
+      m_.add_all(kRoute, {chosen[1]}, {{"experts", e.count}, {"slots", slots}}, "offsets");
   Value* at = places[1];
-  ExpertInput input{.rows = nullptr, .offsets = places[0], .weights = nullptr, .fill = 1};
-  input.fill =
-      static_cast<double>(at->type.elements()) / static_cast<double>(sources * parts * slots);
+  m_.count_choices({chosen[1], at, e.count});
+  ExpertInput input{.rows = nullptr, .offsets = places[0], .weights = nullptr};
   if (e.weighs_input) {
     Value* weighted = m_.add(kScaleRows, {x, chosen[0]}, {}, "weighted");
-    input.rows = m_.add(kDispatch, {weighted, at}, rows_attrs, "rows");
+    input.rows = m_.add(kDispatch, {weighted, at}, {{"slots", slots}}, "rows");
   } else {
-    input.rows = m_.add(kDispatch, {x, at}, rows_attrs, "rows");
-    input.weights = m_.add(kDispatchWeights, {chosen[0], at}, rows_attrs, "row_weights");
+    input.rows = m_.add(kDispatch, {x, at}, {{"slots", slots}}, "rows");
+    input.weights = m_.add(kDispatchWeights, {chosen[0], at}, {{"slots", slots}}, "row_weights");
   }
   Value* y = m_.add(kCombine, {expert_feed_forward(input, hf + ".experts"), at}, {}, "routed");
   if (e.shared_ffn_dim == 0) return y;
@@ -107,8 +102,7 @@ Value* DecoderLayers::expert_matmul(const ExpertInput& input, const Weight& of,
                        .std = of.std,
                        .slices = std::move(rows),
                        .stacked = stacks ? "" : std::string(stacked)});
-  return m_.add(kGroupedMatmul, {input.rows, input.offsets, w},
-                {{"tb", !stacks}, {"fill", input.fill}}, result);
+  return m_.add(kGroupedMatmul, {input.rows, input.offsets, w}, {{"tb", !stacks}}, result);
 }
 
 }  // namespace weft

@@ -163,11 +163,7 @@ struct BuildOptions {
   // How often each key and value head is repeated, so that tensor parallelism can share them out.
   int64_t kv_repeats = 1;
   int64_t padding = 0;  // tokens at the end of a sequence that have no position of their own
-  // Tokens come from several sources, and experts are divided into parts; `slots` limits the rows
-  // that a source sends to one part, 0: as many as there can be.
-  struct ExpertRows {
-    int64_t sources = 1, parts = 1, slots = 0;
-  } expert_rows = {};
+  bool counts_lost_rows = false;  // of experts, whose rows are limited
 };
 
 struct BuiltModel {

@@ -87,25 +87,23 @@ class Accumulation {
     }
   }
 
-  // Sums the tokens of every expert.
-  void add_counts() {
-    Value* counts = graph_.find_output({OutputRole::ExpertCounts});
-    if (counts == nullptr) return;
-    Value* sum = add_up(counts, backward_, {StateRole::CountSum});
-    graph_.remove_output({OutputRole::ExpertCounts});
-    graph_.add_output({OutputRole::ExpertCounts}, sum);
-  }
-
-  // Sums the loss in the same kind of tree. Without a tree, the reader of the loss sums it.
-  void add_loss() {
-    Value* loss = graph_.find_output({OutputRole::Loss});
-    if (levels_ == 0 || loss == nullptr) return;
-    Value* sum = add_up(loss, backward_, {StateRole::LossSum});
-    graph_.remove_output({OutputRole::Loss});
-    graph_.add_output({OutputRole::Loss}, sum);
+  // Sums the loss in the same kind of tree, and what is counted of experts. Without a tree, the
+  // reader of the loss sums it.
+  void add_outputs() {
+    if (levels_ > 0) add_output({OutputRole::Loss}, {StateRole::LossSum});
+    add_output({OutputRole::ExpertCounts}, {StateRole::CountSum});
+    add_output({OutputRole::LostRows}, {StateRole::LostSum});
   }
 
  private:
+  void add_output(const OutputKey& key, const StateKey& sum) {
+    Value* output = graph_.find_output(key);
+    if (output == nullptr) return;
+    Value* total = add_up(output, backward_, sum);
+    graph_.remove_output(key);
+    graph_.add_output(key, total);
+  }
+
   // The sum is kept in the state of this key, or in one for each level.
   Value* add_up(Value* value, Node* before, StateKey sum) {
     if (levels_ == 0) return add_level(value, before, sum);
@@ -145,6 +143,10 @@ class Updater {
     Value* squares = builder_.add(kSquareSum, std::move(grads), {}, "square_sum")->result();
     Value* scale = loss_scale();
     Value* norm = builder_.add(kNorm, with_scale({squares}, scale), {}, names::kGradNorm)->result();
+    if (Value* lost = graph_.find_output({OutputRole::LostRows})) {
+      norm =
+          builder_.add(kGuardNorm, {norm, lost}, {}, cat(names::kGradNorm, ".guarded"))->result();
+    }
     Value* count = state({StateRole::UpdateCount}, TensorType{DType::I32, {}, {}});
     clip_ = builder_.add(kClip, with_scale({norm, count}, scale),
                          {{"max_norm", config_.training.max_norm}}, "clip");
@@ -266,8 +268,7 @@ bool run(Graph& graph, PassContext& context) {
   if (micro_batches > 1) {
     Accumulation accumulation(graph, context, micro_batches);
     accumulation.add_gradients(params);
-    accumulation.add_loss();
-    accumulation.add_counts();
+    accumulation.add_outputs();
   }
   Updater updater(graph, context.config);
   updater.update(params);

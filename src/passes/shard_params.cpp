@@ -76,6 +76,7 @@ class Sharder {
     for (const Weight& weight : weights) shard(weight);
     reduce_output({OutputRole::Loss});
     reduce_output({OutputRole::ExpertCounts});
+    reduce_output({OutputRole::LostRows});
     for (Node* node : graph_.nodes()) {
       if (node->op == &kSquareSum) reduce_squares(node);
     }

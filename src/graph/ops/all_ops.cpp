@@ -52,6 +52,8 @@ constexpr const OpDef* kOps[] = {
     &kRouterGrad,
     &kRoute,
     &kExpertCounts,
+    &kLostRows,
+    &kGuardNorm,
     &kBalanceRouter,
     &kDispatch,
     &kCombine,

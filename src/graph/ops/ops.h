@@ -27,7 +27,8 @@ extern const OpDef kRope, kScaleQueries, kAttention, kAttentionGrad, kDocumentAt
     kContextAttentionMore, kContextAttentionGrad;
 
 // ops/router.cpp: the experts of every token.
-extern const OpDef kRouter, kRouterGrad, kRoute, kExpertCounts, kBalanceRouter;
+extern const OpDef kRouter, kRouterGrad, kRoute, kExpertCounts, kLostRows, kGuardNorm,
+    kBalanceRouter;
 
 // ops/experts.cpp: rows of tokens for experts, and what experts compute.
 extern const OpDef kDispatch, kCombine, kDispatchWeights, kCombineWeights, kGroupedMatmul,

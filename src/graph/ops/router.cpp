@@ -160,6 +160,39 @@ constinit const OpDef kExpertCounts{
         "index: i32[3,131,6], index: i32[3,131,6], index: i32[3,131,6]; experts=64",
 };
 
+constinit const OpDef kLostRows{
+    .signature = "lost_rows(at...) -> rows",
+    .doc = "How many choices found no room among the rows of their expert, one number per operand.",
+    .traits = {.differentiable = false, .decides = true},
+    .infer = [](const Call& call) -> std::vector<TensorType> {
+      for (const TensorType& at : call.operands) {
+        call.require(at.dtype == DType::I32 && !at.shape.empty(), "at is ", at,
+                     ", expected i32[...,choices]");
+      }
+      call.require(!call.operands.empty(), "no operands, expected one or more");
+      return {{DType::F32, {std::ssize(call.operands)}, {}}};
+    },
+    .sharding = "...K -> L",
+    .samples = "at: i32[2,3,2] | at: i32[2,7,3], at: i32[2,7,3] | at: i32[3,131,6]",
+};
+
+constinit const OpDef kGuardNorm{
+    .signature = "guard_norm(norm, lost) -> norm2",
+    .doc =
+        "The norm of the gradients, or -1 if rows were lost: such a step updates nothing and is "
+        "run again with room for all rows.",
+    .traits = {.differentiable = false},
+    .infer = [](const Call& call) -> std::vector<TensorType> {
+      require_type(call, "norm", DType::F32, {});
+      require_floating(call, "lost", 1);
+      require_type(call, "lost", DType::F32, call.type("lost").shape);
+      return {call.type("norm")};
+    },
+    .cost = [](const Call& call) { return per_operand_element(call, "lost", 1); },
+    .sharding = ", L -> ",
+    .samples = "norm: f32[], lost: f32[1] | norm: f32[], lost: f32[3]",
+};
+
 constinit const OpDef kBalanceRouter{
     .signature = "balance_router(counts, coefficient, bias...; rate: float) -> bias2...",
     .doc =

@@ -354,7 +354,8 @@ constinit const OpDef kClip{
     .doc =
         "coefficient = min(1, max_norm / (norm + 1e-6)), or 1 if max_norm is 0, divided by "
         "`scale`, the scale of the gradients; increments the update count in place. A norm that is "
-        "not finite gives coefficient 0, which means no update, and does not change the count.",
+        "negative or not finite gives coefficient 0, which means no update, and does not change "
+        "the count.",
     .traits = {.effect = true, .differentiable = false},
     .overwrites = "count2<-count",
     .infer = [](const Call& call) -> std::vector<TensorType> {
@@ -379,7 +380,7 @@ constinit const OpDef kUpdateScale{
     .doc =
         "Dynamic loss scaling in place. A finite norm is a good step; after `interval` of them in "
         "a row the scale grows by `growth`. A norm that is not finite shrinks it by `backoff`, not "
-        "below 1. Both reset the count of good steps.",
+        "below 1. Both reset the count of good steps. A negative norm changes nothing.",
     .traits = {.effect = true, .differentiable = false},
     .overwrites = "scale2<-scale good2<-good",
     .infer = [](const Call& call) -> std::vector<TensorType> {

@@ -118,9 +118,10 @@ void launch_clip(const Launch& launch) {
   const double scale = launch.operands.size() > 2 ? scalar_f32(launch.operands[2]) : 1.0;
   const double max_norm = launch.call->double_attr("max_norm");
   double coefficient = max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
-  if (!std::isfinite(norm)) coefficient = 0;
+  const bool counts = std::isfinite(norm) && norm >= 0;
+  if (!counts) coefficient = 0;
   *launch.results.at(0).as<float>() = static_cast<float>(coefficient / scale);
-  *launch.results.at(1).as<int32_t>() = std::isfinite(norm) ? updates + 1 : updates;
+  *launch.results.at(1).as<int32_t>() = counts ? updates + 1 : updates;
 }
 
 void launch_update_scale(const Launch& launch) {
@@ -128,8 +129,8 @@ void launch_update_scale(const Launch& launch) {
   const LossScaleRule rule{call.double_attr("growth"), call.double_attr("backoff"),
                            call.int_attr("interval")};
   const LossScale now{scalar_f32(launch.operands.at(0)), scalar_i32(launch.operands.at(1))};
-  const LossScale next =
-      next_loss_scale(now, std::isfinite(scalar_f32(launch.operands.at(2))), rule);
+  const float norm = scalar_f32(launch.operands.at(2));
+  const LossScale next = norm < 0 ? now : next_loss_scale(now, std::isfinite(norm), rule);
   *launch.results.at(0).as<float>() = next.scale;
   *launch.results.at(1).as<int32_t>() = next.good;
 }

@@ -268,6 +268,21 @@ void launch_expert_counts(const Launch& launch) {
   });
 }
 
+void launch_lost_rows(const Launch& launch) {
+  team(launch).run(std::ssize(launch.operands), [&](int64_t layer) {
+    const Tensor& at = launch.operands[static_cast<size_t>(layer)];
+    const auto lost = std::count(at.as<int32_t>(), at.as<int32_t>() + at.elements(), -1);
+    launch.results.at(0).as<float>()[layer] = static_cast<float>(lost);
+  });
+}
+
+void launch_guard_norm(const Launch& launch) {
+  const Tensor& lost = launch.operands.at(1);
+  const bool any = std::any_of(lost.as<float>(), lost.as<float>() + lost.elements(),
+                               [](float rows) { return rows > 0; });
+  launch.results.at(0).as<float>()[0] = any ? -1 : launch.operands[0].as<float>()[0];
+}
+
 void launch_balance_router(const Launch& launch) {
   if (launch.operands.at(1).as<float>()[0] == 0) return;
   const int64_t experts = row_length(launch.operands[0]);
@@ -292,6 +307,8 @@ std::span<const Kernel> cpu_router_kernels() {
       {"router_grad", "rows", supports_experts, nullptr, launch_router_grad},
       {"route", "counts", supports_cpu_dtypes, route_workspace, launch_route},
       {"expert_counts", "counts", supports_cpu_dtypes, nullptr, launch_expert_counts},
+      {"lost_rows", "counts", supports_cpu_dtypes, nullptr, launch_lost_rows},
+      {"guard_norm", "scalar", supports_cpu_dtypes, nullptr, launch_guard_norm},
       {"balance_router", "layers", supports_cpu_dtypes, nullptr, launch_balance_router},
   };
   return rows;

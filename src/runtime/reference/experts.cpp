@@ -221,6 +221,21 @@ void expert_counts(const Launch& launch) {
   write(launch.results[0], counts);
 }
 
+void lost_rows(const Launch& launch) {
+  Values rows;
+  for (const Tensor& operand : launch.operands) {
+    const Indices at = read_ints(operand);
+    rows.push_back(static_cast<double>(std::count(at.begin(), at.end(), -1)));
+  }
+  write(launch.results[0], rows);
+}
+
+void guard_norm(const Launch& launch) {
+  const Values lost = read(launch.operands[1]);
+  const bool any = std::any_of(lost.begin(), lost.end(), [](double rows) { return rows > 0; });
+  write(launch.results[0], {any ? -1 : read(launch.operands[0])[0]});
+}
+
 void balance_router(const Launch& launch) {
   const Values counts = read(launch.operands[0]);
   if (read(launch.operands[1])[0] == 0) return;

@@ -69,6 +69,8 @@ constexpr Kernel kKernels[] = {
     row("router_grad", "reference_router_grad", reference::router_grad),
     row("route", "reference_route", reference::route),
     row("expert_counts", "reference_expert_counts", reference::expert_counts),
+    row("lost_rows", "reference_lost_rows", reference::lost_rows),
+    row("guard_norm", "reference_guard_norm", reference::guard_norm),
     row("balance_router", "reference_balance_router", reference::balance_router),
     row("dispatch", "reference_dispatch", reference::dispatch),
     row("combine", "reference_combine", reference::combine),

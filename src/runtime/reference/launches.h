@@ -51,6 +51,8 @@ void router(const Launch&);
 void router_grad(const Launch&);
 void route(const Launch&);
 void expert_counts(const Launch&);
+void lost_rows(const Launch&);
+void guard_norm(const Launch&);
 void balance_router(const Launch&);
 void dispatch(const Launch&);
 void combine(const Launch&);

@@ -86,15 +86,18 @@ void clip(const Launch& launch) {
   const double scale = launch.operands.size() > 2 ? read(launch.operands[2])[0] : 1.0;
   const double max_norm = launch.call->double_attr("max_norm");
   double coefficient = max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
-  if (!std::isfinite(norm)) coefficient = 0;
+  const bool updates = std::isfinite(norm) && norm >= 0;
+  if (!updates) coefficient = 0;
   write(launch.results[0], {coefficient / scale});
-  *launch.results[1].as<int32_t>() = std::isfinite(norm) ? count + 1 : count;
+  *launch.results[1].as<int32_t>() = updates ? count + 1 : count;
 }
 
 void update_scale(const Launch& launch) {
   double scale = read(launch.operands[0])[0];
   int32_t good = read_ints(launch.operands[1])[0] + 1;
-  const bool finite = std::isfinite(read(launch.operands[2])[0]);
+  const double norm = read(launch.operands[2])[0];
+  if (norm < 0) return;
+  const bool finite = std::isfinite(norm);
   if (!finite) scale *= launch.call->double_attr("backoff");
   if (finite && good >= launch.call->int_attr("interval")) {
     scale *= launch.call->double_attr("growth");

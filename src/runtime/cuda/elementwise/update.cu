@@ -55,16 +55,17 @@ __global__ void vector_accumulate(AccumulateArgs args) {
 __global__ void clip(const float* norm, const int32_t* updates, const float* scale, double max_norm,
                      float* coefficient, int32_t* new_updates) {
   const double size = *norm;
-  const bool finite = isfinite(size);
+  const bool updates_now = isfinite(size) && size >= 0;
   const double factor = max_norm > 0 ? fmin(1.0, max_norm / (size + 1e-6)) : 1.0;
   const double unscaled = scale != nullptr ? factor / *scale : factor;
-  *coefficient = finite ? static_cast<float>(unscaled) : 0.0f;
-  *new_updates = finite ? *updates + 1 : *updates;
+  *coefficient = updates_now ? static_cast<float>(unscaled) : 0.0f;
+  *new_updates = updates_now ? *updates + 1 : *updates;
 }
 
 __global__ void update_scale(const float* scale, const int32_t* good, const float* norm,
                              LossScaleRule rule, float* new_scale, int32_t* new_good) {
-  const LossScale next = next_loss_scale({*scale, *good}, isfinite(*norm), rule);
+  const LossScale now{*scale, *good};
+  const LossScale next = *norm < 0 ? now : next_loss_scale(now, isfinite(*norm), rule);
   *new_scale = next.scale;
   *new_good = next.good;
 }
