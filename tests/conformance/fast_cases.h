@@ -145,6 +145,25 @@ inline constexpr FastCase kFastCases[] = {
     {"adamw_cast",
      "w: f32[33,1032], g: f32[33,1032], m: f32[33,1032], v: f32[33,1032], lr: f32[], coefficient: f32[], count: i32[], low: bf16[33,1032]; decay=0.1 | "
      "w: f32[4096], g: bf16[4096], m: f32[4096], v: f32[4096], lr: f32[], coefficient: f32[], count: i32[], low: f16[4096]; decay=0.1, decayed=[0,1024,3072,4096]"},
+    {"router",
+     "logits: f32[2,300,130]; top_k=8 | logits: f32[1,77,256], bias: f32[256]; top_k=8, sigmoid=true, normalize=true, groups=8, keep_groups=4, scale=2.5 | "
+     "logits: f32[1,5,40]; top_k=37, normalize=true"},
+    {"router_grad", "d_weights: f32[2,300,8], logits: f32[2,300,130], index: i32[2,300,8], weights: f32[2,300,8]; normalize=true"},
+    {"route", "index: i32[4,700,6]; experts=64, slots=250, parts=8, sources=2 | index: i32[1,2100,8]; experts=128, slots=16800"},
+    {"dispatch", "x: bf16[4,33,1032], at: i32[4,33,3]; slots=120, parts=2, sources=2 | x: f32[1,9,8], at: i32[1,9,1]; slots=9"},
+    {"combine", "rows: bf16[2,2,120,1032], at: i32[4,33,3] | rows: f32[1,1,60,264], at: i32[2,7,4] | rows: f16[1,1,60,2312], at: i32[2,7,4]"},
+    {"grouped_matmul",
+     "rows: bf16[2,2,300,136], offsets: i32[2,2,5], w: bf16[8,264,136]; tb=true | rows: bf16[1,1,700,520], offsets: i32[1,1,4], w: bf16[3,520,200] | "
+     "rows: f16[3,1,140,72], offsets: i32[3,1,7], w: f16[6,72,136] | rows: f16[1,1,130,24], offsets: i32[1,1,2], w: f16[1,8,24]; tb=true | "
+     "rows: f32[1,2,150,72], offsets: i32[1,2,4], w: f32[6,136,72]; tb=true"},
+    {"grouped_matmul_grad_w",
+     "a: bf16[3,2,150,136], b: bf16[3,2,150,264], offsets: i32[3,2,4]; out=\"f32\" | a: f16[7,1,100,72], b: f16[7,1,100,136], offsets: i32[7,1,4] | "
+     "a: bf16[1,1,700,264], b: bf16[1,1,700,72], offsets: i32[1,1,9] | a: f32[5,1,100,72], b: f32[5,1,100,136], offsets: i32[5,1,4]"},
+    {"weighted_swiglu", "x: bf16[2,2,30,1040], offsets: i32[2,2,4], w: f32[2,2,30] | x: f32[1,1,9,144], offsets: i32[1,1,3], w: f32[1,1,9]"},
+    {"weighted_swiglu_grad",
+     "dy: bf16[2,2,30,520], x: bf16[2,2,30,1040], offsets: i32[2,2,4], w: f32[2,2,30] | dy: f32[1,1,9,72], x: f32[1,1,9,144], offsets: i32[1,1,3], w: f32[1,1,9]"},
+    {"scale_rows", "x: bf16[3,9,264], w: f32[3,9,1] | x: f32[5,72], w: f32[5,1]"},
+    {"scale_rows_grad", "dy: bf16[3,9,264], x: bf16[3,9,264], w: f32[3,9,1] | dy: f32[5,72], x: f32[5,72], w: f32[5,1]"},
 };
 // clang-format on
 

@@ -6,34 +6,13 @@
 #include "runtime/cpu/elements.h"
 #include "runtime/cpu/kernels.h"
 #include "runtime/cpu/simd.h"
+#include "runtime/expert_rows.h"
 
 namespace weft {
 
 namespace {
 
 constexpr int64_t kBlock = 1024;
-
-// Which row of [sources, parts, slots, ...] each choice of a token has.
-class RowPlaces {
- public:
-  RowPlaces(const Tensor& rows, const Tensor& at)
-      : at_(at.as<int32_t>()),
-        choices_(row_length(at)),
-        tokens_per_source_(row_count(at) / rows.shape.at(0)),
-        rows_per_source_(rows.shape.at(1) * rows.shape.at(2)) {}
-
-  int64_t choices() const { return choices_; }
-
-  // -1 if it has none.
-  int64_t row(int64_t token, int64_t choice) const {
-    const int32_t at = at_[token * choices_ + choice];
-    return at < 0 ? -1 : token / tokens_per_source_ * rows_per_source_ + at;
-  }
-
- private:
-  const int32_t* at_;
-  int64_t choices_, tokens_per_source_, rows_per_source_;
-};
 
 // Calls fn(token, scratch) for all tokens, each of which takes about `elements` of work.
 template <class Fn>
@@ -49,11 +28,12 @@ void for_tokens(const Launch& launch, int64_t tokens, int64_t elements, const Fn
 void launch_dispatch(const Launch& launch) {
   const Tensor& x = launch.operands.at(0);
   const Tensor& rows = launch.results.at(0);
-  const RowPlaces places(rows, launch.operands.at(1));
+  const RowPlaces places = row_places(rows, launch.operands.at(1));
   const int64_t bytes = row_length(x) * dtype_bytes(x.dtype);
-  for_tokens(launch, row_count(x), row_length(x) * places.choices(), [&](int64_t token, float*) {
-    for (int64_t choice = 0; choice < places.choices(); ++choice) {
-      const int64_t row = places.row(token, choice);
+  for_tokens(launch, places.tokens, row_length(x) * places.choices, [&](int64_t token, float*) {
+    const TokenRows own = places.of(token);
+    for (int64_t choice = 0; choice < places.choices; ++choice) {
+      const int64_t row = own.row(choice);
       if (row < 0) continue;
       std::memcpy(rows.as<char>() + row * bytes, x.as<char>() + token * bytes,
                   static_cast<size_t>(bytes));
@@ -64,19 +44,20 @@ void launch_dispatch(const Launch& launch) {
 void launch_combine(const Launch& launch) {
   const Tensor& rows = launch.operands.at(0);
   const Tensor& y = launch.results.at(0);
-  const RowPlaces places(rows, launch.operands.at(1));
+  const RowPlaces places = row_places(rows, launch.operands.at(1));
   const int64_t length = row_length(rows);
   const auto add_rows_of = [&](int64_t token, int64_t col, int64_t n, float* scratch) {
     float* sum = place(y, token * length + col, scratch);
     std::fill_n(sum, n, 0.0f);
-    for (int64_t choice = 0; choice < places.choices(); ++choice) {
-      const int64_t row = places.row(token, choice);
+    const TokenRows own = places.of(token);
+    for (int64_t choice = 0; choice < places.choices; ++choice) {
+      const int64_t row = own.row(choice);
       if (row < 0) continue;
       add_to_row(load(rows, row * length + col, n, scratch + kBlock), n, sum);
     }
     store(y, token * length + col, n, sum);
   };
-  for_tokens(launch, row_count(y), length * places.choices(), [&](int64_t token, float* scratch) {
+  for_tokens(launch, places.tokens, length * places.choices, [&](int64_t token, float* scratch) {
     for (int64_t col = 0; col < length; col += kBlock) {
       add_rows_of(token, col, std::min(kBlock, length - col), scratch);
     }
@@ -86,12 +67,11 @@ void launch_combine(const Launch& launch) {
 // Calls fn(choice of all tokens, row or -1, bytes of an element).
 template <class Fn>
 void for_choices(const Launch& launch, const Tensor& rows, const Fn& fn) {
-  const Tensor& at = launch.operands.at(1);
-  const RowPlaces places(rows, at);
+  const RowPlaces places = row_places(rows, launch.operands.at(1));
   const int64_t bytes = dtype_bytes(rows.dtype);
-  for_tokens(launch, row_count(at), places.choices(), [&](int64_t token, float*) {
-    for (int64_t choice = 0; choice < places.choices(); ++choice) {
-      fn(token * places.choices() + choice, places.row(token, choice), bytes);
+  for_tokens(launch, places.tokens, places.choices, [&](int64_t token, float*) {
+    for (int64_t choice = 0; choice < places.choices; ++choice) {
+      fn(token * places.choices + choice, places.of(token).row(choice), bytes);
     }
   });
 }

@@ -8,9 +8,9 @@
 #include "base/tree_level.h"
 #include "runtime/cpu/device.h"
 #include "runtime/cpu/elements.h"
-#include "runtime/cpu/expert_rows.h"
 #include "runtime/cpu/gemm_tiles.h"
 #include "runtime/cpu/kernels.h"
+#include "runtime/expert_rows.h"
 
 namespace weft {
 
@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kScratchLeft = ThreadTeam::kScratchFloats - kLeftFloats;
 constexpr int64_t kFewTiles = 32;  // too few to balance the load
 
-// Floats per column of a packed factor with this many terms, a multiple of 16.
+// Floats per column of a packed factor with `terms` terms, a multiple of 16.
 int64_t column_floats(int64_t terms) {
   return ceil_div(terms, 16) * 16;
 }
@@ -154,7 +154,7 @@ class RowsJob {
  public:
   explicit RowsJob(const Launch& launch)
       : y_(launch.results.at(0)),
-        rows_(launch.operands.at(0), launch.operands.at(1)),
+        rows_(expert_rows(launch.operands.at(0), launch.operands.at(1))),
         a_(matrix(launch.operands.at(0).data, y_.dtype, row_length(launch.operands.at(0)))),
         w_(launch.operands.at(2)),
         tb_(launch.call->bool_attr("tb")),
@@ -169,7 +169,7 @@ class RowsJob {
 
   int64_t row_tiles(int64_t expert) const {
     int64_t tiles = 0;
-    for (int64_t source = 0; source < rows_.sources(); ++source) {
+    for (int64_t source = 0; source < rows_.sources; ++source) {
       tiles += ceil_div(rows_.of(source, expert).rows, kTileRows);
     }
     return tiles;
@@ -242,10 +242,10 @@ class WeightsJob {
       : a_(launch.operands.at(0)),
         b_(launch.operands.at(1)),
         dw_(launch.results.at(0)),
-        rows_(a_, launch.operands.at(2)),
+        rows_(expert_rows(a_, launch.operands.at(2))),
         variant_(gemm_variant(a_.dtype, b_.dtype)) {
     // Sums of sources that wait for others take a tile each, and one that is rounded another.
-    const int64_t waiting = std::bit_width(static_cast<uint64_t>(rows_.sources() - 1));
+    const int64_t waiting = std::bit_width(static_cast<uint64_t>(rows_.sources - 1));
     const int64_t tile = kScratchLeft / std::max<int64_t>(waiting + (in_result() ? 0 : 1), 1);
     most_tile_cols_ = std::clamp(tile / kTileRows / kPackCols * kPackCols, kPackCols, kTileCols);
   }
@@ -255,11 +255,11 @@ class WeightsJob {
   int64_t most_tile_cols() const { return most_tile_cols_; }
   int64_t row_tiles(int64_t) const { return ceil_div(row_length(a_), kTileRows); }
 
-  int64_t column_floats(int64_t expert) const { return floats_before(rows_.sources(), expert); }
+  int64_t column_floats(int64_t expert) const { return floats_before(rows_.sources, expert); }
 
   int64_t parts(int64_t expert, int64_t cols) const {
     int64_t parts = 0;
-    for (int64_t source = 0; source < rows_.sources(); ++source) {
+    for (int64_t source = 0; source < rows_.sources; ++source) {
       parts += pack_parts(rows_.of(source, expert).rows, cols);
     }
     return parts;
@@ -287,7 +287,7 @@ class WeightsJob {
     const int64_t stride = in_result() ? cols() : most_tile_cols_;
     if (!in_result()) buffer += kTileRows * most_tile_cols_;
     const Tile of{unit, tile, row, down, scratch};
-    add_sources(of, 0, rows_.sources(), {sum, stride}, buffer);
+    add_sources(of, 0, rows_.sources, {sum, stride}, buffer);
     for (int64_t r = 0; r < down; ++r) {
       store(dw_, first + r * cols(), tile.cols, sum + r * stride);
     }

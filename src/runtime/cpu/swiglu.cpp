@@ -2,9 +2,9 @@
 // row; for experts also times a weight per row.
 #include "runtime/cpu/device.h"
 #include "runtime/cpu/elements.h"
-#include "runtime/cpu/expert_rows.h"
 #include "runtime/cpu/kernels.h"
 #include "runtime/cpu/simd.h"
+#include "runtime/expert_rows.h"
 
 namespace weft {
 
@@ -102,12 +102,12 @@ void launch_swiglu_grad(const Launch& launch) {
 // Calls fn(row, scratch) for the rows of x below the offsets.
 template <class Fn>
 void for_filled_rows(const Launch& launch, const Tensor& x, const Tensor& offsets, const Fn& fn) {
-  const ExpertRows rows(x, offsets);
-  const int64_t step = tile_rows(row_length(x)), per_block = ceil_div(rows.slots(), step);
+  const ExpertRows rows = expert_rows(x, offsets);
+  const int64_t step = tile_rows(row_length(x)), per_block = ceil_div(rows.slots, step);
   team(launch).run(row_count(offsets) * per_block, [&](int64_t tile, float* scratch) {
     const int64_t block = tile / per_block;
     const RowRange filled = rows.in_block(block);
-    const int64_t begin = block * rows.slots() + tile % per_block * step;
+    const int64_t begin = block * rows.slots + tile % per_block * step;
     const int64_t end = std::min(begin + step, filled.first + filled.rows);
     for (int64_t row = std::max(begin, filled.first); row < end; ++row) fn(row, scratch);
   });

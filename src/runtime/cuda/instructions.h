@@ -42,6 +42,15 @@ __device__ inline void await_copies() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
+// Ends a group of asynchronous copies of this thread, and waits for all groups but the last kLater.
+__device__ inline void end_copies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int kLater>
+__device__ void await_copies_before() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLater) : "memory");
+}
+
 // Loads four 8 x 8 blocks of half-type elements. Lane 8 b + r passes the address of row r of block
 // b; of each block a lane gets columns 2 (lane % 4) and the next one, in row lane / 4.
 __device__ inline void load_blocks(uint32_t (&blocks)[4], const void* row) {

@@ -291,6 +291,78 @@ void launch_fused_parts(const Launch& launch) {
   launch_parts(kernels(), launch);
 }
 
+// Shared memory of a block that needs no opt-in.
+constexpr int64_t kSharedBytes = 48 << 10;
+
+Decision router_fits(const Call& call) {
+  if (router_shared(call) > kSharedBytes) {
+    return Decision::no(cat(row_length(call.type("logits")),
+                            " experts, which with the groups take ", router_shared(call),
+                            " bytes of shared memory > ", kSharedBytes));
+  }
+  return any_call(call);
+}
+
+Decision route_fits(const Call& call) {
+  const int64_t experts = call.int_attr("experts");
+  if (experts > kMaxRouteExperts) {
+    return Decision::no(cat(experts, " experts > ", kMaxRouteExperts));
+  }
+  return any_call(call);
+}
+
+Decision expert_counts_fits(const Call& call) {
+  const int64_t experts = call.int_attr("experts");
+  if (experts * 4 > kSharedBytes)
+    return Decision::no(cat(experts, " experts > ", kSharedBytes / 4));
+  return any_call(call);
+}
+
+// Counts of every chunk, and where each expert starts.
+int64_t route_workspace(const Call& call) {
+  return call.int_attr("sources") * (route_chunks(call) + 1) * call.int_attr("experts") * 4;
+}
+
+Decision grouped_matmul_fits(const Call& call) {
+  const Shape& offsets = call.type("offsets").shape;
+  const int64_t groups = offsets[0] * offsets[1] * (offsets[2] - 1);
+  if (groups > kMaxRowGroups) {
+    return Decision::no(
+        cat(groups, " groups of rows, one per source and expert, > ", kMaxRowGroups));
+  }
+  return any_call(call);
+}
+
+Decision grouped_grad_fits(const Call& call) {
+  const int64_t sources = call.type("a").shape[0];
+  if (sources > int64_t{1} << kSourceLevels) {
+    return Decision::no(cat(sources, " sources > ", int64_t{1} << kSourceLevels));
+  }
+  return any_call(call);
+}
+
+// Matrix units take half types in rows of eight.
+Decision tensor_rows(const Call& call, int64_t left, int64_t right, Decision fits) {
+  if (!fits.allowed) return fits;
+  if (call.type(0).dtype == DType::F32) return Decision::no("f32, expected bf16 or f16");
+  const Decision first = vector_rows(call, left);
+  return first.allowed ? vector_rows(call, right) : first;
+}
+
+Decision tensor_grouped_matmul_fits(const Call& call) {
+  return tensor_rows(call, row_length(call.type("rows")), row_length(call.results.at(0)),
+                     grouped_matmul_fits(call));
+}
+
+Decision tensor_grouped_grad_fits(const Call& call) {
+  const DType out = call.results.at(0).dtype;
+  if (out != call.type("a").dtype && out != DType::F32) {
+    return Decision::no("the result has another half type");
+  }
+  return tensor_rows(call, row_length(call.type("a")), row_length(call.type("b")),
+                     grouped_grad_fits(call));
+}
+
 using LaunchFunction = void (*)(const Launch&);
 
 void launch_absent(const Launch&) {
@@ -420,6 +492,36 @@ constexpr Kernel kKernels[] = {
         norm_row_fits, three_sums_workspace),
     row("layer_norm_grad_sums", "plain_layer_norm_grad_sums", launch_fused_parts, parts_fit,
         parts_workspace),
+    row("router", "warp_router", launch_router, router_fits),
+    row("router_grad", "warp_router_grad", launch_router_grad, any_call),
+    row("route", "counting_route", launch_route, route_fits, route_workspace),
+    row("expert_counts", "plain_expert_counts", launch_expert_counts, expert_counts_fits),
+    row("lost_rows", "plain_lost_rows", launch_lost_rows, any_call),
+    row("guard_norm", "plain_guard_norm", launch_guard_norm, any_call),
+    row("balance_router", "plain_balance_router", launch_balance_router, any_call),
+    row("dispatch", "vector_dispatch", launch_vector_dispatch, vector_results),
+    row("dispatch", "plain_dispatch", launch_dispatch, any_call),
+    row("combine", "vector_combine", launch_vector_combine, vector_results),
+    row("combine", "plain_combine", launch_combine, any_call),
+    row("dispatch_weights", "plain_dispatch_weights", launch_dispatch_weights, any_call),
+    row("combine_weights", "plain_combine_weights", launch_combine_weights, any_call),
+    row("grouped_matmul", "tensor_grouped_matmul", launch_tensor_grouped_matmul,
+        tensor_grouped_matmul_fits),
+    row("grouped_matmul", "plain_grouped_matmul", launch_grouped_matmul, grouped_matmul_fits),
+    row("grouped_matmul_grad_w", "tensor_grouped_matmul_grad_w",
+        launch_tensor_grouped_matmul_grad_w, tensor_grouped_grad_fits),
+    row("grouped_matmul_grad_w", "plain_grouped_matmul_grad_w", launch_grouped_matmul_grad_w,
+        grouped_grad_fits),
+    row("weighted_swiglu", "vector_weighted_swiglu", launch_vector_weighted_swiglu, vector_results),
+    row("weighted_swiglu", "plain_weighted_swiglu", launch_weighted_swiglu, any_call),
+    row("weighted_swiglu_grad", "vector_weighted_swiglu_grad", launch_vector_weighted_swiglu_grad,
+        vector_operand<0>),
+    row("weighted_swiglu_grad", "plain_weighted_swiglu_grad", launch_weighted_swiglu_grad,
+        any_call),
+    row("scale_rows", "vector_scale_rows", launch_vector_scale_rows, vector_results),
+    row("scale_rows", "plain_scale_rows", launch_scale_rows, any_call),
+    row("scale_rows_grad", "vector_scale_rows_grad", launch_vector_scale_rows_grad, vector_results),
+    row("scale_rows_grad", "plain_scale_rows_grad", launch_scale_rows_grad, any_call),
     row("accumulate", "vector_accumulate", launch_vector_accumulate, vector_elements),
     row("accumulate", "plain_accumulate", launch_accumulate, any_call),
     row("square_sum", "exact_square_sum", launch_square_sum, any_call),
@@ -440,6 +542,16 @@ int64_t row_lanes(int64_t n) {
   // rows of a given warp count have fewer in flight and take two waves.
   const int64_t at_once = n <= 1024 ? 8 : n <= 4096 ? 4 : 2;
   return at_once * kProcessors;
+}
+
+int64_t router_shared(const Call& call) {
+  return kRouterWarps * (row_length(call.type("logits")) + call.int_attr("groups")) *
+         static_cast<int64_t>(sizeof(int64_t));
+}
+
+int64_t route_chunks(const Call& call) {
+  const int64_t choices = call.type("index").elements() / call.int_attr("sources");
+  return (choices + kRouteChunk - 1) / kRouteChunk;
 }
 
 AttentionPart attention_grad_part(const Call& call) {

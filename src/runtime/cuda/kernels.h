@@ -30,6 +30,21 @@ int64_t row_lanes(int64_t n);
 // Blocks of a qk_norm gradient, each of which adds its part of the sums over rows and heads.
 inline constexpr int kQkNormLanes = 528;
 
+// Tokens per block of the router, and the bytes of shared memory that rank their experts.
+inline constexpr int kRouterWarps = 4;
+int64_t router_shared(const Call& call);
+
+// The choices of a source are sorted in chunks.
+inline constexpr int64_t kRouteChunk = 1024;
+inline constexpr int kMaxRouteExperts = 1024;
+int64_t route_chunks(const Call& call);
+
+// Most groups of rows, one per source and expert, of a grouped matmul.
+inline constexpr int64_t kMaxRowGroups = 4096;
+
+// Most sources of a grouped weight gradient: two to the levels of the tree over them.
+inline constexpr int kSourceLevels = 8;
+
 // The largest part of an attention gradient that runs at once, which bounds its scratch memory:
 // samples and key-value heads of the call.
 struct AttentionPart {

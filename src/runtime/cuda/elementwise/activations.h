@@ -35,4 +35,19 @@ __device__ inline float gelu_grad_value(DType dtype, float dy, float x) {
   return dy * (s * fmaf(x * slope, 1.0f - s, 1.0f));
 }
 
+// swiglu(gate, up) = gate sigmoid(gate) up.
+__device__ inline float swiglu_value(DType dtype, float gate, float up) {
+  return gate * sigmoid(dtype, gate) * up;
+}
+
+struct GateUp {
+  float gate;
+  float up;
+};
+
+__device__ inline GateUp swiglu_slopes(DType dtype, float dy, float gate, float up) {
+  const float s = sigmoid(dtype, gate);
+  return {dy * up * (s * (1.0f + gate * (1.0f - s))), dy * (gate * s)};
+}
+
 }  // namespace weft::cuda

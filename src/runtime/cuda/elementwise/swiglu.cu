@@ -8,20 +8,6 @@ namespace weft::cuda {
 
 namespace {
 
-__device__ float swiglu_value(DType dtype, float gate, float up) {
-  return gate * sigmoid(dtype, gate) * up;
-}
-
-struct GateUp {
-  float gate;
-  float up;
-};
-
-__device__ GateUp swiglu_slopes(DType dtype, float dy, float gate, float up) {
-  const float s = sigmoid(dtype, gate);
-  return {dy * up * (s * (1.0f + gate * (1.0f - s))), dy * (gate * s)};
-}
-
 __global__ void swiglu(Elements x, Elements y, int64_t n, int64_t width) {
   const int64_t i = global_thread();
   if (i >= n) return;
