@@ -252,6 +252,11 @@ Mesh mesh_of(const Config& config, int64_t ranks) {
   add(names::kShardAxis, degrees.dp_shard);
   add(names::kContextAxis, degrees.cp);
   add(names::kTensorAxis, degrees.tp);
+  if (degrees.ep == 1) return mesh;
+  if (degrees.edp() > 1) {
+    mesh.expert_axes.push_back({std::string(names::kExpertDataAxis), degrees.edp()});
+  }
+  mesh.expert_axes.push_back({std::string(names::kExpertAxis), degrees.ep});
   return mesh;
 }
 

@@ -130,6 +130,7 @@ struct ParallelismConfig {
   int64_t context_parallel_degree = 1;
   ContextMethod context_parallel_method = ContextMethod::AllGather;
   int64_t tensor_parallel_degree = 1;
+  int64_t expert_parallel_degree = 1;
   bool sequence_parallel = true;
   bool disable_loss_parallel = false;
   bool enable_async_tensor_parallel = true;

@@ -14,7 +14,8 @@ Degrees degrees_of(const Config& config, int64_t ranks) {
   Degrees degrees{.dp_replicate = parallelism.data_parallel_replicate_degree,
                   .dp_shard = parallelism.data_parallel_shard_degree,
                   .cp = parallelism.context_parallel_degree,
-                  .tp = parallelism.tensor_parallel_degree};
+                  .tp = parallelism.tensor_parallel_degree,
+                  .ep = parallelism.expert_parallel_degree};
   if (degrees.dp_shard == -1) {
     degrees.dp_shard = ranks / (degrees.dp_replicate * degrees.cp * degrees.tp);
   }

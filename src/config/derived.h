@@ -12,14 +12,18 @@
 namespace weft {
 
 // The sizes of the mesh axes, outermost first; their product is the number of ranks. Only the
-// data-parallel ones divide the batch: the ranks along the others work on the same samples.
+// data-parallel ones divide the batch: the ranks along the others work on the same samples. The
+// expert degree is no factor of the ranks: it numbers those of dp_shard, cp and tp a second time.
 struct Degrees {
   int64_t dp_replicate = 1;
   int64_t dp_shard = 1;
   int64_t cp = 1;
   int64_t tp = 1;
+  int64_t ep = 1;
 
   int64_t ranks() const { return dp_replicate * dp_shard * cp * tp; }
+  // Ranks with copies of the same experts, within one copy of the other parameters.
+  int64_t edp() const { return dp_shard * cp * tp / ep; }
   int64_t batch_ranks() const { return dp_replicate * dp_shard; }
   // Which part of the batch a rank works on.
   int64_t batch_rank(int64_t rank) const { return rank / (cp * tp); }

@@ -80,6 +80,12 @@ void add_parallelism(Keys& keys) {
         {.doc = "Number of ranks that share the work of every layer: each holds a part of the "
                 "attention heads, of the feed-forward and of the vocabulary.",
          .range = kPositive});
+  s.add("expert_parallel_degree", &C::expert_parallel_degree,
+        {.doc = "Number of ranks that share the experts of a layer: each holds some of them, and "
+                "tokens are sent to the ranks of their experts. They are among the ranks of "
+                "data_parallel_shard_degree, context_parallel_degree and tensor_parallel_degree.",
+         .range = kPositive,
+         .effective_when = &kManyRanks});
   s.add("sequence_parallel", &C::sequence_parallel,
         {.doc = "Whether the ranks of tensor parallelism also share the tokens between the "
                 "matmuls, which saves memory for activations.",

@@ -15,8 +15,7 @@ struct Planned {
 constexpr Planned kPlanned[] = {
     {"pipeline_parallel", "pipeline parallelism"},
     {"module_fqns_per_model_part", "pipeline parallelism"},
-    {"expert_parallel", "expert parallelism"},
-    {"expert_tensor_parallel", "expert parallelism"},
+    {"expert_tensor_parallel", "tensor parallelism of experts"},
     {"enable_cpu_offload", "offloading to host memory"},
     {"cpu_offload", "offloading to host memory"},
     {"activation_offload", "offloading to host memory"},

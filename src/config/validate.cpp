@@ -88,6 +88,14 @@ void check_ranks(const Config& config, int64_t ranks) {
              rank_count(ranks), "; use ", shard_key, " = -1");
 }
 
+// The ranks that share experts are among those that share one copy of the parameters.
+void check_expert_degree(const Config& config, const Degrees& degrees) {
+  const int64_t inner = degrees.dp_shard * degrees.cp * degrees.tp;
+  USER_CHECK(inner % degrees.ep == 0, describe_key(config, "parallelism.expert_parallel_degree"),
+             " does not divide the ", rank_count(inner),
+             " that share one copy of the parameters; use ", divisors_text(inner));
+}
+
 bool is_power_of_two(int64_t number) {
   return (number & (number - 1)) == 0;
 }
@@ -250,6 +258,7 @@ void validate(const Config& config, int64_t ranks, const ConfigChoices& sets) {
   check_effects(config, ranks, sets);
   check_ranks(config, ranks);
   const Degrees degrees = degrees_of(config, ranks);
+  check_expert_degree(config, degrees);
   check_elastic(config, degrees);
   check_batch(config, degrees);
   check_scaler(config);

@@ -24,12 +24,13 @@ double bytes_of(const std::vector<TensorType>& types, const Mesh& mesh) {
 RankGroup group_of(const Mesh& mesh, std::string_view axis) {
   const std::vector<std::string_view> joint = joint_axes(axis);
   RankGroup group{.size = mesh.axis_size(axis), .stride = 1, .ranks = mesh.ranks()};
+  const std::vector<MeshAxis> axes = mesh.numbering_of(axis);
   size_t found = 0;
-  for (size_t i = mesh.axes.size(); i-- > 0 && found < joint.size();) {
-    if (std::find(joint.begin(), joint.end(), mesh.axes[i].name) != joint.end()) {
+  for (size_t i = axes.size(); i-- > 0 && found < joint.size();) {
+    if (std::find(joint.begin(), joint.end(), axes[i].name) != joint.end()) {
       ++found;
     } else {
-      group.stride *= mesh.axes[i].size;
+      group.stride *= axes[i].size;
     }
   }
   return group;
@@ -98,8 +99,14 @@ double collective_bytes(const Call& call, const Mesh& mesh) {
 int64_t packed_bytes(const Call& local, int64_t ranks) {
   const CollectiveInfo* collective = local.op->collective;
   if (collective == nullptr || ranks == 1) return 0;
-  return strided_bytes(local, local.operands.at(0), collective->operand_dim, ranks) +
-         strided_bytes(local, local.results.at(0), collective->result_dim, ranks);
+  int64_t bytes = 0;
+  for (const TensorType& type : local.operands) {
+    bytes += strided_bytes(local, type, collective->operand_dim, ranks);
+  }
+  for (const TensorType& type : local.results) {
+    bytes += strided_bytes(local, type, collective->result_dim, ranks);
+  }
+  return bytes;
 }
 
 Link axis_link(const Mesh& mesh, std::string_view axis, const DeviceSpec& device) {

@@ -38,7 +38,7 @@ TensorType flat_type(const TensorType& param, std::string_view axis, const Mesh&
   const Shape local = local_shape(param, mesh);
   TensorType flat{param.dtype, {shards_of(param, mesh) * flat_size({&local, 1})}, {}};
   const std::vector<std::string_view> storage = joint_axes(axis);
-  for (const MeshAxis& mesh_axis : mesh.axes) {
+  for (const MeshAxis& mesh_axis : mesh.all_axes()) {
     const std::string& name = mesh_axis.name;
     if (std::find(storage.begin(), storage.end(), name) != storage.end()) {
       flat.placement.push_back({PlacementKind::Flat, name});

@@ -34,6 +34,10 @@ inline constexpr std::string_view kShardAxis = "dp_shard";
 // Ranks that share the sequence, and ranks that share the work of every layer.
 inline constexpr std::string_view kContextAxis = "cp";
 inline constexpr std::string_view kTensorAxis = "tp";
+// The same ranks numbered for experts: those that share the storage of an expert, and those that
+// share the experts.
+inline constexpr std::string_view kExpertDataAxis = "edp";
+inline constexpr std::string_view kExpertAxis = "ep";
 
 // The input with this rank's coordinate on a mesh axis: "coordinate.dp_shard".
 inline std::string coordinate(std::string_view axis) {

@@ -186,6 +186,35 @@ std::vector<std::string_view> axes_of(const std::vector<Placement>& operands) {
   return axes;
 }
 
+const AxisPlacement* entry_over(const Placement& placement, std::string_view axis) {
+  const auto found = std::find_if(placement.begin(), placement.end(),
+                                  [&](const auto& entry) { return entry.axis == axis; });
+  return found == placement.end() ? nullptr : &*found;
+}
+
+// The entries over expert axes replaced by ones like `entry` over the axes of the same ranks.
+Placement with_dense_axes(const Placement& placement, const AxisPlacement& entry,
+                          const Mesh& mesh) {
+  const std::vector<MeshAxis> numbering = mesh.numbering_of(entry.axis);
+  Placement dense;
+  for (const MeshAxis& axis : mesh.axes) {
+    const AxisPlacement* own = entry_over(placement, axis.name);
+    const bool is_outer = std::find(numbering.begin(), numbering.end(), axis) != numbering.end();
+    if (is_outer && own == nullptr) continue;
+    dense.push_back(is_outer ? *own : AxisPlacement{entry.kind, axis.name, entry.dim});
+  }
+  return dense;
+}
+
+// Flat or sharded over every expert axis, by any dims, as flat over the axes of the same ranks.
+Placement distributed_by_dense_axes(const Placement& placement, const Mesh& mesh) {
+  for (const MeshAxis& axis : mesh.expert_axes) {
+    const AxisPlacement* entry = entry_over(placement, axis.name);
+    if (entry == nullptr || entry->kind == PlacementKind::Partial) return placement;
+  }
+  return with_dense_axes(placement, {PlacementKind::Flat, mesh.expert_axes.front().name}, mesh);
+}
+
 }  // namespace
 
 ShardingRule parse_sharding(std::string_view text) {
@@ -241,9 +270,28 @@ std::vector<Placement> propagate(const Call& call, const std::vector<Placement>&
   return results;
 }
 
-std::vector<Placement> result_placements(const Call& call) {
+Placement by_dense_axes(const Placement& placement, const Mesh& mesh) {
+  const auto first = std::find_if(placement.begin(), placement.end(), [&](const auto& entry) {
+    return mesh.is_expert_axis(entry.axis);
+  });
+  if (first == placement.end() || first->kind != PlacementKind::Sharded) return placement;
+  const bool alike =
+      std::all_of(mesh.expert_axes.begin(), mesh.expert_axes.end(), [&](const MeshAxis& axis) {
+        const AxisPlacement* entry = entry_over(placement, axis.name);
+        return entry != nullptr && entry->kind == first->kind && entry->dim == first->dim;
+      });
+  return alike ? with_dense_axes(placement, *first, mesh) : placement;
+}
+
+std::vector<Placement> result_placements(const Call& call, const Mesh& mesh) {
   std::vector<Placement> operands;
-  for (const TensorType& type : call.operands) operands.push_back(type.placement);
+  for (const TensorType& type : call.operands) {
+    operands.push_back(by_dense_axes(type.placement, mesh));
+  }
+  // Sums over what each rank stores: it does not matter how that is distributed.
+  if (!mesh.expert_axes.empty() && sharding_rule(call).operands.at(0).added) {
+    for (Placement& placement : operands) placement = distributed_by_dense_axes(placement, mesh);
+  }
   return propagate(call, operands);
 }
 

@@ -64,8 +64,13 @@ int64_t find_dim(const std::vector<RuleDim>& dims, const RuleDim& dim);
 // bilinear ones while the other operand is full.
 std::vector<Placement> propagate(const Call& call, const std::vector<Placement>& operands);
 
-// Same, with the placements in the operand types.
-std::vector<Placement> result_placements(const Call& call);
+// Same, with the placements in the operand types. What the expert axes of a mesh distribute over
+// all their ranks is placed by its other axes.
+std::vector<Placement> result_placements(const Call& call, const Mesh& mesh = {});
+
+// The placement by the axes of the mesh other than its expert axes, if it is sharded along one dim
+// over all of these; else the placement itself. Both hold the same elements on every rank.
+Placement by_dense_axes(const Placement& placement, const Mesh& mesh);
 
 // Whether partial sums of its operands pass through the op: all of them at once (linear), or one of
 // them (bilinear, without a bias).

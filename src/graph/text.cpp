@@ -107,21 +107,11 @@ class Parser {
       std::string_view inside = head.substr(open + 1);
       USER_CHECK(inside.starts_with("mesh ") && inside.ends_with(")"), in_quotes(head),
                  " is not of the form NAME(mesh axis=size)");
-      for (std::string_view item : split_top_level(inside.substr(5, inside.size() - 6), ',')) {
-        mesh.axes.push_back(parse_axis(item));
-      }
+      mesh = parse_mesh(inside.substr(5, inside.size() - 6));
       head = trim(head.substr(0, open));
     }
     USER_CHECK(!head.empty(), "the graph has no name");
     return Graph(std::string(head), mesh);
-  }
-
-  static MeshAxis parse_axis(std::string_view text) {
-    size_t equals = text.find('=');
-    auto size =
-        equals == std::string_view::npos ? std::nullopt : parse_int(text.substr(equals + 1));
-    USER_CHECK(size && *size >= 1, "mesh axis ", in_quotes(text), " is not of the form axis=size");
-    return {std::string(text.substr(0, equals)), *size};
   }
 
   struct Tail {
@@ -327,9 +317,7 @@ std::string print_node(const Node& node) {
 
 std::string print_graph(const Graph& graph) {
   std::string text = "graph " + graph.name();
-  std::vector<std::string> axes;
-  for (const auto& axis : graph.mesh().axes) axes.push_back(cat(axis.name, "=", axis.size));
-  if (!axes.empty()) text += "(mesh " + join(axes, ", ") + ")";
+  if (!graph.mesh().axes.empty()) text += "(mesh " + to_string(graph.mesh()) + ")";
   text += " {\n";
   for (const auto& node : graph.order()) text += "  " + print_node(*node) + "\n";
   std::vector<std::string> outputs;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -72,6 +73,31 @@ Shape parse_shape(std::string_view text) {
   return shape;
 }
 
+int64_t size_of(std::span<const MeshAxis> axes) {
+  int64_t size = 1;
+  for (const MeshAxis& axis : axes) size *= axis.size;
+  return size;
+}
+
+auto find_axis(const std::vector<MeshAxis>& axes, std::string_view name) {
+  return std::find_if(axes.begin(), axes.end(),
+                      [&](const MeshAxis& axis) { return axis.name == name; });
+}
+
+// "dp_shard=4, tp=2".
+std::vector<MeshAxis> parse_axes(std::string_view text) {
+  std::vector<MeshAxis> axes;
+  for (const std::string& item : split(text, ',')) {
+    const std::string_view axis = trim(item);
+    const size_t equals = axis.find('=');
+    const auto size =
+        equals == std::string_view::npos ? std::nullopt : parse_int(axis.substr(equals + 1));
+    USER_CHECK(size && *size >= 1, "mesh axis ", in_quotes(axis), " is not of the form axis=size");
+    axes.push_back({std::string(axis.substr(0, equals)), *size});
+  }
+  return axes;
+}
+
 }  // namespace
 
 int64_t dtype_bytes(DType dtype) {
@@ -111,9 +137,7 @@ std::string to_string(const Shape& shape) {
 }
 
 int64_t Mesh::ranks() const {
-  int64_t product = 1;
-  for (const auto& axis : axes) product *= axis.size;
-  return product;
+  return size_of(axes);
 }
 
 std::vector<std::string_view> joint_axes(std::string_view axis) {
@@ -125,12 +149,44 @@ std::vector<std::string_view> joint_axes(std::string_view axis) {
   return names;
 }
 
+std::vector<MeshAxis> Mesh::all_axes() const {
+  std::vector<MeshAxis> all = axes;
+  all.insert(all.end(), expert_axes.begin(), expert_axes.end());
+  return all;
+}
+
+bool Mesh::is_expert_axis(std::string_view name) const {
+  return find_axis(expert_axes, name) != expert_axes.end();
+}
+
+std::vector<MeshAxis> Mesh::numbering_of(std::string_view axis) const {
+  const std::vector<std::string_view> joint = joint_axes(axis);
+  const bool of_experts = std::any_of(joint.begin(), joint.end(),
+                                      [&](std::string_view one) { return is_expert_axis(one); });
+  if (!of_experts) return axes;
+  std::vector<MeshAxis> numbering;
+  int64_t outer = ranks() / size_of(expert_axes);
+  for (size_t i = 0; outer > 1; ++i) {
+    numbering.push_back(axes.at(i));
+    outer /= axes[i].size;
+  }
+  numbering.insert(numbering.end(), expert_axes.begin(), expert_axes.end());
+  return numbering;
+}
+
+std::vector<MeshAxis> numbering_of(const Placement& placement, const Mesh& mesh) {
+  for (const AxisPlacement& entry : placement) {
+    if (mesh.is_expert_axis(entry.axis)) return mesh.numbering_of(entry.axis);
+  }
+  return mesh.axes;
+}
+
 int64_t Mesh::axis_size(std::string_view name) const {
   int64_t size = 1;
   for (const std::string_view one : joint_axes(name)) {
-    const auto found = std::find_if(axes.begin(), axes.end(),
-                                    [&](const MeshAxis& axis) { return axis.name == one; });
-    if (found == axes.end()) {
+    const std::vector<MeshAxis>& own = is_expert_axis(one) ? expert_axes : axes;
+    const auto found = find_axis(own, one);
+    if (found == own.end()) {
       throw UserError(ExitCode::Config, cat("the mesh has no axis ", in_quotes(one)));
     }
     size *= found->size;
@@ -138,16 +194,52 @@ int64_t Mesh::axis_size(std::string_view name) const {
   return size;
 }
 
+int64_t Mesh::stride(std::string_view axis) const {
+  const std::vector<MeshAxis>& own = is_expert_axis(axis) ? expert_axes : axes;
+  const auto found = find_axis(own, axis);
+  CHECK(found != own.end(), "the mesh has no axis ", in_quotes(axis));
+  return size_of({found + 1, own.end()});
+}
+
 int64_t Mesh::coordinate(int64_t rank, std::string_view axis) const {
   int64_t index = 0;
   for (const std::string_view one : joint_axes(axis)) {
-    int64_t stride = 1;
-    auto inner = axes.rbegin();
-    for (; inner != axes.rend() && inner->name != one; ++inner) stride *= inner->size;
-    CHECK(inner != axes.rend(), "the mesh has no axis ", in_quotes(one));
-    index = index * inner->size + rank / stride % inner->size;
+    const int64_t step = stride(one), size = axis_size(one);
+    index = index * size + rank / step % size;
   }
   return index;
+}
+
+std::string to_string(const Mesh& mesh) {
+  std::vector<std::string> parts;
+  for (const std::vector<MeshAxis>* axes : {&mesh.axes, &mesh.expert_axes}) {
+    std::vector<std::string> items;
+    for (const MeshAxis& axis : *axes) items.push_back(cat(axis.name, "=", axis.size));
+    if (!items.empty()) parts.push_back(join(items, ", "));
+  }
+  return join(parts, "; ");
+}
+
+Mesh parse_mesh(std::string_view text) {
+  const std::vector<std::string> parts = split(text, ';');
+  USER_CHECK(parts.size() <= 2, "mesh ", in_quotes(text), " has ", parts.size(),
+             " lists of axes, expected one or two");
+  Mesh mesh;
+  mesh.axes = parse_axes(parts.at(0));
+  if (parts.size() == 1) return mesh;
+  mesh.expert_axes = parse_axes(parts[1]);
+  int64_t inner = 1;
+  const int64_t experts = size_of(mesh.expert_axes);
+  for (auto axis = mesh.axes.rbegin(); axis != mesh.axes.rend() && inner < experts; ++axis) {
+    inner *= axis->size;
+  }
+  USER_CHECK(inner == experts, "mesh ", in_quotes(text), ": the expert axes number ", experts,
+             " ranks, expected the product of the last axes");
+  for (const MeshAxis& axis : mesh.expert_axes) {
+    USER_CHECK(find_axis(mesh.axes, axis.name) == mesh.axes.end(), "mesh ", in_quotes(text),
+               " has two axes ", in_quotes(axis.name));
+  }
+  return mesh;
 }
 
 const AxisPlacement* placement_over(const TensorType& type, std::string_view axis) {

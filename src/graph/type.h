@@ -51,15 +51,32 @@ std::vector<std::string_view> joint_axes(std::string_view axis);
 
 struct Mesh {
   std::vector<MeshAxis> axes;
+  // A second numbering of the same ranks, by which experts and their rows are placed. Its sizes
+  // multiply to those of as many innermost axes; the axes outside of these belong to both
+  // numberings. Empty: there is none.
+  std::vector<MeshAxis> expert_axes = {};
 
   int64_t ranks() const;
+  // The axes of both numberings, in the order in which joint names and placements list them.
+  std::vector<MeshAxis> all_axes() const;
+  // Whether it is one of `expert_axes`.
+  bool is_expert_axis(std::string_view name) const;
+  // The axes that number all ranks together with this one, which may be a joint one.
+  std::vector<MeshAxis> numbering_of(std::string_view axis) const;
   // Size of the axis or joint axis; throws UserError if there is no such axis.
   int64_t axis_size(std::string_view name) const;
-  // The index along the axis or joint axis of a rank: ranks are numbered row-major. The axis must
-  // exist.
+  // The difference in rank number between two neighbours along a plain axis, which must exist:
+  // ranks are numbered row-major.
+  int64_t stride(std::string_view axis) const;
+  // The index along the axis or joint axis of a rank. The axis must exist.
   int64_t coordinate(int64_t rank, std::string_view axis) const;
   bool operator==(const Mesh&) const = default;
 };
+
+// "dp_shard=4, tp=2; edp=4, ep=2": the axes, then the expert axes. `parse_mesh` reads it; both
+// numberings must be of the same ranks. Throws UserError.
+std::string to_string(const Mesh& mesh);
+Mesh parse_mesh(std::string_view text);
 
 enum class PlacementKind { Sharded, Partial, Flat };
 
@@ -113,6 +130,9 @@ struct DimRange {
 // work under a causal mask.
 std::vector<DimRange> shard_ranges(std::string_view axis, int64_t size, int64_t shards,
                                    int64_t index);
+
+// The axes that number all ranks together with those of the placement.
+std::vector<MeshAxis> numbering_of(const Placement& placement, const Mesh& mesh);
 
 // The placement over the named axis, or nullptr if the value is replicated over it.
 const AxisPlacement* placement_over(const TensorType& type, std::string_view axis);

@@ -119,15 +119,16 @@ void check_placed(const Graph& graph, bool sharded) {
     if (op.traits.source || op.traits.places || &op == &kWait) continue;
     if (!op.parts.empty()) continue;
     if (!sharded && (node->phase == Phase::Optimizer || !op.overwrites.empty())) continue;
-    const std::vector<Placement> placements = result_placements(node->call());
+    const std::vector<Placement> placements = result_placements(node->call(), graph.mesh());
     for (const auto& value : node->results) {
+      const Placement found = by_dense_axes(value->type.placement, graph.mesh());
       TensorType expected = value->type;
       expected.placement = placements.at(value->index);
-      for (const AxisPlacement& entry : value->type.placement) {
+      for (const AxisPlacement& entry : found) {
         if (is_made(*node, *value, entry)) expected.placement.push_back(entry);
       }
-      CHECK(std::is_permutation(value->type.placement.begin(), value->type.placement.end(),
-                                expected.placement.begin(), expected.placement.end()),
+      CHECK(std::is_permutation(found.begin(), found.end(), expected.placement.begin(),
+                                expected.placement.end()),
             print_node(*node), ": the operands of %", value->name, " make it ",
             to_string(expected));
     }

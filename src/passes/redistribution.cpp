@@ -37,7 +37,7 @@ Value* all_reduce(Graph& graph, Value* value, Node* before, const NodeOptions& o
   builder.set_path(options.path);
   builder.set_phase(options.phase);
   std::vector<std::string> axes;
-  for (const MeshAxis& axis : graph.mesh().axes) {
+  for (const MeshAxis& axis : graph.mesh().all_axes()) {
     const AxisPlacement* placement = placement_over(value->type, axis.name);
     if (placement == nullptr || placement->kind != PlacementKind::Partial) continue;
     axes.push_back(axis.name);

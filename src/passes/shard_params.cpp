@@ -116,7 +116,7 @@ class Sharder {
   // The axes that a parameter is replicated on, except dp_replicate.
   std::string storage_axis(const TensorType& type) const {
     std::vector<std::string> axes;
-    for (const MeshAxis& axis : graph_.mesh().axes) {
+    for (const MeshAxis& axis : numbering_of(type.placement, graph_.mesh())) {
       if (axis.name == names::kReplicateAxis) continue;
       if (placement_over(type, axis.name) == nullptr) axes.push_back(axis.name);
     }
@@ -369,7 +369,7 @@ class Sharder {
   // Sums the squares over the shards. The sum is exact, so the order does not matter.
   void reduce_squares(Node* node) {
     TensorType type = node->result()->type;
-    type.placement = result_placements(node->call()).at(0);
+    type.placement = result_placements(node->call(), graph_.mesh()).at(0);
     if (!is_partial(type)) return;
     graph_.set_type(node->result(), std::move(type));
     all_reduce(graph_, node->result(), graph_.next(node),

@@ -31,7 +31,11 @@ int64_t flat_bytes(const Step& step, int64_t ranks) {
   const std::vector<TensorRef>& full = gathers ? step.results : step.operands;
   const std::vector<TensorRef>& other = gathers ? step.operands : step.results;
   const int64_t element = dtype_bytes(full.at(0).dtype);
-  if (!is_flat_collective(call_of(step))) return tensor_bytes(full[0]);
+  if (!is_flat_collective(call_of(step))) {
+    int64_t bytes = 0;
+    for (const TensorRef& tensor : full) bytes += tensor_bytes(tensor);
+    return bytes;
+  }
   if (info_of(step).sharded) return ranks * count(other.at(0).shape) * element;
   return full.size() == 1 ? tensor_bytes(full[0]) : flat_size(shapes_of(full)) * element;
 }

@@ -22,11 +22,12 @@ struct Fold {
   int64_t index = 0;
 };
 
-template <class Included>
-Fold fold(const Mesh& mesh, int64_t rank, Included included) {
+// Over the axes that number all ranks together with those of the joint axis, without these.
+Fold fold_others(const Mesh& mesh, int64_t rank, const std::string& joint) {
+  const std::vector<std::string_view> axes = joint_axes(joint);
   Fold fold;
-  for (const MeshAxis& axis : mesh.axes) {
-    if (!included(axis.name)) continue;
+  for (const MeshAxis& axis : mesh.numbering_of(joint)) {
+    if (std::find(axes.begin(), axes.end(), axis.name) != axes.end()) continue;
     fold.size *= axis.size;
     fold.index = fold.index * axis.size + mesh.coordinate(rank, axis.name);
   }
@@ -169,7 +170,7 @@ std::string distributing_axis(const Binding& binding, const Mesh& mesh) {
   const std::vector<std::string> flat = split(binding.axis, '+');
   const std::vector<FlatMember> members = members_of(binding);
   std::vector<std::string> axes;
-  for (const MeshAxis& axis : mesh.axes) {
+  for (const MeshAxis& axis : mesh.all_axes()) {
     const TensorType type{DType::F32, {}, members.front().placement};
     const bool distributes = std::find(flat.begin(), flat.end(), axis.name) != flat.end() ||
                              placement_over(type, axis.name) != nullptr;
@@ -228,10 +229,7 @@ void IndexMap::share_writing(const Plan& plan, int64_t rank) {
   }
   for (Place& place : places_) {
     const std::string axes = distributing_axis(*place.binding, plan.mesh);
-    const std::vector<std::string> distributing = split(axes, '+');
-    const auto [replicas, replica] = fold(plan.mesh, rank, [&](const std::string& axis) {
-      return std::find(distributing.begin(), distributing.end(), axis) == distributing.end();
-    });
+    const auto [replicas, replica] = fold_others(plan.mesh, rank, axes);
     const int64_t blocks = lengths.at(axes) / kFlatBlock;
     const int64_t start = starts.at(place.binding);
     const int64_t begin = blocks * replica / replicas * kFlatBlock - start;

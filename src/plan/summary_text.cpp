@@ -143,7 +143,9 @@ std::string to_string(const Replanning& replanning) {
 
 std::string to_string(const PlanSummary& summary) {
   std::vector<std::string> axes;
-  for (const MeshAxis& axis : summary.mesh.axes) axes.push_back(cat(axis.name, "=", axis.size));
+  for (const MeshAxis& axis : summary.mesh.all_axes()) {
+    axes.push_back(cat(axis.name, "=", axis.size));
+  }
   std::string text = cat(padded("plan"), summary.name, "  backend ", summary.backend, "  mesh ",
                          axes.empty() ? "1 rank" : join(axes, " "), "\n");
   text += cat(padded("bound"), summary.params, " params  ", summary.states, " states  ",

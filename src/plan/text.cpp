@@ -147,11 +147,7 @@ class Parser {
 
   void parse_setting(const std::string& key, Scanner& scan) {
     if (key == "mesh") {
-      do {
-        const std::string axis = scan.word();
-        scan.expect("=");
-        plan_.mesh.axes.push_back({axis, scan.integer()});
-      } while (scan.accept(","));
+      plan_.mesh = parse_mesh(scan.rest());
     } else if (key == "streams") {
       do plan_.streams.push_back(scan.word());
       while (scan.accept(","));
@@ -347,9 +343,7 @@ std::string print_plan(const Plan& plan) {
   std::string text = cat("plan ", plan.name, "\nbackend ", plan.backend, "\n");
   if (!plan.tuning.empty()) text += cat("tuning ", plan.tuning, "\n");
   if (plan.tf32) text += "tf32\n";
-  std::vector<std::string> axes;
-  for (const MeshAxis& axis : plan.mesh.axes) axes.push_back(cat(axis.name, "=", axis.size));
-  if (!axes.empty()) text += "mesh " + join(axes, ", ") + "\n";
+  if (!plan.mesh.axes.empty()) text += cat("mesh ", to_string(plan.mesh), "\n");
   text += cat("streams ", join(plan.streams, ", "), "\nevents ", plan.num_events, "\narena ",
               plan.arena_bytes, "\npersistent ", plan.persistent_bytes, "\n");
   for (const SharedSpace& space : plan.shared) {

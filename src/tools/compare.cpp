@@ -59,7 +59,7 @@ bool is_comparable(const PlanValue& value) {
 // along axes that the placement does not name.
 int64_t representative(const TensorType& type, const Mesh& mesh, int64_t rank) {
   int64_t first = 0;
-  for (const MeshAxis& axis : mesh.axes) {
+  for (const MeshAxis& axis : numbering_of(type.placement, mesh)) {
     const bool placed = placement_over(type, axis.name) != nullptr;
     first = first * axis.size + (placed ? mesh.coordinate(rank, axis.name) : 0);
   }

@@ -89,10 +89,14 @@ Json program_object(const ProgramSummary& program) {
 }
 
 Json plan_object(const PlanSummary& plan) {
-  Json mesh = Json::array(), shared = Json::array(), weights, replanned;
-  for (const MeshAxis& axis : plan.mesh.axes) {
-    mesh.push_back({{"axis", axis.name}, {"ranks", axis.size}});
-  }
+  Json shared = Json::array(), weights, replanned;
+  const auto axes = [](const std::vector<MeshAxis>& mesh_axes) {
+    Json list = Json::array();
+    for (const MeshAxis& axis : mesh_axes) {
+      list.push_back({{"axis", axis.name}, {"ranks", axis.size}});
+    }
+    return list;
+  };
   for (const SharedSpace& space : plan.shared) {
     shared.push_back(
         {{"axis", space.axis}, {"ranks", plan.mesh.axis_size(space.axis)}, {"bytes", space.bytes}});
@@ -108,7 +112,8 @@ Json plan_object(const PlanSummary& plan) {
   }
   return {{"name", plan.name},
           {"backend", plan.backend},
-          {"mesh", mesh},
+          {"mesh", axes(plan.mesh.axes)},
+          {"expert_mesh", axes(plan.mesh.expert_axes)},
           {"params", plan.params},
           {"states", plan.states},
           {"inputs", plan.inputs},

@@ -46,11 +46,17 @@ std::string batch_text(const Config& config, int64_t ranks) {
              precision_text(config));
 }
 
-// "8: dp_replicate 2 x dp_shard 4".
+// "dp_replicate 2 x dp_shard 4".
+std::string axes_text(const std::vector<MeshAxis>& axes) {
+  std::vector<std::string> items;
+  for (const MeshAxis& axis : axes) items.push_back(cat(axis.name, " ", axis.size));
+  return join(items, " x ");
+}
+
+// "8: dp_replicate 2 x dp_shard 4, experts: edp 2 x ep 2".
 std::string ranks_text(const Mesh& mesh) {
-  std::vector<std::string> axes;
-  for (const MeshAxis& axis : mesh.axes) axes.push_back(cat(axis.name, " ", axis.size));
-  return cat(mesh.ranks(), axes.empty() ? "" : ": ", join(axes, " x "));
+  return cat(mesh.ranks(), mesh.axes.empty() ? "" : ": ", axes_text(mesh.axes),
+             mesh.expert_axes.empty() ? "" : ", experts: ", axes_text(mesh.expert_axes));
 }
 
 std::string memory_text(const Compiled& compiled) {

@@ -42,7 +42,7 @@ TrainingState parse_training_state(std::string_view text, const std::string& whe
 
 std::string mesh_text(const Mesh& mesh) {
   std::vector<std::string> axes;
-  for (const MeshAxis& axis : mesh.axes) axes.push_back(cat(axis.name, "=", axis.size));
+  for (const MeshAxis& axis : mesh.all_axes()) axes.push_back(cat(axis.name, "=", axis.size));
   return join(axes, " ");
 }
 

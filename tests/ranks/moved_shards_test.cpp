@@ -75,7 +75,8 @@ void check_all_to_all(Communicator& comm, Device& device, const std::string& axi
       const auto value = [&](int64_t i) { return encode(dtype, element(0, round, i)); };
       for_shard(shape, static_cast<size_t>(dims.from), axis, comm,
                 [&](int64_t full, int64_t own) { write_bits(pair.first, own, value(full)); });
-      comm.transfer({axis, 0}, pair.first, pair.second, moves);
+      const MovedTensor tensors[] = {{pair.first, pair.second, &moves}};
+      comm.transfer({axis, 0}, tensors);
       std::vector<uint64_t> expected(static_cast<size_t>(pair.second.elements()), 0);
       for_shard(shape, static_cast<size_t>(dims.to), axis, comm, [&](int64_t full, int64_t own) {
         expected[static_cast<size_t>(own)] = value(full);
@@ -105,7 +106,9 @@ void check_shift(Communicator& comm, Device& device, const std::string& axis) {
   Pair pair({3, 100}, {3, 100}, DType::F32, comm, device);
   for (const int64_t steps : {1, 2, -1, 1}) {
     fill(pair.first, comm.rank(), steps);
-    comm.transfer({axis, 3}, pair.first, pair.second, Shift(300, steps, ranks));
+    const Shift moves(300, steps, ranks);
+    const MovedTensor tensors[] = {{pair.first, pair.second, &moves}};
+    comm.transfer({axis, 3}, tensors);
     const int64_t sender = ((comm.coordinate(axis) - steps) % ranks + ranks) % ranks;
     for (int64_t i = 0; i < 300; ++i) {
       const float value = element(group[static_cast<size_t>(sender)], steps, i);
@@ -142,6 +145,67 @@ TEST(MovedShardsOfATensor, KnowHeadAndTailOverCp) {
                      check_all_to_all(comm, device, "cp", {2, 8, 3, 4}, {.from = 1, .to = 3});
                      check_all_to_all(comm, device, "cp", {2, 8, 3, 4}, {.from = 3, .to = 1});
                    })) {
+      EXPECT_EQ(error, "");
+    }
+  }
+}
+
+TEST(MovedShardsOfATensor, MoveOverExpertAxes) {
+  const Mesh mesh = parse_mesh("dp_replicate=2, dp_shard=2, tp=2; edp=2, ep=2");
+  for (const Transport transport : {Transport::Threads, Transport::Shm}) {
+    for (const std::string& error :
+         run_ranks(mesh, {.transport = transport}, [](Communicator&comm, Device&device) {
+           for (const char* axis :
+                {"ep", "tp", "edp", "edp+ep", "dp_shard+tp", "dp_replicate+edp"}) {
+             check_all_to_all(comm, device, axis, {8, 4, 3, 5}, {.from = 0, .to = 1});
+             check_all_to_all(comm, device, axis, {8, 4, 3, 5}, {.from = 1, .to = 0});
+             check_shift(comm, device, axis);
+           }
+         })) {
+      EXPECT_EQ(error, "");
+    }
+  }
+}
+
+// Rows and their offsets, of two types, on a stream of their own.
+TEST(MovedShardsOfATensor, MoveTogether) {
+  const Graph graph = parse_graph(R"(graph g(mesh dp_shard=4; edp=2, ep=2) {
+  %x = input "x" : f32[4,2,3] @S(0:edp) @S(0:ep)
+  %n = input "n" : i32[4,2] @S(0:edp) @S(0:ep)
+  %fx, %fn = all_to_all_start(%x, %n; axis="ep", from=0, to=1) : future<f32[4,2,3] @S(0:edp) @S(1:ep)>, future<i32[4,2] @S(0:edp) @S(1:ep)>
+  %y, %m = wait(%fx, %fn) : f32[4,2,3] @S(0:edp) @S(1:ep), i32[4,2] @S(0:edp) @S(1:ep)
+  return y=%y, m=%m
+}
+)");
+  const Backend& backend = find_backend("cpu");
+  const DeviceSpec spec = load_device_spec({}, "cpu");
+  const ProgramSource source{ProgramKind::Last, &graph};
+  const Plan plan = lower(
+      {&source, 1},
+      {.backend = backend.name, .kernels = backend.kernels(), .device = spec, .packed_params = {}});
+  const auto body = [&](Communicator& comm, Device& device) {
+    Executor executor(plan, device, backend.kernels(), comm);
+    const auto rank = static_cast<int>(comm.rank());
+    std::vector<float> x, y(6), expected;
+    std::vector<int32_t> n, m(2), expected_n;
+    for (int i = 0; i < 6; ++i) x.push_back(static_cast<float>(10 * rank + i));
+    for (int i = 0; i < 2; ++i) n.push_back(100 * rank + i);
+    executor.write("x", x.data(), 24);
+    executor.write("n", n.data(), 8);
+    executor.run(ProgramKind::Last);
+    executor.read("y", y.data(), 24);
+    executor.read("m", m.data(), 8);
+    for (int peer = rank / 2 * 2; peer < rank / 2 * 2 + 2; ++peer) {
+      for (int i = 0; i < 3; ++i) {
+        expected.push_back(static_cast<float>(10 * peer + 3 * (rank % 2) + i));
+      }
+      expected_n.push_back(100 * peer + rank % 2);
+    }
+    require(y == expected && m == expected_n, "the result differs");
+    comm.barrier();
+  };
+  for (const Transport transport : {Transport::Threads, Transport::Shm}) {
+    for (const std::string& error : run_ranks(plan.mesh, {.transport = transport}, body)) {
       EXPECT_EQ(error, "");
     }
   }
@@ -194,7 +258,9 @@ TEST(MovedShardsOfATensor, FailIfRanksDisagree) {
     Pair pair({8}, {8}, DType::F32, comm, device);
     const int64_t elements = 8 - comm.rank();
     const Tensor from{pair.first.data, DType::F32, {elements}};
-    comm.transfer({"cp", 0}, from, pair.second, Shift(elements, 1, 2));
+    const Shift moves(elements, 1, 2);
+    const MovedTensor tensors[] = {{from, pair.second, &moves}};
+    comm.transfer({"cp", 0}, tensors);
   });
   EXPECT_NE(errors[0].find("ranks disagree"), std::string::npos) << errors[0];
 }

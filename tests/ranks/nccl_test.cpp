@@ -335,11 +335,15 @@ void check_moves(Communicator& comm, Device& device, const std::string& axis,
                             .stream = block.stream(),
                             .workspace = block.tensor(16384, DType::F32, {}).data};
   block.write(0, expected(dims.from, own));
-  comm.transfer(site, from, to, AllToAll(from.shape, to.shape, dims, axis, ranks));
+  const AllToAll moves(from.shape, to.shape, dims, axis, ranks);
+  const MovedTensor tensors[] = {{from, to, &moves}};
+  comm.transfer(site, tensors);
   require(block.read(8192, to.elements() * 4) == expected(dims.to, own),
           cat("all_to_all from dim ", dims.from, " to ", dims.to, " of ", axis));
   const Tensor shifted = block.tensor(8192, DType::F32, from.shape);
-  comm.transfer(site, from, shifted, Shift(from.elements(), 1, ranks));
+  const Shift ring(from.elements(), 1, ranks);
+  const MovedTensor in_ring[] = {{from, shifted, &ring}};
+  comm.transfer(site, in_ring);
   require(block.read(8192, from.elements() * 4) == expected(dims.from, (own + ranks - 1) % ranks),
           cat("shift along dim ", dims.from, " of ", axis));
 }

@@ -33,11 +33,6 @@ DeviceSpec golden_device() {
   return device;
 }
 
-// "dp_replicate=2, dp_shard=2" as a mesh.
-Mesh parse_mesh(std::string_view text) {
-  return parse_graph(cat("graph g(mesh ", text, ") {\n  return\n}")).mesh();
-}
-
 // The settings of one pass as a config; lists are written [a,b].
 Config config_of(const GoldenPass& pass, RunOptions& options) {
   std::vector<std::string> overrides;

@@ -264,13 +264,15 @@ Types infer_all_reduce(const Call& call) {
 
 Types infer_all_to_all(const Call& call) {
   require_operands(call);
-  const int64_t from = require_dim(call, 0, "from");
-  const int64_t to = require_dim(call, 0, "to");
-  call.require(from != to, "from and to are both ", from, ", expected two dims");
-  require_entries(call, 0, entries_over_axis(call, PlacementKind::Sharded, from));
-  TensorType moved = call.type(0);
-  moved.placement = with_kind(call, moved.placement, PlacementKind::Sharded, to);
-  return {moved};
+  Types results = call.operands;
+  for (size_t i = 0; i < results.size(); ++i) {
+    const int64_t from = require_dim(call, i, "from");
+    const int64_t to = require_dim(call, i, "to");
+    call.require(from != to, "from and to are both ", from, ", expected two dims");
+    require_entries(call, i, entries_over_axis(call, PlacementKind::Sharded, from));
+    results[i].placement = with_kind(call, results[i].placement, PlacementKind::Sharded, to);
+  }
+  return results;
 }
 
 Types infer_shift(const Call& call) {
@@ -412,11 +414,11 @@ constexpr OpDef kAllReduce{
 };
 
 constexpr OpDef kAllToAll{
-    .signature = "all_to_all(x; axis: text, from: int, to: int) -> y",
+    .signature = "all_to_all(x...; axis: text, from: int, to: int) -> y...",
     .doc =
-        "Moves the shards of x @S(from:axis) to those of y @S(to:axis): every rank sends each rank "
-        "of the axis its range along `to`. Where that dim does not divide, the last shards are "
-        "padded with zeros.",
+        "Moves the shards of each x @S(from:axis) to those of y @S(to:axis): every rank sends each "
+        "rank of the axis its range along `to`. Where that dim does not divide, the last shards "
+        "are padded with zeros.",
     .traits = kCollective,
     .collective = &kRedistributes,
     .infer = infer_all_to_all,

@@ -1,22 +1,6 @@
 #include "runtime/comm/communicator.h"
 
-#include "base/error.h"
-
 namespace weft {
-namespace {
-
-// The difference in rank number between two neighbours along the axis.
-int64_t axis_stride(const Mesh& mesh, std::string_view name) {
-  int64_t stride = 1;
-  for (auto axis = mesh.axes.rbegin(); axis != mesh.axes.rend(); ++axis) {
-    if (axis->name == name) return stride;
-    stride *= axis->size;
-  }
-  throw InternalError(cat("the mesh has no axis \"", name, "\""));
-}
-
-}  // namespace
-
 int64_t RankInfo::coordinate(std::string_view axis) const {
   return mesh.coordinate(rank, axis);
 }
@@ -24,7 +8,7 @@ int64_t RankInfo::coordinate(std::string_view axis) const {
 std::vector<int64_t> RankInfo::group(std::string_view axis) const {
   std::vector<int64_t> ranks = {rank};
   for (const std::string_view one : joint_axes(axis)) {
-    const int64_t stride = axis_stride(mesh, one);
+    const int64_t stride = mesh.stride(one);
     std::vector<int64_t> longer;
     for (const int64_t outer : ranks) {
       const int64_t first = outer - coordinate(one) * stride;

@@ -56,6 +56,14 @@ struct CollectiveSite {
   void* workspace = nullptr;  // the workspace that its kernel requested from the plan
 };
 
+// Elements of `from` on each rank of a group go to `to` on others, as `transfer` says; both have
+// one dtype and do not overlap.
+struct MovedTensor {
+  Tensor from;
+  Tensor to;
+  const Transfer* transfer = nullptr;
+};
+
 // The device's progress as seen by a host that waits for it.
 struct DeviceLook {
   int64_t waiting_since = 0;  // start of this wait, in monotonic nanoseconds
@@ -124,10 +132,8 @@ class Communicator {
   virtual void reduce_scatter_dim(const CollectiveSite& site, const Tensor& full,
                                   const Tensor& shard, int64_t dim) = 0;
 
-  // Moves elements of `from` on each rank of the group to `to` on others, as `transfer` says; both
-  // have one dtype and do not overlap.
-  virtual void transfer(const CollectiveSite& site, const Tensor& from, const Tensor& to,
-                        const Transfer& transfer) = 0;
+  // Moves the tensors between the ranks of the group, all of them together.
+  virtual void transfer(const CollectiveSite& site, std::span<const MovedTensor> tensors) = 0;
 
   // Waits for all ranks of the mesh. Host thread only, like exchange.
   virtual void barrier() = 0;

@@ -1,5 +1,7 @@
 #include "runtime/comm/kernels.h"
 
+#include <type_traits>
+
 #include "base/error.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/comm/dim_layout.h"
@@ -89,29 +91,40 @@ void all_reduce(const Launch& launch) {
   comm(launch).all_reduce(site(launch, kOrdered), launch.results);
 }
 
-AllToAll all_to_all_of(const Call& call, int64_t ranks) {
-  return {call.type(0).shape,
-          call.results.at(0).shape,
+AllToAll all_to_all_of(const Call& call, size_t i, int64_t ranks) {
+  return {call.type(i).shape,
+          call.results.at(i).shape,
           {.from = call.int_attr("from"), .to = call.int_attr("to")},
           call.text_attr("axis"),
           ranks};
 }
 
-Shift shift_of(const Call& call, int64_t ranks) {
-  return {call.type(0).elements(), call.int_attr("steps"), ranks};
+Shift shift_of(const Call& call, size_t i, int64_t ranks) {
+  return {call.type(i).elements(), call.int_attr("steps"), ranks};
 }
 
-// A collective that only moves data, by its geometry for a number of ranks.
+// A collective that only moves data, by the geometry of each tensor for a number of ranks.
 template <auto kTransferOf>
 void transfer(const Launch& launch) {
+  using Moves = std::invoke_result_t<decltype(kTransferOf), const Call&, size_t, int64_t>;
   const Call& call = *launch.call;
-  const auto moves = kTransferOf(call, comm(launch).size(call.text_attr("axis")));
-  comm(launch).transfer(site(launch), launch.operands.at(0), launch.results.at(0), moves);
+  const int64_t ranks = comm(launch).size(call.text_attr("axis"));
+  std::vector<Moves> moves;
+  std::vector<MovedTensor> tensors;
+  for (size_t i = 0; i < launch.operands.size(); ++i) moves.push_back(kTransferOf(call, i, ranks));
+  for (size_t i = 0; i < launch.operands.size(); ++i) {
+    tensors.push_back({launch.operands[i], launch.results[i], &moves[i]});
+  }
+  comm(launch).transfer(site(launch), tensors);
 }
 
 template <auto kTransferOf>
 int64_t transfer_workspace(const Call& call, int64_t ranks) {
-  return packed_elements(kTransferOf(call, ranks), ranks) * dtype_bytes(call.type(0).dtype);
+  int64_t bytes = 0;
+  for (size_t i = 0; i < call.operands.size(); ++i) {
+    bytes += packed_message_bytes(kTransferOf(call, i, ranks), ranks, call.type(i).dtype);
+  }
+  return bytes;
 }
 
 Decision supports_any(const Call&) {

@@ -45,13 +45,20 @@ std::string tag_text(uint64_t tag) {
   return cat(kind_name(tag >> 56), " of ", tag & ((uint64_t{1} << 48) - 1), " elements");
 }
 
-// The name of a set of axes: those of its bits.
+// The name of a set of axes: those of its bits. Empty if no numbering has all of them.
 std::string axis_of_set(const Mesh& mesh, int64_t set) {
+  const std::vector<MeshAxis> axes = mesh.all_axes();
   std::vector<std::string> names;
-  for (size_t i = 0; i < mesh.axes.size(); ++i) {
-    if ((set >> i & 1) != 0) names.push_back(mesh.axes[i].name);
+  for (size_t i = 0; i < axes.size(); ++i) {
+    if ((set >> i & 1) != 0) names.push_back(axes[i].name);
   }
-  return join(names, "+");
+  const std::string joint = join(names, "+");
+  const std::vector<MeshAxis> numbering = mesh.numbering_of(joint);
+  const bool is_numbered = std::all_of(names.begin(), names.end(), [&](const std::string& name) {
+    return std::any_of(numbering.begin(), numbering.end(),
+                       [&](const MeshAxis& axis) { return axis.name == name; });
+  });
+  return is_numbered ? joint : "";
 }
 
 int64_t total_elements(std::span<const Tensor> tensors) {
@@ -164,11 +171,16 @@ PeerMemory::PeerMemory(const Control& control, RankInfo info, const CommOptions&
   CHECK(mesh.ranks() == control.ranks(), "a mesh of ", mesh.ranks(), " ranks in a job of ",
         control.ranks());
   CHECK(info_.rank >= 0 && info_.rank < mesh.ranks(), "rank ", info_.rank);
-  CHECK(static_cast<int64_t>(mesh.axes.size()) <= kMaxAxes, "axes ", mesh.axes.size());
+  const auto axes = static_cast<int64_t>(mesh.all_axes().size());
+  CHECK(axes <= kMaxAxes, "axes ", axes);
   groups_.push_back({.axis = 0, .ranks = {info_.rank}, .own = 0});  // of no axes
-  for (int64_t set = 1; set < int64_t{1} << mesh.axes.size(); ++set) {
-    const std::string axis = axis_of_set(mesh, set);
-    groups_.push_back({set, info_.group(axis), static_cast<size_t>(info_.coordinate(axis))});
+  for (int64_t set = 1; set < int64_t{1} << axes; ++set) {
+    Group group{.axis = set, .ranks = {}, .own = 0};
+    if (const std::string axis = axis_of_set(mesh, set); !axis.empty()) {
+      group.ranks = info_.group(axis);
+      group.own = static_cast<size_t>(info_.coordinate(axis));
+    }
+    groups_.push_back(std::move(group));
   }
   Group world{.axis = kWorldAxis, .ranks = {}, .own = static_cast<size_t>(info_.rank)};
   for (int64_t i = 0; i < mesh.ranks(); ++i) world.ranks.push_back(i);
@@ -189,13 +201,14 @@ PeerMemory::~PeerMemory() {
 }
 
 const PeerMemory::Group& PeerMemory::group(std::string_view axis) const {
-  const std::vector<MeshAxis>& axes = info_.mesh.axes;
+  const std::vector<MeshAxis> axes = info_.mesh.all_axes();
   size_t set = 0, next = 0;
   for (const std::string_view one : joint_axes(axis)) {
     while (next < axes.size() && axes[next].name != one) ++next;
     CHECK(next < axes.size(), "the mesh has no axis \"", axis, "\", with axes in its order");
     set |= size_t{1} << next;
   }
+  CHECK(!groups_[set].ranks.empty(), "the axes of \"", axis, "\" belong to two numberings");
   return groups_[set];
 }
 
@@ -385,30 +398,34 @@ void PeerMemory::reduce_scatter_dim(const CollectiveSite& site, const Tensor& fu
   delay((size - 1) * shard.elements() * dtype_bytes(full.dtype));
 }
 
-void PeerMemory::transfer(const CollectiveSite& site, const Tensor& from, const Tensor& to,
-                          const Transfer& transfer) {
+void PeerMemory::transfer(const CollectiveSite& site, std::span<const MovedTensor> tensors) {
   Barrier barrier(*this, group(site.axis), site.channel);
   const Group& group = barrier.group();
   const auto size = static_cast<int64_t>(barrier.size());
   const auto own = static_cast<int64_t>(group.own);
-  const DType dtype = from.dtype;
-  CHECK(to.dtype == dtype, dtype_name(dtype), " received as ", dtype_name(to.dtype));
-  barrier.arrive(tag_of(Kind::Transfer, dtype, from.elements()));
-  if (transfer.has_padding(own)) {
-    std::memset(to.data, 0, static_cast<size_t>(to.elements() * dtype_bytes(dtype)));
+  int64_t elements = 0;
+  for (const MovedTensor& moved : tensors) elements += moved.from.elements();
+  const DType tag_dtype = tensors.front().from.dtype;
+  barrier.arrive(tag_of(Kind::Transfer, tag_dtype, elements));
+  for (const auto& [from, to, transfer] : tensors) {
+    CHECK(to.dtype == from.dtype, dtype_name(from.dtype), " received as ", dtype_name(to.dtype));
+    if (!transfer->has_padding(own)) continue;
+    std::memset(to.data, 0, static_cast<size_t>(to.elements() * dtype_bytes(to.dtype)));
   }
   int64_t received = 0;
   for (int64_t k = 0; k < size; ++k) {
     const int64_t i = (own + k) % size;  // each rank starts elsewhere, to spread the reads
-    const std::vector<CopyBox> boxes = transfer.boxes(i, own);
-    if (boxes.empty()) continue;
-    barrier.await(static_cast<size_t>(i));
-    const void* source = peer(group.ranks[static_cast<size_t>(i)], from.data);
-    for (const CopyBox& box : boxes) copy_box(box, to.data, source, dtype);
-    if (i != own) received += total_elements(boxes);
+    for (const auto& [from, to, transfer] : tensors) {
+      const std::vector<CopyBox> boxes = transfer->boxes(i, own);
+      if (boxes.empty()) continue;
+      barrier.await(static_cast<size_t>(i));
+      const void* source = peer(group.ranks[static_cast<size_t>(i)], from.data);
+      for (const CopyBox& box : boxes) copy_box(box, to.data, source, from.dtype);
+      if (i != own) received += total_elements(boxes) * dtype_bytes(from.dtype);
+    }
   }
-  barrier.sync(tag_of(Kind::Done, dtype, from.elements()));
-  delay(received * dtype_bytes(dtype));
+  barrier.sync(tag_of(Kind::Done, tag_dtype, elements));
+  delay(received);
 }
 
 void PeerMemory::all_reduce(const CollectiveSite& site, std::span<const Tensor> tensors) {

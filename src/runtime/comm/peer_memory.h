@@ -32,8 +32,7 @@ class PeerMemory : public Communicator {
                       int64_t dim) override;
   void reduce_scatter_dim(const CollectiveSite& site, const Tensor& full, const Tensor& shard,
                           int64_t dim) override;
-  void transfer(const CollectiveSite& site, const Tensor& from, const Tensor& to,
-                const Transfer& transfer) override;
+  void transfer(const CollectiveSite& site, std::span<const MovedTensor> tensors) override;
   void barrier() override;
   void exchange(std::span<const char> own, std::span<char> all) override;
   void start_step(int64_t step) override;

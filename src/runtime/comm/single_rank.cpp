@@ -35,8 +35,7 @@ class SingleRank : public Communicator {
     refuse(site.axis);
   }
 
-  void transfer(const CollectiveSite& site, const Tensor&, const Tensor&,
-                const Transfer&) override {
+  void transfer(const CollectiveSite& site, std::span<const MovedTensor>) override {
     refuse(site.axis);
   }
 

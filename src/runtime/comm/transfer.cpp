@@ -124,4 +124,10 @@ int64_t packed_elements(const Transfer& transfer, int64_t ranks) {
   return *std::max_element(packed.begin(), packed.end());
 }
 
+int64_t packed_message_bytes(const Transfer& transfer, int64_t ranks, DType dtype) {
+  constexpr int64_t kAlignment = 16;
+  const int64_t bytes = packed_elements(transfer, ranks) * dtype_bytes(dtype);
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
 }  // namespace weft

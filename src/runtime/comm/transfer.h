@@ -91,6 +91,9 @@ class Shift : public Transfer {
 // to and from other ranks that are not one dense box. The most of any rank.
 int64_t packed_elements(const Transfer& transfer, int64_t ranks);
 
+// Bytes that these take in a workspace, where those of each tensor begin at a multiple of 16.
+int64_t packed_message_bytes(const Transfer& transfer, int64_t ranks, DType dtype);
+
 // Whether these boxes can be sent or received without packing.
 bool is_one_message(const std::vector<CopyBox>& boxes, BoxSide CopyBox::*side);
 

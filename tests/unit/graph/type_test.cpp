@@ -65,6 +65,47 @@ TEST(Type, AJointAxisCountsItsAxesRowMajor) {
   EXPECT_EQ(user_error_of([&] { mesh.axis_size("dp+pp"); }), "the mesh has no axis \"pp\"");
 }
 
+// dp_replicate 2 x dp_shard 2 x tp 4: the inner 8 ranks are also edp 4 x ep 2.
+TEST(Type, ExpertAxesNumberTheSameRanksASecondTime) {
+  const Mesh mesh = parse_mesh("dp_replicate=2, dp_shard=2, tp=4; edp=4, ep=2");
+  EXPECT_EQ(mesh.ranks(), 16);
+  EXPECT_EQ(mesh.axis_size("edp"), 4);
+  EXPECT_EQ(mesh.axis_size("dp_replicate+edp"), 8);
+  EXPECT_EQ(mesh.stride("ep"), 1);
+  EXPECT_EQ(mesh.stride("edp"), 2);
+  EXPECT_EQ(mesh.stride("dp_shard"), 4);
+  for (int64_t rank = 0; rank < 16; ++rank) {
+    EXPECT_EQ(mesh.coordinate(rank, "edp+ep"), mesh.coordinate(rank, "dp_shard+tp"));
+    EXPECT_EQ(mesh.coordinate(rank, "ep"), rank % 2);
+    EXPECT_EQ(mesh.coordinate(rank, "edp"), rank / 2 % 4);
+    EXPECT_EQ(mesh.coordinate(rank, "dp_replicate+edp+ep"), rank);
+  }
+  const MeshAxis outer{"dp_replicate", 2}, edp{"edp", 4}, ep{"ep", 2};
+  EXPECT_EQ(mesh.numbering_of("tp"), mesh.axes);
+  EXPECT_EQ(mesh.numbering_of("dp_replicate"), mesh.axes);
+  EXPECT_EQ(mesh.numbering_of("ep"), (std::vector<MeshAxis>{outer, edp, ep}));
+  EXPECT_EQ(numbering_of(parse_type("f32[8] @P(dp_replicate) @S(0:ep)").placement, mesh),
+            mesh.numbering_of("dp_replicate+ep"));
+  EXPECT_EQ(local_shape(parse_type("f32[16,8] @S(0:dp_replicate) @S(0:edp) @S(1:ep)"), mesh),
+            (Shape{2, 4}));
+}
+
+TEST(Type, AMeshPrintsAndParses) {
+  for (const char* text : {"dp_shard=4", "dp_replicate=2, dp_shard=4; edp=2, ep=2", "tp=4; ep=4"}) {
+    EXPECT_EQ(to_string(parse_mesh(text)), text);
+  }
+  EXPECT_EQ(user_error_of([] { parse_mesh("dp_shard"); }),
+            "mesh axis \"dp_shard\" is not of the form axis=size");
+  EXPECT_EQ(user_error_of([] { parse_mesh("dp_replicate=2, dp_shard=4; ep=8; tp=2"); }),
+            "mesh \"dp_replicate=2, dp_shard=4; ep=8; tp=2\" has 3 lists of axes, expected one or "
+            "two");
+  EXPECT_EQ(user_error_of([] { parse_mesh("dp_replicate=2, dp_shard=4; edp=3, ep=2"); }),
+            "mesh \"dp_replicate=2, dp_shard=4; edp=3, ep=2\": the expert axes number 6 ranks, "
+            "expected the product of the last axes");
+  EXPECT_EQ(user_error_of([] { parse_mesh("ep=4; ep=4"); }),
+            "mesh \"ep=4; ep=4\" has two axes \"ep\"");
+}
+
 TEST(Type, FlatStorageIsPaddedToFullBlocksPerRank) {
   Mesh mesh{{{"dp", 4}}};
   EXPECT_EQ(local_shape(parse_type("f32[3] @F(dp)"), mesh), (Shape{1024}));

@@ -97,6 +97,11 @@ const Case kCases[] = {
      {{{"dp_replicate", 2}, {"dp_shard", 2}, {"cp", 2}, {"tp", 4}}},
      "dp_shard+cp",
      "tp"},
+    {"ep2_of_4", parse_mesh("dp_shard=4; edp=2, ep=2"), "edp", "ep"},
+    {"ep4_of_4", parse_mesh("dp_shard=2, tp=2; ep=4"), "", "ep"},
+    {"hsdp_ep2", parse_mesh("dp_replicate=2, dp_shard=2, tp=2; edp=2, ep=2"), "edp", "ep"},
+    {"dense_beside_ep2", parse_mesh("dp_shard=2, tp=2; edp=2, ep=2"), "dp_shard", "tp"},
+    {"full_copies_with_ep2", parse_mesh("dp_replicate=2, dp_shard=4; edp=2, ep=2"), "", "ep"},
 };
 
 class IndexMapTest : public testing::TestWithParam<Case> {};

@@ -80,8 +80,7 @@ class GpuRank : public Communicator {
   void reduce_scatter_dim(const CollectiveSite& site, const Tensor& full, const Tensor& shard,
                           int64_t dim) override;
 
-  void transfer(const CollectiveSite& site, const Tensor& from, const Tensor& to,
-                const Transfer& transfer) override;
+  void transfer(const CollectiveSite& site, std::span<const MovedTensor> tensors) override;
 
   void barrier() override { hosts_->barrier(); }
   void exchange(std::span<const char> own, std::span<char> all) override {
@@ -125,16 +124,20 @@ class GpuRank : public Communicator {
   static void exchange_parts(const Work& work, DType dtype, const DimLayout& layout,
                              std::span<void* const> ranges, void* received);
   enum class Direction { Send, Receive };
-  // Everything that this rank sends to another one in a transfer, or receives from it.
+  // Everything of a tensor that this rank sends to another one in a transfer, or receives from it.
   struct Message {
     Direction direction = Direction::Send;
     int64_t rank = 0;
+    Tensor tensor;
     std::vector<CopyBox> boxes;
     bool packed = false;
     void* data = nullptr;
   };
-  static void copy_packed(const Message& message, const Tensor& tensor, cudaStream_t stream);
-  static void post(const Work& work, const Message& message, DType dtype);
+  static std::vector<Message> messages_of(const Group& group, const MovedTensor& moved,
+                                          char* workspace);
+  static void move_own(const Work& work, const MovedTensor& moved);
+  static void copy_packed(const Message& message, cudaStream_t stream);
+  static void post(const Work& work, const Message& message);
   static void sum_small(const Work& work, const Tensor& flat, void* workspace);
   static void sum_slices(const Work& work, const Tensor& flat, void* workspace);
 
@@ -394,21 +397,49 @@ void GpuRank::exchange_parts(const Work& work, DType dtype, const DimLayout& lay
   NCCL_CHECK(functions().group_end());
 }
 
-// Boxes for one rank are one message; several, or one with gaps, are packed for it in the
-// workspace.
-void GpuRank::transfer(const CollectiveSite& site, const Tensor& from, const Tensor& to,
-                       const Transfer& transfer) {
+void GpuRank::transfer(const CollectiveSite& site, std::span<const MovedTensor> tensors) {
   Work work(*this, site);
   const Group& group = work.group();
-  const DType dtype = from.dtype;
-  CHECK(to.dtype == dtype, dtype_name(dtype), " received as ", dtype_name(to.dtype));
-  if (transfer.has_padding(group.rank)) {
-    CUDA_CHECK(cudaMemsetAsync(to.data, 0, unsigned_count(to.elements() * dtype_bytes(dtype)),
+  auto* workspace = static_cast<char*>(site.workspace);
+  std::vector<Message> messages;
+  for (const MovedTensor& moved : tensors) {
+    move_own(work, moved);
+    for (Message& message : messages_of(group, moved, workspace)) {
+      messages.push_back(std::move(message));
+    }
+    workspace += packed_message_bytes(*moved.transfer, group.size, moved.from.dtype);
+  }
+  for (const Message& message : messages) {
+    if (message.direction == Direction::Send) copy_packed(message, work.stream());
+  }
+  NCCL_CHECK(functions().group_start());
+  for (const Message& message : messages) post(work, message);
+  NCCL_CHECK(functions().group_end());
+  for (const Message& message : messages) {
+    if (message.direction == Direction::Receive) copy_packed(message, work.stream());
+  }
+  work.end();
+}
+
+// Sets padding to zero and copies what stays on this rank.
+void GpuRank::move_own(const Work& work, const MovedTensor& moved) {
+  const auto& [from, to, transfer] = moved;
+  const int64_t own = work.group().rank;
+  CHECK(to.dtype == from.dtype, dtype_name(from.dtype), " received as ", dtype_name(to.dtype));
+  if (transfer->has_padding(own)) {
+    CUDA_CHECK(cudaMemsetAsync(to.data, 0, unsigned_count(to.elements() * dtype_bytes(to.dtype)),
                                work.stream()));
   }
-  for (const CopyBox& box : transfer.boxes(group.rank, group.rank)) {
-    nccl::copy_box(box, to.data, from.data, dtype, work.stream());
+  for (const CopyBox& box : transfer->boxes(own, own)) {
+    nccl::copy_box(box, to.data, from.data, from.dtype, work.stream());
   }
+}
+
+// Boxes for one rank are one message; several, or one with gaps, are packed for it in the
+// workspace.
+std::vector<GpuRank::Message> GpuRank::messages_of(const Group& group, const MovedTensor& moved,
+                                                   char* workspace) {
+  const auto& [from, to, transfer] = moved;
   int64_t used = 0;  // elements of the workspace
   std::vector<Message> messages;
   for (int64_t rank = 0; rank < group.size; ++rank) {
@@ -418,34 +449,27 @@ void GpuRank::transfer(const CollectiveSite& site, const Tensor& from, const Ten
       Message message{
           .direction = direction,
           .rank = rank,
-          .boxes = sends ? transfer.boxes(group.rank, rank) : transfer.boxes(rank, group.rank)};
+          .tensor = sends ? from : to,
+          .boxes = sends ? transfer->boxes(group.rank, rank) : transfer->boxes(rank, group.rank)};
       if (message.boxes.empty()) continue;
       BoxSide CopyBox::*const side = sends ? &CopyBox::from : &CopyBox::to;
       message.packed = !is_one_message(message.boxes, side);
       if (message.packed) {
-        message.data = shifted(site.workspace, dtype, used);
+        message.data = shifted(workspace, from.dtype, used);
         used += total_elements(message.boxes);
       } else {
-        message.data = shifted(sends ? from.data : to.data, dtype, (message.boxes[0].*side).begin);
+        message.data = shifted(message.tensor.data, from.dtype, (message.boxes[0].*side).begin);
       }
       messages.push_back(std::move(message));
     }
   }
-  for (const Message& message : messages) {
-    if (message.direction == Direction::Send) copy_packed(message, from, work.stream());
-  }
-  NCCL_CHECK(functions().group_start());
-  for (const Message& message : messages) post(work, message, dtype);
-  NCCL_CHECK(functions().group_end());
-  for (const Message& message : messages) {
-    if (message.direction == Direction::Receive) copy_packed(message, to, work.stream());
-  }
-  work.end();
+  return messages;
 }
 
 // Fills a packed message from the tensor, or the tensor from it.
-void GpuRank::copy_packed(const Message& message, const Tensor& tensor, cudaStream_t stream) {
+void GpuRank::copy_packed(const Message& message, cudaStream_t stream) {
   if (!message.packed) return;
+  const Tensor& tensor = message.tensor;
   int64_t at = 0;
   for (CopyBox box : message.boxes) {
     const bool sends = message.direction == Direction::Send;
@@ -456,15 +480,16 @@ void GpuRank::copy_packed(const Message& message, const Tensor& tensor, cudaStre
   }
 }
 
-void GpuRank::post(const Work& work, const Message& message, DType dtype) {
+void GpuRank::post(const Work& work, const Message& message) {
   const size_t elements = unsigned_count(total_elements(message.boxes));
+  const ncclDataType_t type = nccl_type(message.tensor.dtype);
   const int rank = static_cast<int>(message.rank);
   if (message.direction == Direction::Send) {
-    NCCL_CHECK(functions().send(message.data, elements, nccl_type(dtype), rank, work.group().comm,
-                                work.stream()));
+    NCCL_CHECK(
+        functions().send(message.data, elements, type, rank, work.group().comm, work.stream()));
   } else {
-    NCCL_CHECK(functions().receive(message.data, elements, nccl_type(dtype), rank,
-                                   work.group().comm, work.stream()));
+    NCCL_CHECK(
+        functions().receive(message.data, elements, type, rank, work.group().comm, work.stream()));
   }
 }
 

@@ -222,6 +222,14 @@ TEST(Collective, AllToAllMovesShardsToAnotherDim) {
       kAllToAll, {"f32[4,6] @S(0:cp) @S(1:tp)"}, move_dims("cp", 0, 1));
 }
 
+TEST(Collective, AllToAllMovesSeveralTensorsTogether) {
+  EXPECT_EQ(infer(kAllToAll, {"f32[4,2,32,8] @S(0:edp) @S(0:ep)", "i32[4,2,5] @S(0:edp) @S(0:ep)"},
+                  move_dims("ep", 0, 1)),
+            (Texts{"f32[4,2,32,8] @S(0:edp) @S(1:ep)", "i32[4,2,5] @S(0:edp) @S(1:ep)"}));
+  expect_refusal("all_to_all: x is i32[4,2,5], expected @S(0:ep)", kAllToAll,
+                 {"f32[4,2,32,8] @S(0:ep)", "i32[4,2,5]"}, move_dims("ep", 0, 1));
+}
+
 TEST(Collective, ShiftKeepsThePlacement) {
   const Attrs over_cp = parse_call_attrs(kShift, "axis=\"cp\"");
   EXPECT_EQ(infer(kShift, {"bf16[4,6] @S(0:dp) @S(1:cp)"}, over_cp),

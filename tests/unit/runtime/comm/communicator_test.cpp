@@ -33,6 +33,14 @@ TEST(RankInfo, AJointAxisIsTheGroupAlongAnyOfItsAxes) {
   EXPECT_THROW(info.group("a+d"), InternalError);
 }
 
+TEST(RankInfo, ExpertAxesHaveGroupsOfTheSameRanks) {
+  const RankInfo info{parse_mesh("dp_replicate=2, dp_shard=2, tp=4; edp=4, ep=2"), 13};
+  EXPECT_EQ(info.group("ep"), (std::vector<int64_t>{12, 13}));
+  EXPECT_EQ(info.group("edp"), (std::vector<int64_t>{9, 11, 13, 15}));
+  EXPECT_EQ(info.group("edp+ep"), info.group("dp_shard+tp"));
+  EXPECT_EQ(info.group("dp_replicate+edp"), (std::vector<int64_t>{1, 3, 5, 7, 9, 11, 13, 15}));
+}
+
 TEST(RankInfo, RefusesAnUnknownAxis) {
   EXPECT_THROW(place(0).coordinate("d"), InternalError);
   EXPECT_THROW(place(0).group("d"), InternalError);

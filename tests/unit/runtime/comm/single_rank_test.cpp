@@ -44,7 +44,7 @@ TEST(SingleRank, RefusesCollectives) {
   EXPECT_THROW(single_rank().all_reduce({.axis = "dp_shard"}, {}), InternalError);
   EXPECT_THROW(single_rank().all_gather_dim({.axis = "tp"}, {}, {}, 0), InternalError);
   EXPECT_THROW(single_rank().reduce_scatter_dim({.axis = "tp"}, {}, {}, 0), InternalError);
-  EXPECT_THROW(single_rank().transfer({.axis = "cp"}, {}, {}, Shift(1, 1, 1)), InternalError);
+  EXPECT_THROW(single_rank().transfer({.axis = "cp"}, {}), InternalError);
 }
 
 }  // namespace
