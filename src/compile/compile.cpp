@@ -156,7 +156,7 @@ void check_hosts(const Config& config, const DeviceSpec& device, int64_t ranks) 
 }
 
 // "1, 2 or 4": the degrees that divide all of these sizes.
-std::string fitting_degrees(std::initializer_list<int64_t> sizes) {
+std::string fitting_degrees(const std::vector<int64_t>& sizes) {
   int64_t common = 0;
   for (const int64_t size : sizes) common = std::gcd(common, size);
   std::vector<std::string> degrees;
@@ -166,19 +166,33 @@ std::string fitting_degrees(std::initializer_list<int64_t> sizes) {
   return one_of(degrees);
 }
 
-// Tensor parallelism gives every rank full heads and an equal part of the feed-forward. Key heads
-// that it does not divide are repeated until it does.
+// Tensor parallelism gives every rank full heads and an equal part of every feed-forward, unless
+// ranks share experts instead. Key heads that it does not divide are repeated until it does.
 void check_tensor_parallel(const Config& config, const ModelSpec& spec) {
   const int64_t degree = config.parallelism.tensor_parallel_degree;
-  const struct {
-    std::string_view name;
-    int64_t size;
-  } sizes[] = {{"n_heads", spec.n_heads}, {"ffn_dim", spec.ffn_dim}};
+  std::vector<std::pair<std::string_view, int64_t>> sizes = {{"n_heads", spec.n_heads},
+                                                             {"ffn_dim", spec.ffn_dim}};
+  if (spec.experts.count > 0 && config.parallelism.expert_parallel_degree == 1) {
+    sizes.emplace_back("expert_ffn_dim", spec.experts.ffn_dim);
+  }
+  std::vector<int64_t> divided;
+  for (const auto& [name, size] : sizes) divided.push_back(size);
   for (const auto& [name, size] : sizes) {
     USER_CHECK(size % degree == 0, describe_key(config, "parallelism.tensor_parallel_degree"),
-               " does not divide model.", name, " = ", size, "; use ",
-               fitting_degrees({spec.n_heads, spec.ffn_dim}));
+               " does not divide model.", name, " = ", size, "; use ", fitting_degrees(divided));
   }
+}
+
+// Expert parallelism gives every rank equally many experts.
+void check_expert_parallel(const Config& config, const ModelSpec& spec, int64_t ranks) {
+  const Degrees degrees = degrees_of(config, ranks);
+  if (degrees.ep == 1) return;
+  const std::string key = describe_key(config, "parallelism.expert_parallel_degree");
+  const int64_t experts = spec.experts.count;
+  USER_CHECK(experts > 0, key, " has no effect: the model ", spec.model,
+             " has no experts; remove the key");
+  USER_CHECK(experts % degrees.ep == 0, key, " does not divide the ", experts, " experts of ",
+             spec.model, "; use ", fitting_degrees({experts, degrees.edp() * degrees.ep}));
 }
 
 // Ranks with different choices would compute different bits, so the choices are part of the plan.
@@ -204,6 +218,7 @@ void check_kernels(const DeviceSpec& spec, const std::string& file) {
 
 Compiled compile_target(const Config& config, const CompileTarget& target) {
   check_tensor_parallel(config, target.spec);
+  check_expert_parallel(config, target.spec, target.ranks);
   const DeviceSpec device = device_of_rank(device_spec_of(config), target.ranks);
   check_hosts(config, device, target.ranks);
   Compiled compiled = compile_methods(device, config, target);

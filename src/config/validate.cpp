@@ -126,6 +126,12 @@ void check_elastic(const Config& config, const Degrees& degrees) {
              describe_key(config, "training.mixed_precision_reduce"),
              " rounds what ranks send but not what one rank sums, expected \"float32\" with "
              "debug.deterministic = \"elastic\"");
+  USER_CHECK(degrees.ep == 1 || !reduces_once(config, degrees),
+             describe_key(config, "parallelism.expert_parallel_degree"),
+             " sums over ranks in every micro-batch, expected the same of all sums with "
+             "debug.deterministic = \"elastic\"; ",
+             config.parallelism.zero_stage ? "remove parallelism.zero_stage"
+                                           : "use training.reduce_every_micro_batch = true");
 }
 
 void check_batch(const Config& config, const Degrees& degrees) {

@@ -100,8 +100,8 @@ int64_t packed_bytes(const Call& local, int64_t ranks) {
   const CollectiveInfo* collective = local.op->collective;
   if (collective == nullptr || ranks == 1) return 0;
   int64_t bytes = 0;
-  for (const TensorType& type : local.operands) {
-    bytes += strided_bytes(local, type, collective->operand_dim, ranks);
+  for (size_t i = 0; i < std::min(local.operands.size(), local.results.size()); ++i) {
+    bytes += strided_bytes(local, local.operands[i], collective->operand_dim, ranks);
   }
   for (const TensorType& type : local.results) {
     bytes += strided_bytes(local, type, collective->result_dim, ranks);

@@ -85,11 +85,13 @@ void DimNames::name_gradient(const Value* gradient, const Names& names) {
 void DimNames::name_results(const Node& node) {
   const RuleDims dims = rule_dims(node.call());
   const auto name_of = [&](const RuleDim& dim) -> std::string {
+    if (!dim.counted.empty()) return std::string(dims::kSources);
     for (size_t i = 0; i < node.operands.size(); ++i) {
-      const int64_t at = find_dim(dims.operands[i], dim);
+      const auto at = std::find(dims.operands[i].begin(), dims.operands[i].end(), dim);
       const auto known = names_.find(node.operands[i]);
-      if (at < 0 || known == names_.end()) continue;
-      const std::string& name = known->second.at(static_cast<size_t>(at));
+      if (at == dims.operands[i].end() || known == names_.end()) continue;
+      const std::string& name =
+          known->second.at(static_cast<size_t>(at - dims.operands[i].begin()));
       if (!name.empty()) return name;
     }
     return "";
@@ -115,24 +117,63 @@ int64_t DimNames::find(const Value& value, std::string_view name) const {
   return found == known->second.end() ? -1 : found - known->second.begin();
 }
 
+// Without names, nothing says that a value should be full, such as a count of tokens.
+bool DimNames::has_names(const Value& value) const {
+  const auto known = names_.find(&value);
+  if (known == names_.end() || known->second.empty()) return true;
+  return std::any_of(known->second.begin(), known->second.end(),
+                     [](const std::string& name) { return !name.empty(); });
+}
+
+bool DimNames::has_expert_axes(const Value& value) const {
+  return options_.shares_experts && (has_sources(value) || find(value, dims::kExperts) >= 0);
+}
+
+bool DimNames::has_sources(const Value& value) const {
+  return find(value, dims::kSources) >= 0;
+}
+
+bool DimNames::is_placed_by(const Value& value, std::string_view axis) const {
+  if (axis == names::kReplicateAxis) return true;
+  const bool is_expert_axis = axis == names::kExpertAxis || axis == names::kExpertDataAxis;
+  return is_expert_axis == has_expert_axes(value);
+}
+
+bool DimNames::divides_sources(std::string_view axis) const {
+  if (axis == names::kTensorAxis) return options_.shares_experts;
+  return axis == names::kContextAxis || options_.shards_batch;
+}
+
+void DimNames::name_like(const Value& moved, const Value& value) {
+  const auto known = names_.find(&value);
+  if (known == names_.end()) return;
+  const Names names = known->second;
+  names_[&moved] = names;
+}
+
 NamedPlacement DimNames::placement(const Value& value, std::string_view axis) const {
   using Kind = NamedPlacement::Kind;
-  const auto along = [&](std::string_view name, Kind otherwise) -> NamedPlacement {
-    const int64_t dim = find(value, name);
-    return dim < 0 ? NamedPlacement{otherwise} : NamedPlacement{Kind::Sharded, dim};
-  };
+  if (!is_placed_by(value, axis)) return {};
   const bool is_stored = is_weight(value) || is_gradient(value);
-  if (axis == names::kContextAxis) return along(dims::kSequence, Kind::Full);
+  const Kind otherwise = is_stored || has_names(value) ? Kind::Full : Kind::Open;
+  const auto first_of = [&](std::initializer_list<std::string_view> names) -> NamedPlacement {
+    for (const std::string_view name : names) {
+      if (const int64_t dim = find(value, name); dim >= 0) return {Kind::Sharded, dim};
+    }
+    return {otherwise};
+  };
+  if (axis == names::kExpertAxis) return first_of({dims::kExperts, dims::kSources});
+  if (axis == names::kExpertDataAxis) return first_of({dims::kSources});
+  if (axis == names::kContextAxis) return first_of({dims::kSequence, dims::kSources});
   if (axis != names::kTensorAxis) {
-    return options_.shards_batch ? along(dims::kBatch, Kind::Full) : NamedPlacement{};
+    return options_.shards_batch ? first_of({dims::kBatch, dims::kSources}) : NamedPlacement{};
   }
   for (const std::string_view name : {dims::kHeads, dims::kFfn, dims::kVocab}) {
-    if (find(value, name) >= 0) return along(name, Kind::Full);
+    if (find(value, name) >= 0) return first_of({name});
   }
   // A stream value has an embed or latent dim and none of those above.
   if (find(value, dims::kEmbed) < 0 && find(value, dims::kLatent) < 0) return {Kind::Open};
-  return options_.shards_sequence && !is_stored ? along(dims::kSequence, Kind::Full)
-                                                : NamedPlacement{};
+  return options_.shards_sequence && !is_stored ? first_of({dims::kSequence}) : NamedPlacement{};
 }
 
 }  // namespace weft

@@ -24,6 +24,7 @@ struct NamedPlacement {
 struct NamingOptions {
   bool shards_batch = true;      // over the data-parallel axes
   bool shards_sequence = false;  // of stream values over tp
+  bool shares_experts = false;   // over ep; else they are sharded over tp along ffn
 };
 
 class DimNames {
@@ -38,6 +39,16 @@ class DimNames {
   NamedPlacement placement(const Value& value, std::string_view axis) const;
   bool shards_sequence() const { return options_.shards_sequence; }
 
+  // Whether the value is placed over the axis at all: with expert axes, experts and their rows are
+  // placed by these and by dp_replicate, all other values by the other axes.
+  bool is_placed_by(const Value& value, std::string_view axis) const;
+  // Whether it has a dim that counts the sources of rows.
+  bool has_sources(const Value& value) const;
+  // Whether the ranks along the axis, no expert axis, have different tokens for experts.
+  bool divides_sources(std::string_view axis) const;
+  // Names a value that only lies elsewhere.
+  void name_like(const Value& moved, const Value& value);
+
   // Whether the value is a parameter in any dtype, and whether it is the gradient of one or a
   // contribution to it.
   bool is_weight(const Value& value) const { return weights_.contains(&value); }
@@ -48,6 +59,8 @@ class DimNames {
 
   void name_gradient(const Value* gradient, const Names& names);
   int64_t find(const Value& value, std::string_view name) const;
+  bool has_names(const Value& value) const;
+  bool has_expert_axes(const Value& value) const;
 
   NamingOptions options_;
   std::unordered_map<const Value*, Names> names_;

@@ -34,6 +34,7 @@
 #include "graph/sources.h"
 #include "passes/degrees.h"
 #include "passes/dim_names.h"
+#include "passes/expert_rows.h"
 #include "passes/pass.h"
 #include "passes/redistribution.h"
 #include "passes/share_keys.h"
@@ -54,9 +55,10 @@ bool may_pass_sums(const Node& reader) {
 
 class Placer {
  public:
-  Placer(Graph& graph, DimNames names, const ParallelismConfig& config)
+  Placer(Graph& graph, DimNames names, ExpertRows rows, const ParallelismConfig& config)
       : graph_(graph),
         names_(std::move(names)),
+        rows_(rows),
         moves_(graph),
         splits_loss_(!config.disable_loss_parallel),
         key_sharing_(graph, config.context_parallel_method == ContextMethod::Ring,
@@ -69,7 +71,7 @@ class Placer {
       const bool is_copy = node->op == &kState && state_key(*node).role == StateRole::LowCopy;
       if (node->op != &kInput && node->op != &kParam && !is_copy) continue;
       TensorType type = node->result()->type;
-      for (const MeshAxis& axis : graph_.mesh().axes) {
+      for (const MeshAxis& axis : graph_.mesh().all_axes()) {
         const NamedPlacement named = names_.placement(*node->result(), axis.name);
         if (named.kind != NamedPlacement::Kind::Sharded) continue;
         type.placement.push_back({PlacementKind::Sharded, axis.name, named.dim});
@@ -93,6 +95,7 @@ class Placer {
         place(node);
       }
     }
+    moves_.finish_exchanges();
   }
 
   std::string note() const {
@@ -109,11 +112,14 @@ class Placer {
 
   void place(Node* node) {
     names_.name_results(*node);
+    rows_.resize(node);
+    if (names_.has_sources(*node->result())) graph_.retype(node);
     const RuleDims dims = rule_dims(node->call());
     std::vector<std::optional<RuleDim>> chosen;
-    for (const MeshAxis& axis : graph_.mesh().axes) {
+    for (const MeshAxis& axis : graph_.mesh().all_axes()) {
       chosen.push_back(choose(*node, dims, axis.name));
-      for (size_t i = 0; i < node->operands.size(); ++i) {
+      for (size_t i = 0; i < dims.operands.size(); ++i) {
+        if (!names_.is_placed_by(*node->operands[i], axis.name)) continue;
         prepare_operand(node, i, axis.name, chosen.back(), dims);
       }
       if (chosen.back() && chosen.back()->letter == node->op->located) locate(node, axis.name);
@@ -178,6 +184,7 @@ class Placer {
   // The dim that the node shards over the axis, if any.
   std::optional<RuleDim> choose(const Node& node, const RuleDims& dims,
                                 std::string_view axis) const {
+    if (const RuleDim* sources = find_sources(dims)) return choose_source(*sources, axis);
     const auto allowed = [](const RuleDim& dim) -> std::optional<RuleDim> {
       return dim.may_be_sharded() ? std::optional(dim) : std::nullopt;
     };
@@ -192,7 +199,9 @@ class Placer {
       return allowed(dims.results[value->index].at(static_cast<size_t>(named.dim)));
     }
     const Value& first = *node.result();
-    if (!names_.is_gradient(first) && names_.placement(first, axis).kind != Kind::Open) return {};
+    if (!names_.is_gradient(first) && names_.placement(first, axis).kind != Kind::Open) {
+      return keep_shards(node, dims, axis);
+    }
     for (size_t i = 0; i < node.operands.size(); ++i) {
       const AxisPlacement* entry = placement_over(node.operands[i]->type, axis);
       if (entry == nullptr || entry->kind != PlacementKind::Sharded) continue;
@@ -201,21 +210,67 @@ class Placer {
     return {};
   }
 
+  // The dim that all operands which have it are sharded along, if the first result has it too: what
+  // needs it in full gathers the result.
+  static std::optional<RuleDim> keep_shards(const Node& node, const RuleDims& dims,
+                                            std::string_view axis) {
+    std::optional<RuleDim> kept;
+    for (const RuleDim& dim : dims.results.front()) {
+      bool all = dim.may_be_sharded(), any = false;
+      for (size_t i = 0; i < dims.operands.size(); ++i) {
+        const int64_t at = find_dim(dims.operands[i], dim);
+        const AxisPlacement* entry = placement_over(node.operands[i]->type, axis);
+        const bool sharded = entry != nullptr && entry->kind == PlacementKind::Sharded;
+        if (at >= 0) all &= sharded && entry->dim == at;
+        any |= at >= 0;
+      }
+      if (all && any) kept = dim;
+    }
+    return kept;
+  }
+
+  // The dim that counts the ranks whose tokens are sent to experts, in an op between both.
+  static const RuleDim* find_sources(const RuleDims& dims) {
+    for (const auto* terms : {&dims.operands, &dims.results}) {
+      for (const std::vector<RuleDim>& term : *terms) {
+        for (const RuleDim& dim : term) {
+          if (!dim.counted.empty()) return &dim;
+        }
+      }
+    }
+    return nullptr;
+  }
+
+  // Such an op shards the sources: over expert axes themselves, over others the batch or the
+  // sequence, whose shards they count.
+  std::optional<RuleDim> choose_source(const RuleDim& sources, std::string_view axis) const {
+    if (graph_.mesh().is_expert_axis(axis)) return sources;
+    if (!names_.divides_sources(axis)) return {};
+    const bool of_batch = axis == names::kReplicateAxis || axis == names::kShardAxis;
+    return RuleDim{of_batch ? sources.counted.front() : sources.counted.back()};
+  }
+
   // Brings one operand to the placement that the node needs over the axis.
   void prepare_operand(Node* node, size_t i, const std::string& axis,
                        const std::optional<RuleDim>& chosen, const RuleDims& dims) {
     Value* value = node->operands[i];
+    const int64_t dim = chosen ? find_dim(dims.operands[i], *chosen) : -1;
     const AxisPlacement* entry = placement_over(value->type, axis);
     if (entry != nullptr && entry->kind == PlacementKind::Partial) {
       if (!chosen && passes_sum(*node, i, axis)) return;
       const NamedPlacement named = names_.placement(*value, axis);
+      const bool open = named.kind == Kind::Open && value->users.size() == 1 && dim >= 0;
       const bool shards = named.kind == Kind::Sharded;
-      moves_.reduce(value, axis, shards ? std::optional(named.dim) : std::nullopt);
+      moves_.reduce(value, axis,
+                    shards ? std::optional(named.dim)
+                    : open ? std::optional(dim)
+                           : std::nullopt);
       value = node->operands[i];
     }
-    const int64_t dim = chosen ? find_dim(dims.operands[i], *chosen) : -1;
     Value* moved = moves_.move(value, axis, dim < 0 ? std::nullopt : std::optional(dim), node);
-    if (moved != value) graph_.replace_operand(node, i, moved);
+    if (moved == value) return;
+    names_.name_like(*moved, *value);
+    graph_.replace_operand(node, i, moved);
   }
 
   // Whether operand i, a partial sum over the axis, stays one through this node: its result is then
@@ -247,12 +302,13 @@ class Placer {
 
   void place_results(Node* node, const RuleDims& dims,
                      const std::vector<std::optional<RuleDim>>& chosen) {
-    const std::vector<MeshAxis>& axes = graph_.mesh().axes;
+    const std::vector<MeshAxis> axes = graph_.mesh().all_axes();
     for (const auto& value : node->results) {
       TensorType type = value->type;
       type.placement.clear();
       for (size_t a = 0; a < axes.size(); ++a) {
         const std::string& axis = axes[a].name;
+        if (!names_.is_placed_by(*value, axis)) continue;
         bool is_sum = false;
         for (size_t i = 0; i < dims.operands.size(); ++i) {
           const AxisPlacement* entry = placement_over(node->operands[i]->type, axis);
@@ -345,6 +401,7 @@ class Placer {
 
   Graph& graph_;
   DimNames names_;
+  ExpertRows rows_;
   Redistribution moves_;
   const bool splits_loss_;
   KeySharing key_sharing_;
@@ -358,6 +415,16 @@ bool shards_sequence(const PassContext& context, const Shape& tokens) {
   const int64_t parts = degrees.cp * degrees.tp * context.config.training.loss_chunks;
   return degrees.tp > 1 && context.config.parallelism.sequence_parallel && tokens.size() > 1 &&
          tokens[1] % parts == 0;
+}
+
+// Ranks that share experts have equally many tokens to send.
+void check_sources(const Degrees& degrees, const Shape& tokens) {
+  const int64_t ranks = degrees.batch_ranks(), parts = degrees.cp * degrees.tp;
+  USER_CHECK(tokens[0] % ranks == 0, "place: ", ranks, " ranks do not divide the batch of ",
+             tokens[0], ", which expert parallelism needs; use a multiple of ", ranks);
+  USER_CHECK(tokens.size() > 1 && tokens[1] % parts == 0, "place: cp x tp = ", parts,
+             " does not divide the sequence of ", tokens.size() > 1 ? tokens[1] : 1,
+             " tokens, which expert parallelism needs; use a multiple of ", parts);
 }
 
 bool run(Graph& graph, PassContext& context) {
@@ -374,12 +441,17 @@ bool run(Graph& graph, PassContext& context) {
   const bool divides = shape[0] % ranks == 0;
   USER_CHECK(divides || context.goal == Goal::Evaluate, "place: ", ranks,
              " ranks do not divide the batch of ", shape[0], "; use a multiple of ", ranks);
+  const Degrees degrees = degrees_of(context.mesh);
+  const bool shares_experts = degrees.ep > 1;
+  if (shares_experts) check_sources(degrees, shape);
   graph.set_mesh(context.mesh);
-  Placer placer(
-      graph,
-      DimNames(graph, shape,
-               {.shards_batch = divides, .shards_sequence = shards_sequence(context, shape)}),
-      context.config.parallelism);
+  const int64_t sources = (divides ? ranks : 1) * degrees.cp * (shares_experts ? degrees.tp : 1);
+  Placer placer(graph,
+                DimNames(graph, shape,
+                         {.shards_batch = divides,
+                          .shards_sequence = shards_sequence(context, shape),
+                          .shares_experts = shares_experts}),
+                ExpertRows(graph, sources, degrees.ep), context.config.parallelism);
   placer.place_sources();
   placer.place_nodes();
   context.note =

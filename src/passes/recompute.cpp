@@ -15,6 +15,7 @@
 #include <unordered_map>
 
 #include "base/text.h"
+#include "graph/ops/ops.h"
 #include "passes/pass.h"
 #include "passes/recompute_policy.h"
 
@@ -33,18 +34,28 @@ class Recomputer {
       if (node->phase != Phase::Backward || node->recomputed) continue;
       for (size_t i = 0; i < node->operands.size(); ++i) {
         Value* value = node->operands[i];
-        if (dropped_.contains(value->def)) graph_.replace_operand(node, i, again(value, node));
+        if (is_dropped(*value)) graph_.replace_operand(node, i, again(value, node));
       }
     }
     erase_moved(nodes);
+    for (Node* node : graph_.nodes()) {
+      if (node->recomputed && node->op == &kAllToAll) narrow_exchange(node);
+    }
     return clones_.size();
   }
 
  private:
+  // A decision stays the same wherever it is sent.
+  bool is_dropped(const Value& value) const {
+    const Node& def = *value.def;
+    const bool decided = def.op == &kAllToAll && def.operands[value.index]->def->op->traits.decides;
+    return dropped_.contains(&def) && !decided;
+  }
+
   // The value, or, if it is not kept, its clone inserted before `before`.
   Value* again(Value* value, Node* before) {
+    if (!is_dropped(*value)) return value;
     const Node* def = value->def;
-    if (!dropped_.contains(def)) return value;
     auto found = clones_.find(def);
     if (found != clones_.end()) return found->second->result(value->index);
     std::vector<Value*> operands;
@@ -54,6 +65,29 @@ class Recomputer {
     clone->recomputed = true;
     clones_.emplace(def, clone);
     return clone->result(value->index);
+  }
+
+  // Sends only what is read, in place of a clone that sends the decisions as well.
+  void narrow_exchange(Node* clone) {
+    std::vector<Value*> operands, read;
+    std::vector<std::string> names;
+    for (const auto& value : clone->results) {
+      if (value->users.empty()) continue;
+      operands.push_back(clone->operands[value->index]);
+      read.push_back(value.get());
+    }
+    if (read.size() == clone->results.size()) return;
+    if (std::get<bool>(clone->attr("bounded"))) operands.push_back(clone->operands.back());
+    for (Value* value : read) {
+      names.push_back(value->name);
+      graph_.rename(value, value->name + ".all");
+    }
+    Node* narrow = graph_.insert(
+        clone, kAllToAll, std::move(operands), clone->attrs,
+        {.path = clone->path, .phase = clone->phase, .result_names = std::move(names)});
+    narrow->recomputed = true;
+    for (size_t i = 0; i < read.size(); ++i) graph_.replace_uses(read[i], narrow->result(i));
+    graph_.erase(clone);
   }
 
   // A forward node that only the backward reads is no longer needed in the forward.

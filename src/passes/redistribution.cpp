@@ -1,6 +1,7 @@
 #include "passes/redistribution.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -27,6 +28,24 @@ bool may_be_sharded(const TensorType& type, const AxisPlacement& entry, int64_t 
   return std::none_of(own + 1, type.placement.end(), [&](const AxisPlacement& later) {
     return later.kind == PlacementKind::Sharded && later.dim == dim;
   });
+}
+
+// The operand of that name, or nullptr.
+Value* find_operand(const Node& node, std::string_view name) {
+  const auto& specs = node.op->parsed().operands;
+  for (size_t i = 0; i < std::min(specs.size(), node.operands.size()); ++i) {
+    if (specs[i].name == name) return node.operands[i];
+  }
+  return nullptr;
+}
+
+// The offsets of the rows that an all_to_all moves, which lie where the rows do; nullptr if it
+// moves other tensors.
+Value* offsets_of(const Node& exchange) {
+  const Node& def = *exchange.operands.front()->def;
+  if (Value* offsets = find_operand(def, "offsets")) return offsets;
+  const Value* at = find_operand(def, "at");
+  return at != nullptr && at->def->op == &kRoute ? at->def->result("offsets") : nullptr;
 }
 
 }  // namespace
@@ -98,6 +117,63 @@ Value* Redistribution::exchange(Value* value, const std::string& axis, int64_t d
     ++exchanges_;
   }
   return moved;
+}
+
+void Redistribution::finish_exchanges() {
+  if (exchanges_ == 0) return;
+  merge_exchanges();
+  for (Node* node : graph_.nodes()) {
+    Value* offsets = node->op == &kAllToAll ? offsets_of(*node) : nullptr;
+    if (offsets == nullptr) continue;
+    graph_.append_operand(node, offsets);
+    graph_.set_attr(node, "bounded", true);
+  }
+}
+
+void Redistribution::merge_exchanges() {
+  std::unordered_map<const Node*, int64_t> position = positions(graph_);
+  const auto change_alike = [](const Node& a, const Node& b) {
+    return a.attrs == b.attrs && a.phase == b.phase && a.path == b.path;
+  };
+  Node* last = nullptr;
+  for (Node* node : graph_.nodes()) {
+    if (node->op != &kAllToAll) continue;
+    const bool joins =
+        last != nullptr && change_alike(*last, *node) &&
+        std::all_of(node->operands.begin(), node->operands.end(), [&](const Value* operand) {
+          return position.at(operand->def) < position.at(last);
+        });
+    if (!joins) {
+      last = node;
+      continue;
+    }
+    Node* merged = merge(last, node);
+    position[merged] = position.at(last);
+    graph_.erase(last);
+    graph_.erase(node);
+    last = merged;
+    --exchanges_;
+  }
+}
+
+// One node before the first, whose results take the place of those of both.
+Node* Redistribution::merge(Node* first, Node* second) {
+  std::vector<Value*> operands = first->operands;
+  operands.insert(operands.end(), second->operands.begin(), second->operands.end());
+  std::vector<Value*> moved;
+  for (Node* node : {first, second}) {
+    for (const auto& value : node->results) moved.push_back(value.get());
+  }
+  std::vector<std::string> result_names;
+  for (Value* value : moved) {
+    result_names.push_back(value->name);
+    graph_.rename(value, value->name + ".alone");
+  }
+  Node* merged = graph_.insert(
+      first, kAllToAll, std::move(operands), first->attrs,
+      {.path = first->path, .phase = first->phase, .result_names = std::move(result_names)});
+  for (size_t i = 0; i < moved.size(); ++i) graph_.replace_uses(moved[i], merged->result(i));
+  return merged;
 }
 
 Value* Redistribution::gather(Value* value, const std::string& axis, Node* reader) {

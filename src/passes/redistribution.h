@@ -35,6 +35,10 @@ class Redistribution {
   // rank's shard, or moves its shards to another dim. It must not be partial over the axis.
   Value* move(Value* value, const std::string& axis, std::optional<int64_t> dim, Node* reader);
 
+  // Moves shards that change alike together, once all are inserted: an all_to_all joins the one
+  // before it if its tensors exist there. One of rows gets their offsets.
+  void finish_exchanges();
+
   // Collectives inserted so far.
   size_t reductions() const { return reductions_; }
   size_t gathers() const { return gathers_; }
@@ -43,6 +47,8 @@ class Redistribution {
  private:
   Value* gather(Value* value, const std::string& axis, Node* reader);
   Value* exchange(Value* value, const std::string& axis, int64_t dim, Node* reader);
+  void merge_exchanges();
+  Node* merge(Node* first, Node* second);
   Value* take(Value* value, const std::string& axis, int64_t dim, Node* reader);
 
   Graph& graph_;

@@ -33,7 +33,7 @@ int64_t flat_bytes(const Step& step, int64_t ranks) {
   const int64_t element = dtype_bytes(full.at(0).dtype);
   if (!is_flat_collective(call_of(step))) {
     int64_t bytes = 0;
-    for (const TensorRef& tensor : full) bytes += tensor_bytes(tensor);
+    for (size_t i = 0; i < step.results.size(); ++i) bytes += tensor_bytes(full[i]);
     return bytes;
   }
   if (info_of(step).sharded) return ranks * count(other.at(0).shape) * element;

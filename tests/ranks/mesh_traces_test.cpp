@@ -37,10 +37,24 @@ const TraceMesh kMeshes[] = {
 
 class MeshTraces : public testing::TestWithParam<std::tuple<std::string, TraceMesh>> {};
 
+const std::string kEp = "--parallelism.expert_parallel_degree=";
+
+// The experts of every rank are some of all, or a part of each.
+const TraceMesh kExpertMeshes[] = {
+    {"fsdp4", 4, true, {}},
+    {"fsdp4_ep2", 4, true, {kEp + "2"}},
+    {"fsdp4_ep4", 4, true, {kEp + "4"}},
+    {"fsdp2_tp2", 4, true, {kTp + "2"}},
+    {"fsdp2_tp2_ep2", 4, true, {kTp + "2", kEp + "2"}},
+    {"fsdp2_tp2_ep4", 4, true, {kTp + "2", kEp + "4"}},
+    {"fsdp2_cp2_ep2", 4, true, {kCp + "2", kEp + "2"}},
+    {"fsdp4_ep2_recomputed", 4, true, {kEp + "2", "--activation_checkpoint.mode=full"}},
+};
+
 TEST_P(MeshTraces, AgreeWithPyTorch) {
   const auto& [model, mesh] = GetParam();
-  const std::string folder =
-      cat(WEFT_TESTS_DIR, "/numerics/", model, mesh.batch8 || model == "qwen3" ? "_batch8" : "");
+  const bool batch8 = mesh.batch8 || model.starts_with("qwen3");
+  const std::string folder = cat(WEFT_TESTS_DIR, "/numerics/", model, batch8 ? "_batch8" : "");
   const TraceRun run = open_trace(folder, parse_config("", "test", mesh.overrides), mesh.ranks);
   const auto errors = run_ranks(mesh_of(run.config, mesh.ranks), {.comm = comm_options(run.config)},
                                 [&](Communicator& comm, Device&) {
@@ -57,6 +71,12 @@ TEST_P(MeshTraces, AgreeWithPyTorch) {
 INSTANTIATE_TEST_SUITE_P(Ranks, MeshTraces,
                          testing::Combine(testing::Values("gpt2", "llama3", "qwen3"),
                                           testing::ValuesIn(kMeshes)),
+                         [](const auto& test) {
+                           return cat(std::get<0>(test.param), "_", std::get<1>(test.param).name);
+                         });
+INSTANTIATE_TEST_SUITE_P(Experts, MeshTraces,
+                         testing::Combine(testing::Values("qwen3_moe"),
+                                          testing::ValuesIn(kExpertMeshes)),
                          [](const auto& test) {
                            return cat(std::get<0>(test.param), "_", std::get<1>(test.param).name);
                          });

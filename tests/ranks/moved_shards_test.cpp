@@ -211,6 +211,54 @@ TEST(MovedShardsOfATensor, MoveTogether) {
   }
 }
 
+// Rows [sources, parts, 4 slots, 3] there and back; each rank has 1 to 4 rows for each other one.
+void check_rows(Communicator& comm, Device& device) {
+  constexpr int64_t kSlots = 4, kWidth = 3;
+  const int64_t ranks = comm.size("ep"), own = comm.coordinate("ep");
+  const auto filled = [](int64_t from, int64_t to) { return 1 + (3 * from + to) % kSlots; };
+  Pair rows({1, ranks, kSlots, kWidth}, {ranks, 1, kSlots, kWidth}, DType::F32, comm, device);
+  Pair offsets({1, ranks, 2}, {ranks, 1, 2}, DType::I32, comm, device);
+  fill(rows.first, comm.rank(), 0);
+  for (int64_t peer = 0; peer < ranks; ++peer) {
+    offsets.first.as<int32_t>()[2 * peer + 1] = static_cast<int32_t>(filled(own, peer));
+    offsets.second.as<int32_t>()[2 * peer + 1] = static_cast<int32_t>(filled(peer, own));
+  }
+  const AllToAll there(rows.first.shape, rows.second.shape, {.from = 0, .to = 1}, "ep", ranks);
+  const MovedTensor sent[] = {{rows.first, rows.second, &there, &offsets.first}};
+  comm.transfer({"ep", 0}, sent);
+  const std::vector<int64_t> group = comm.info().group("ep");
+  const uint64_t unwritten = 0xffffffff;
+  for (int64_t i = 0; i < rows.second.elements(); ++i) {
+    const int64_t source = i / (kSlots * kWidth), row = i / kWidth % kSlots;
+    const int64_t in_source = own * kSlots * kWidth + i % (kSlots * kWidth);
+    const float value = element(group[static_cast<size_t>(source)], 0, in_source);
+    require(read_bits(rows.second, i) ==
+                (row < filled(source, own) ? encode(DType::F32, value) : unwritten),
+            cat("element ", i, " of the rows differs"));
+  }
+  std::memset(rows.first.data, 0xff, static_cast<size_t>(rows.first.elements() * 4));
+  const AllToAll back(rows.second.shape, rows.first.shape, {.from = 1, .to = 0}, "ep", ranks);
+  const MovedTensor returned[] = {{rows.second, rows.first, &back, &offsets.second}};
+  comm.transfer({"ep", 0}, returned);
+  for (int64_t i = 0; i < rows.first.elements(); ++i) {
+    const int64_t target = i / (kSlots * kWidth), row = i / kWidth % kSlots;
+    const uint64_t expected = encode(DType::F32, element(comm.rank(), 0, i));
+    require(read_bits(rows.first, i) == (row < filled(own, target) ? expected : unwritten),
+            cat("element ", i, " of the returned rows differs"));
+  }
+}
+
+TEST(MovedShardsOfATensor, OnlyFilledRowsMove) {
+  for (const Transport transport : {Transport::Threads, Transport::Shm}) {
+    for (const char* mesh : {"dp_shard=4; ep=4", "dp_shard=2, tp=3; edp=2, ep=3"}) {
+      for (const std::string& error :
+           run_ranks(parse_mesh(mesh), {.transport = transport}, check_rows)) {
+        EXPECT_EQ(error, "");
+      }
+    }
+  }
+}
+
 // The shift runs on a stream of its own while the compute stream goes on.
 TEST(MovedShardsOfATensor, RunAsStepsOfAPlan) {
   const Graph graph = parse_graph(R"(graph g(mesh tp=2) {

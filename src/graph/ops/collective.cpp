@@ -262,9 +262,24 @@ Types infer_all_reduce(const Call& call) {
   return results;
 }
 
+// The last operand of a bounded all_to_all: offsets of rows.
+void require_bounds(const Call& call) {
+  const TensorType& bounds = call.operands.back();
+  const TensorType& x = call.type(0);
+  const bool fits = call.operands.size() > 1 && bounds.dtype == DType::I32 &&
+                    bounds.shape.size() == 3 && x.shape.size() >= 3 &&
+                    std::equal(x.shape.begin(), x.shape.begin() + 2, bounds.shape.begin()) &&
+                    bounds.placement == x.placement;
+  call.require(fits, "the last x is ", bounds, ", expected the offsets of rows ", x);
+}
+
 Types infer_all_to_all(const Call& call) {
   require_operands(call);
   Types results = call.operands;
+  if (call.bool_attr("bounded")) {
+    require_bounds(call);
+    results.pop_back();
+  }
   for (size_t i = 0; i < results.size(); ++i) {
     const int64_t from = require_dim(call, i, "from");
     const int64_t to = require_dim(call, i, "to");
@@ -414,11 +429,13 @@ constexpr OpDef kAllReduce{
 };
 
 constexpr OpDef kAllToAll{
-    .signature = "all_to_all(x...; axis: text, from: int, to: int) -> y...",
+    .signature = "all_to_all(x...; axis: text, from: int, to: int, bounded = false) -> y...",
     .doc =
         "Moves the shards of each x @S(from:axis) to those of y @S(to:axis): every rank sends each "
         "rank of the axis its range along `to`. Where that dim does not divide, the last shards "
-        "are padded with zeros.",
+        "are padded with zeros. If it is `bounded`, the last x is not moved: it has the offsets "
+        "[sources,parts,experts/parts+1] of rows, and of the floating x [sources,parts,slots,...] "
+        "only rows below the last offset need to be moved; the others of y are undefined.",
     .traits = kCollective,
     .collective = &kRedistributes,
     .infer = infer_all_to_all,

@@ -62,6 +62,9 @@ struct MovedTensor {
   Tensor from;
   Tensor to;
   const Transfer* transfer = nullptr;
+  // Of rows [sources,parts,slots,...]: their offsets [sources,parts,n] on the rank that sends them.
+  // Rows beyond the last offset need not be moved.
+  const Tensor* offsets = nullptr;
 };
 
 // The device's progress as seen by a host that waits for it.

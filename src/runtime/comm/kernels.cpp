@@ -111,9 +111,12 @@ void transfer(const Launch& launch) {
   const int64_t ranks = comm(launch).size(call.text_attr("axis"));
   std::vector<Moves> moves;
   std::vector<MovedTensor> tensors;
-  for (size_t i = 0; i < launch.operands.size(); ++i) moves.push_back(kTransferOf(call, i, ranks));
-  for (size_t i = 0; i < launch.operands.size(); ++i) {
-    tensors.push_back({launch.operands[i], launch.results[i], &moves[i]});
+  for (size_t i = 0; i < launch.results.size(); ++i) moves.push_back(kTransferOf(call, i, ranks));
+  for (size_t i = 0; i < launch.results.size(); ++i) {
+    const bool bounded =
+        launch.results.size() < launch.operands.size() && is_floating(launch.operands[i].dtype);
+    tensors.push_back({launch.operands[i], launch.results[i], &moves[i],
+                       bounded ? &launch.operands.back() : nullptr});
   }
   comm(launch).transfer(site(launch), tensors);
 }
@@ -121,7 +124,7 @@ void transfer(const Launch& launch) {
 template <auto kTransferOf>
 int64_t transfer_workspace(const Call& call, int64_t ranks) {
   int64_t bytes = 0;
-  for (size_t i = 0; i < call.operands.size(); ++i) {
+  for (size_t i = 0; i < call.results.size(); ++i) {
     bytes += packed_message_bytes(kTransferOf(call, i, ranks), ranks, call.type(i).dtype);
   }
   return bytes;

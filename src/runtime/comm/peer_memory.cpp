@@ -88,6 +88,24 @@ void copy_box(const CopyBox& box, void* to, const void* from, DType dtype) {
   }
 }
 
+// How many rows a rank has for rank `target`: the last of its offsets for it, which `ends` has for
+// one rank after the other.
+int64_t filled_rows(const Tensor& offsets, const int32_t* ends, int64_t target, int64_t ranks) {
+  const int64_t each = row_length(offsets.shape);
+  CHECK(offsets.elements() == ranks * each, "offsets ", to_string(offsets.shape), " for ", ranks,
+        " ranks");
+  return ends[target * each + each - 1];
+}
+
+// Leaves out all but the first rows of [1,1,slots,...], which are one box.
+void keep_rows(std::vector<CopyBox>& boxes, const Tensor& rows, int64_t filled) {
+  CHECK(is_one_message(boxes, &CopyBox::from) && boxes[0].run == boxes[0].elements(), "rows ",
+        to_string(rows.shape), " in ", boxes.size(), " boxes");
+  const int64_t slots = rows.shape.at(2);
+  CHECK(filled >= 0 && filled <= slots, filled, " of ", slots, " rows");
+  boxes[0].run = boxes[0].run / slots * filled;
+}
+
 }  // namespace
 
 // One collective of a group on a channel: counts arrivals and checks that all ranks make the same
@@ -407,19 +425,26 @@ void PeerMemory::transfer(const CollectiveSite& site, std::span<const MovedTenso
   for (const MovedTensor& moved : tensors) elements += moved.from.elements();
   const DType tag_dtype = tensors.front().from.dtype;
   barrier.arrive(tag_of(Kind::Transfer, tag_dtype, elements));
-  for (const auto& [from, to, transfer] : tensors) {
-    CHECK(to.dtype == from.dtype, dtype_name(from.dtype), " received as ", dtype_name(to.dtype));
-    if (!transfer->has_padding(own)) continue;
+  for (const MovedTensor& moved : tensors) {
+    const Tensor& to = moved.to;
+    CHECK(to.dtype == moved.from.dtype, dtype_name(moved.from.dtype), " received as ",
+          dtype_name(to.dtype));
+    if (!moved.transfer->has_padding(own)) continue;
     std::memset(to.data, 0, static_cast<size_t>(to.elements() * dtype_bytes(to.dtype)));
   }
   int64_t received = 0;
   for (int64_t k = 0; k < size; ++k) {
     const int64_t i = (own + k) % size;  // each rank starts elsewhere, to spread the reads
-    for (const auto& [from, to, transfer] : tensors) {
-      const std::vector<CopyBox> boxes = transfer->boxes(i, own);
+    const int64_t sender = group.ranks[static_cast<size_t>(i)];
+    for (const auto& [from, to, transfer, offsets] : tensors) {
+      std::vector<CopyBox> boxes = transfer->boxes(i, own);
       if (boxes.empty()) continue;
       barrier.await(static_cast<size_t>(i));
-      const void* source = peer(group.ranks[static_cast<size_t>(i)], from.data);
+      if (offsets != nullptr) {
+        const auto* ends = static_cast<const int32_t*>(peer(sender, offsets->data));
+        keep_rows(boxes, from, filled_rows(*offsets, ends, own, size));
+      }
+      const void* source = peer(sender, from.data);
       for (const CopyBox& box : boxes) copy_box(box, to.data, source, from.dtype);
       if (i != own) received += total_elements(boxes) * dtype_bytes(from.dtype);
     }

@@ -92,6 +92,14 @@ TEST(CommCost, AJointAxisSpansTheHostsOfAllItsAxes) {
   EXPECT_FALSE(on_one_host(mesh, "a+b+c", slow_links()));
 }
 
+TEST(CommCost, AnExpertAxisSpansTheHostsOfItsRanks) {
+  const Mesh mesh = parse_mesh("dp_replicate=2, dp_shard=8; edp=2, ep=4");
+  EXPECT_TRUE(on_one_host(mesh, "ep", slow_links()));
+  EXPECT_FALSE(on_one_host(mesh, "edp", slow_links()));
+  EXPECT_FALSE(on_one_host(mesh, "dp_replicate+ep", slow_links()));
+  EXPECT_FALSE(on_one_host(mesh, "edp+ep", slow_links()));
+}
+
 TEST(CommCost, CollectivesWithoutDimAreFlat) {
   const Graph graph = parse_graph(R"(graph g(mesh dp=2) {
   %x = input "x" : f32[8] @S(0:dp)

@@ -19,7 +19,7 @@ TEST(PlanText, KeepsEveryField) {
   plan.backend = "cuda";
   plan.tuning = "1234567890";
   plan.tf32 = true;
-  plan.mesh.axes = {{"dp", 4}, {"tp", 2}};
+  plan.mesh = {{{"dp", 4}, {"tp", 2}}, {{"edp", 2}, {"ep", 4}}};
   plan.streams = {"compute", "comm"};
   plan.num_events = 3;
   plan.arena_bytes = 8192;

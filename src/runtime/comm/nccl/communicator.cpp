@@ -423,7 +423,7 @@ void GpuRank::transfer(const CollectiveSite& site, std::span<const MovedTensor> 
 
 // Sets padding to zero and copies what stays on this rank.
 void GpuRank::move_own(const Work& work, const MovedTensor& moved) {
-  const auto& [from, to, transfer] = moved;
+  const auto& [from, to, transfer, offsets] = moved;
   const int64_t own = work.group().rank;
   CHECK(to.dtype == from.dtype, dtype_name(from.dtype), " received as ", dtype_name(to.dtype));
   if (transfer->has_padding(own)) {
@@ -439,7 +439,7 @@ void GpuRank::move_own(const Work& work, const MovedTensor& moved) {
 // workspace.
 std::vector<GpuRank::Message> GpuRank::messages_of(const Group& group, const MovedTensor& moved,
                                                    char* workspace) {
-  const auto& [from, to, transfer] = moved;
+  const auto& [from, to, transfer, offsets] = moved;
   int64_t used = 0;  // elements of the workspace
   std::vector<Message> messages;
   for (int64_t rank = 0; rank < group.size; ++rank) {

@@ -201,8 +201,8 @@ TEST(Collective, TakeShardAddsShards) {
                  {std::string("tp"), int64_t{1}});
 }
 
-Attrs move_dims(const std::string& axis, int64_t from, int64_t to) {
-  return {axis, from, to};
+Attrs move_dims(const std::string& axis, int64_t from, int64_t to, bool bounded = false) {
+  return {axis, from, to, bounded};
 }
 
 TEST(Collective, AllToAllMovesShardsToAnotherDim) {
@@ -228,6 +228,16 @@ TEST(Collective, AllToAllMovesSeveralTensorsTogether) {
             (Texts{"f32[4,2,32,8] @S(0:edp) @S(1:ep)", "i32[4,2,5] @S(0:edp) @S(1:ep)"}));
   expect_refusal("all_to_all: x is i32[4,2,5], expected @S(0:ep)", kAllToAll,
                  {"f32[4,2,32,8] @S(0:ep)", "i32[4,2,5]"}, move_dims("ep", 0, 1));
+}
+
+TEST(Collective, ABoundedAllToAllDoesNotMoveTheOffsets) {
+  EXPECT_EQ(infer(kAllToAll, {"f32[4,2,32,8] @S(0:ep)", "i32[4,2,5] @S(0:ep)"},
+                  move_dims("ep", 0, 1, true)),
+            (Texts{"f32[4,2,32,8] @S(1:ep)"}));
+  expect_refusal(
+      "all_to_all: the last x is i32[4,3,5] @S(0:ep), expected the offsets of rows f32[4,2,32,8] "
+      "@S(0:ep)",
+      kAllToAll, {"f32[4,2,32,8] @S(0:ep)", "i32[4,3,5] @S(0:ep)"}, move_dims("ep", 0, 1, true));
 }
 
 TEST(Collective, ShiftKeepsThePlacement) {
