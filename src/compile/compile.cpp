@@ -46,12 +46,31 @@ Plan make_plan(const std::vector<ProgramSource>& sources, const Config& config,
                          .packed_params = packed_params(compiled.params)});
 }
 
+// Where a graph runs.
+struct RunTarget {
+  const Mesh& mesh;
+  const DeviceSpec& device;
+};
+
 // What is compiled, and what is kept of it.
 struct CompileTarget {
   const ModelSpec& spec;
   int64_t ranks = 1;
   bool keep_values = false;
 };
+
+// The step without a limit to the rows of experts, on the storage of the first graph.
+BuiltModel build_replay(const ModelSpec& spec, Config config, BuildOptions build,
+                        const Graph& first, const RunTarget& target) {
+  config.parallelism.expert_capacity_factor =
+      static_cast<double>(config.parallelism.expert_parallel_degree);
+  build.counts_lost_rows = false;
+  BuiltModel model = build_model(spec, build);
+  RunOptions options = run_options(config, Goal::Train, target.mesh, "replay");
+  options.buckets = buckets_of(first);
+  run_passes(model.graph, pipeline(), config, target.device, options);
+  return model;
+}
 
 Compiled compile_for(const DeviceSpec& device, const Config& config, const CompileTarget& target) {
   const auto& [spec, ranks, keep_values] = target;
@@ -67,6 +86,7 @@ Compiled compile_for(const DeviceSpec& device, const Config& config, const Compi
                      .positions = degrees.cp > 1,
                      .kv_repeats = degrees.tp / std::gcd(degrees.tp, spec.n_kv_heads)};
   build.padding = build.seq_len - config.training.seq_len;
+  build.counts_lost_rows = expert_capacity(config, degrees) > 0;
   BuiltModel step = build_model(spec, build);
   compiled.params = step.params;
   compiled.flops_per_token = model_flops_per_token(step, spec, config.training);
@@ -75,6 +95,14 @@ Compiled compile_for(const DeviceSpec& device, const Config& config, const Compi
   std::vector<ProgramSource> sources;
   if (accumulation_steps(config, degrees) > 1) sources.push_back({ProgramKind::Micro, &step.graph});
   sources.push_back({ProgramKind::Last, &step.graph});
+  std::optional<BuiltModel> replay;
+  const bool replays =
+      build.counts_lost_rows && config.parallelism.expert_overflow == OverflowPolicy::Replay;
+  if (replays) {
+    replay = build_replay(spec, config, build, step.graph, {mesh, compiled.device});
+    if (sources.size() > 1) sources.push_back({ProgramKind::ReplayMicro, &replay->graph});
+    sources.push_back({ProgramKind::ReplayLast, &replay->graph});
+  }
   std::optional<BuiltModel> eval;
   if (config.validation.enable) {
     build.mode = BuildMode::Eval;

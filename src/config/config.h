@@ -30,6 +30,7 @@ enum class ReshardPolicy { Default, Always, Never };
 
 // How ranks that share a sequence see each other's keys and values.
 enum class ContextMethod { AllGather, Ring, Auto };
+enum class OverflowPolicy { Replay, Drop };
 
 // How the collectives of parameters are grouped into buckets.
 enum class BucketingMode { None, TransformerBlock, Size, Manual, Auto };
@@ -131,6 +132,8 @@ struct ParallelismConfig {
   ContextMethod context_parallel_method = ContextMethod::AllGather;
   int64_t tensor_parallel_degree = 1;
   int64_t expert_parallel_degree = 1;
+  std::optional<double> expert_capacity_factor;
+  OverflowPolicy expert_overflow = OverflowPolicy::Replay;
   bool sequence_parallel = true;
   bool disable_loss_parallel = false;
   bool enable_async_tensor_parallel = true;
@@ -142,7 +145,8 @@ struct ParallelismConfig {
 struct ActivationCheckpointConfig {
   RecomputeMode mode = RecomputeMode::None;
   std::string selective_ac_option = "2";
-  std::vector<std::string> save_ops = {"matmul", "attention", "document_attention"};
+  std::vector<std::string> save_ops = {"matmul", "grouped_matmul", "attention",
+                                       "document_attention"};
   double memory_budget = 0.5;
 };
 

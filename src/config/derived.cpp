@@ -30,6 +30,12 @@ int64_t planned_seq_len(const Config& config, const Degrees& degrees) {
   return (length + unit - 1) / unit * unit;
 }
 
+double expert_capacity(const Config& config, const Degrees& degrees) {
+  const double usual = config.device.backend == "cuda" ? 2 : 0;
+  const double factor = config.parallelism.expert_capacity_factor.value_or(usual);
+  return factor < static_cast<double>(degrees.ep) ? factor : 0;
+}
+
 int64_t tokens_per_rank(const Config& config, const Degrees& degrees) {
   const int64_t tokens = planned_seq_len(config, degrees) / degrees.cp;
   const bool shares = config.parallelism.sequence_parallel && tokens % degrees.tp == 0;

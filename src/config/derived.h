@@ -43,6 +43,9 @@ Degrees degrees_of(const Config& config, int64_t ranks);
 // share a sequence have equal parts of it.
 int64_t planned_seq_len(const Config& config, const Degrees& degrees);
 
+// How many rows a rank may send to the experts of another, relative to an even load; 0: no limit.
+double expert_capacity(const Config& config, const Degrees& degrees);
+
 // How many of them a rank has between the matmuls.
 int64_t tokens_per_rank(const Config& config, const Degrees& degrees);
 

@@ -21,6 +21,9 @@ const Condition kAsyncTensorParallel{
     [](const Config& c, int64_t ranks) {
       return kSharesTokens.holds(c, ranks) && c.parallelism.enable_async_tensor_parallel;
     }};
+const Condition kExpertParallel{
+    "parallelism.expert_parallel_degree above 1",
+    [](const Config& c, int64_t) { return c.parallelism.expert_parallel_degree > 1; }};
 const Condition kContextParallel{
     "parallelism.context_parallel_degree above 1",
     [](const Config& c, int64_t) { return c.parallelism.context_parallel_degree > 1; }};
@@ -86,6 +89,17 @@ void add_parallelism(Keys& keys) {
                 "data_parallel_shard_degree, context_parallel_degree and tensor_parallel_degree.",
          .range = kPositive,
          .effective_when = &kManyRanks});
+  s.add("expert_capacity_factor", &C::expert_capacity_factor,
+        {.doc = "Limits the rows that a rank sends to another one to this many times an even load. "
+                "A factor of expert_parallel_degree or more is no limit.",
+         .range = {.above = 0},
+         .unset = "2 on GPUs, no limit on CPUs, whose ranks send the rows that there are",
+         .effective_when = &kExpertParallel});
+  s.add("expert_overflow", &C::expert_overflow,
+        {.doc = "What happens to rows beyond expert_capacity_factor. replay: the step is run again "
+                "without a limit, so that none is lost. drop: their experts do not see them.",
+         .choices = {"replay", "drop"},
+         .effective_when = &kExpertParallel});
   s.add("sequence_parallel", &C::sequence_parallel,
         {.doc = "Whether the ranks of tensor parallelism also share the tokens between the "
                 "matmuls, which saves memory for activations.",

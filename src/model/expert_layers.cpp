@@ -79,9 +79,9 @@ Value* DecoderLayers::expert_feed_forward(const ExpertInput& input, const std::s
       stacks ? Weight{"w13.", {e.count, c, 2 * f}, {kExpertDim, kEmbed, gates}, kInitStd}
              : Weight{"w13.", {e.count, 2 * f, c}, {kExpertDim, gates, kEmbed}, kInitStd};
   Value* y = expert_matmul(input, first, w13, hf + ".gate_up_proj", "gate_up");
-  y = input.weights == nullptr ? m_.add(kSwiglu, {y}, {}, "swiglu")
-                               : m_.add(kWeightedSwiglu, {y, input.offsets, input.weights},
-                                        {{"fill", input.fill}}, "swiglu");
+  y = input.weights == nullptr
+          ? m_.add(kSwiglu, {y}, {}, "swiglu")
+          : m_.add(kWeightedSwiglu, {y, input.offsets, input.weights}, {}, "swiglu");
   const Weight second =
       stacks ? Weight{"w2.", {e.count, f, c}, {kExpertDim, kFfn, kEmbed}, residual_std()}
              : Weight{"w2.", {e.count, c, f}, {kExpertDim, kEmbed, kFfn}, residual_std()};

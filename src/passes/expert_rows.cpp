@@ -1,8 +1,9 @@
 // A source has as many slots for each destination as its tokens can need: all of them may choose as
-// many experts there as they choose, or as there are.
+// many experts there as they choose, or as there are. A limit may be lower.
 #include "passes/expert_rows.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "graph/ops/ops.h"
 
@@ -36,7 +37,11 @@ void ExpertRows::resize(Node* node) {
   const int64_t choices = index.back();
   const int64_t tokens = row_count(index) / sources_;
   const int64_t experts = std::get<int64_t>(route->attr("experts")) / parts_;
-  const int64_t slots = tokens * std::min(choices, experts);
+  int64_t slots = tokens * std::min(choices, experts);
+  if (capacity_ > 0) {
+    const double even = static_cast<double>(tokens * choices) / static_cast<double>(parts_);
+    slots = std::min(slots, static_cast<int64_t>(std::ceil(capacity_ * even)));
+  }
   if (makes_rows) {
     graph_.set_attr(node, "sources", sources_);
     graph_.set_attr(node, "parts", parts_);
@@ -44,7 +49,7 @@ void ExpertRows::resize(Node* node) {
   }
   if (!computes) return;
   const auto routed = static_cast<double>(tokens * choices);
-  graph_.set_attr(node, "fill", routed / static_cast<double>(parts_ * slots));
+  graph_.set_attr(node, "fill", std::min(1.0, routed / static_cast<double>(parts_ * slots)));
 }
 
 }  // namespace weft

@@ -143,7 +143,8 @@ class Updater {
     Value* squares = builder_.add(kSquareSum, std::move(grads), {}, "square_sum")->result();
     Value* scale = loss_scale();
     Value* norm = builder_.add(kNorm, with_scale({squares}, scale), {}, names::kGradNorm)->result();
-    if (Value* lost = graph_.find_output({OutputRole::LostRows})) {
+    Value* lost = graph_.find_output({OutputRole::LostRows});
+    if (lost != nullptr && config_.parallelism.expert_overflow == OverflowPolicy::Replay) {
       norm =
           builder_.add(kGuardNorm, {norm, lost}, {}, cat(names::kGradNorm, ".guarded"))->result();
     }

@@ -451,7 +451,8 @@ bool run(Graph& graph, PassContext& context) {
                          {.shards_batch = divides,
                           .shards_sequence = shards_sequence(context, shape),
                           .shares_experts = shares_experts}),
-                ExpertRows(graph, sources, degrees.ep), context.config.parallelism);
+                ExpertRows(graph, sources, degrees.ep, expert_capacity(context.config, degrees)),
+                context.config.parallelism);
   placer.place_sources();
   placer.place_nodes();
   context.note =

@@ -33,7 +33,9 @@ TensorType local_type(const Value& value, const Mesh& mesh) {
 // The nodes of a program in order.
 Nodes kept_nodes(const ProgramSource& source) {
   const Nodes all = source.graph->nodes();
-  return source.kind == ProgramKind::Micro ? micro_nodes(*source.graph, all) : all;
+  const bool is_micro =
+      source.kind == ProgramKind::Micro || source.kind == ProgramKind::ReplayMicro;
+  return is_micro ? micro_nodes(*source.graph, all) : all;
 }
 
 // A graph being lowered to a program.

@@ -39,6 +39,10 @@ std::string_view program_name(ProgramKind kind) {
       return "last";
     case ProgramKind::Eval:
       return "eval";
+    case ProgramKind::ReplayMicro:
+      return "replay_micro";
+    case ProgramKind::ReplayLast:
+      return "replay_last";
   }
   return "?";
 }

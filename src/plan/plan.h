@@ -31,9 +31,10 @@ enum class BufferKind {
 inline constexpr int kBufferKinds = 9;
 std::string_view buffer_kind_name(BufferKind kind);  // "param", "gradient", ...
 
-enum class ProgramKind { Micro, Last, Eval };
-inline constexpr int kPrograms = 3;
-std::string_view program_name(ProgramKind kind);  // "micro", "last", "eval"
+// The replay programs are micro and last without a limit to the rows of experts.
+enum class ProgramKind { Micro, Last, Eval, ReplayMicro, ReplayLast };
+inline constexpr int kPrograms = 5;
+std::string_view program_name(ProgramKind kind);  // "micro", "last", ..., "replay_last"
 
 // Memory shared by the ranks along an axis on one host. It holds one copy of gathered weights:
 // every rank writes its part, and all read the full weights.

@@ -184,6 +184,11 @@ Comparison compare_gradients(const TraceRun& run, const Config& config, const Te
   Config without_update = config;
   without_update.compile.disable_passes.push_back("optimizer");
   without_update.parallelism.zero_stage.reset();  // applies only to an update
+  // Without an update no step is run again, so that all rows must have room.
+  if (config.parallelism.expert_capacity_factor) {
+    without_update.parallelism.expert_capacity_factor =
+        static_cast<double>(config.parallelism.expert_parallel_degree);
+  }
   Session session(without_update, compile(without_update, run.trace.spec, comm.ranks()), comm);
   const auto& params = session.compiled().params;
   write_all(session, initial);

@@ -56,7 +56,8 @@ std::string to_json(const ExpertLoad& load) {
     layers.push_back(cat("[", join(counts, ","), "]"));
   }
   return cat("{\"load\":", format_double(load.largest()), ",\"idle\":", load.idle(),
-             ",\"entropy\":", format_double(load.entropy()), ",\"tokens\":[", join(layers, ","),
+             ",\"entropy\":", format_double(load.entropy()), ",\"lost\":", load.lost,
+             ",\"replayed\":", load.replayed ? "true" : "false", ",\"tokens\":[", join(layers, ","),
              "]}");
 }
 

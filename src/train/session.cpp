@@ -117,25 +117,39 @@ StepResult Session::train_step(const StepScalars& scalars, const BatchFn& batch)
   result.loss = run_micro_batches(scalars, batch);
   result.grad_norm = read_scalar(names::kGradNorm);
   result.experts = expert_load();
+  const bool replays = result.grad_norm < 0;
+  if (!replays) return result;
+  // Rows were lost: the step has changed nothing and is run again with room for all of them.
+  const int64_t lost = result.experts->lost;
+  result.loss = run_programs(scalars, {ProgramKind::ReplayMicro, ProgramKind::ReplayLast});
+  result.grad_norm = read_scalar(names::kGradNorm);
+  result.experts = expert_load();
+  result.experts->lost = lost;
+  result.experts->replayed = true;
   return result;
 }
 
 std::optional<ExpertLoad> Session::expert_load() const {
-  const std::vector<Binding>& outputs = compiled_.plan.outputs;
-  const bool counts = std::any_of(outputs.begin(), outputs.end(), [](const Binding& output) {
-    return output.name == names::kExpertCounts;
-  });
-  if (!counts) return std::nullopt;
-  const Tensor tensor = executor_->bound(names::kExpertCounts);
-  std::vector<float> values(static_cast<size_t>(tensor.elements()));
-  executor_->read(names::kExpertCounts, values.data(),
-                  static_cast<int64_t>(values.size() * sizeof(float)));
+  const std::vector<float> counts = read_output(names::kExpertCounts);
+  if (counts.empty()) return std::nullopt;
   ExpertLoad load;
-  const int64_t experts = row_length(tensor);
-  for (auto row = values.begin(); row != values.end(); row += experts) {
+  const int64_t experts = row_length(executor_->bound(names::kExpertCounts));
+  for (auto row = counts.begin(); row != counts.end(); row += experts) {
     load.tokens.emplace_back(row, row + experts);
   }
+  for (const float lost : read_output(names::kLostRows)) load.lost += static_cast<int64_t>(lost);
   return load;
+}
+
+// Empty if the plan does not have it.
+std::vector<float> Session::read_output(std::string_view name) const {
+  const std::vector<Binding>& outputs = compiled_.plan.outputs;
+  const bool known = std::any_of(outputs.begin(), outputs.end(),
+                                 [&](const Binding& output) { return output.name == name; });
+  if (!known) return {};
+  std::vector<float> values(static_cast<size_t>(executor_->bound(name).elements()));
+  executor_->read(name, values.data(), static_cast<int64_t>(values.size() * sizeof(float)));
+  return values;
 }
 
 std::optional<double> Session::loss_scale() const {
@@ -185,13 +199,17 @@ float Session::run_micro_batches(const StepScalars& scalars, const BatchFn& batc
   write_valid_tokens(valid);
   if (has_input(names::kLossScale)) write_scalar(names::kLossScale, 1.0F);
   if (has_input(names::kLr)) write_scalar(names::kLr, static_cast<float>(scalars.lr));
+  return run_programs(scalars, {});
+}
 
+float Session::run_programs(const StepScalars& scalars, const StepPrograms& programs) {
+  const int64_t micro_batches = std::ssize(batches_);
   float loss = 0;
   for (int64_t micro = 0; micro < micro_batches; ++micro) {
     if (has_input(names::kRng)) write_rng(scalars, first_sample(micro));
     if (has_input(names::kMicro)) write_int(names::kMicro, static_cast<int32_t>(micro));
     write_batch(batches_[static_cast<size_t>(micro)]);
-    run(micro + 1 < micro_batches ? ProgramKind::Micro : ProgramKind::Last);
+    run(micro + 1 < micro_batches ? programs.micro : programs.last);
     if (!is_elastic(config_)) loss += read_scalar(names::kLoss);
   }
   return is_elastic(config_) ? read_scalar(names::kLoss) : loss;  // the plan itself sums it

@@ -95,6 +95,7 @@ class Session {
   void write_scalar(std::string_view name, float value);
   void write_int(std::string_view name, int32_t value);
   std::optional<ExpertLoad> expert_load() const;
+  std::vector<float> read_output(std::string_view name) const;
   bool has_input(std::string_view name) const;
   bool scales_loss() const;
   float read_scalar(std::string_view name) const;
@@ -104,6 +105,11 @@ class Session {
   void run(ProgramKind program);
   int64_t first_sample(int64_t slot) const;
   float run_micro_batches(const StepScalars& scalars, const BatchFn& batch);
+  // The programs of all micro-batches but the last, and of the last.
+  struct StepPrograms {
+    ProgramKind micro = ProgramKind::Micro, last = ProgramKind::Last;
+  };
+  float run_programs(const StepScalars& scalars, const StepPrograms& programs);
 
   int64_t ranks() const { return comm_.ranks(); }
   int64_t rank() const { return comm_.rank(); }

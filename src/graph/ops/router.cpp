@@ -214,7 +214,11 @@ constinit const OpDef kBalanceRouter{
       return {call.operands.begin() + static_cast<std::ptrdiff_t>(first), call.operands.end()};
     },
     .cost = [](const Call& call) { return per_operand_element(call, "counts", 3); },
-    .sharding = "LE, , E -> E",
+    .sharding_of =
+        [](const Call& call) {
+          const std::vector<std::string> biases(call.results.size(), "E");
+          return cat("LE, , ", join(biases, ", "), " -> ", join(biases, ", "));
+        },
     .samples =
         "counts: f32[2,4], coefficient: f32[], bias: f32[4], bias: f32[4]; rate=0.001 | "
         "counts: f32[1,67], coefficient: f32[], bias: f32[67]; rate=0.5",
