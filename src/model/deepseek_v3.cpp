@@ -197,6 +197,8 @@ constinit const ModelDef kDeepseekV3 = {.name = "deepseek_v3",
                                         .to_hf = to_hf,
                                         .ffn_multiple = 256,
                                         .own_keys = kOwnKeys,
-                                        .weight_prefix = "model."};
+                                        .weight_prefix = "model.",
+                                        // Those that predict several tokens.
+                                        .skipped_layers = "eh_proj.weight"};
 
 }  // namespace weft

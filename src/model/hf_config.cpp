@@ -239,8 +239,10 @@ std::string HfWriter::text() const {
   return object_->dump(2) + "\n";
 }
 
-ModelSpec parse_hf_config(std::string_view text, const std::string& where) {
-  const json object = parse_json(text, where);
+namespace {
+
+// The model that an object describes.
+ModelSpec read_model(const json& object, const std::string& where) {
   const std::string type = json_string(object, "model_type", where);
   std::vector<std::string> known;
   for (const ModelDef* def : all_models()) {
@@ -261,6 +263,16 @@ ModelSpec parse_hf_config(std::string_view text, const std::string& where) {
   }
   throw UserError(ExitCode::InputFile, cat(where, ": \"model_type\" is ", shown(json(type)),
                                            ", expected ", choices_phrase(known)));
+}
+
+}  // namespace
+
+ModelSpec parse_hf_config(std::string_view text, const std::string& where) {
+  const json file = parse_json(text, where);
+  // A model that also reads images describes its text model in an object of its own.
+  const auto inner = file.find("text_config");
+  const bool nested = inner != file.end() && inner->is_object();
+  return read_model(nested ? *inner : file, nested ? cat(where, ": \"text_config\"") : where);
 }
 
 ModelSpec read_hf_config(const std::string& path) {

@@ -221,6 +221,8 @@ constinit const ModelDef kLlama4 = {.name = "llama4",
                                     .to_hf = to_hf,
                                     .ffn_multiple = 256,
                                     .own_keys = kOwnKeys,
-                                    .weight_prefix = "model."};
+                                    .weight_prefix = "model.",
+                                    // Of models that also read images.
+                                    .outer_prefix = "language_model."};
 
 }  // namespace weft

@@ -224,6 +224,11 @@ ModelSpec resolve_model(const ModelConfig& config, int64_t data_vocab) {
   experts.count = config.n_experts.value_or(experts.count);
   experts.top_k = config.experts_per_token.value_or(experts.top_k);
   experts.ffn_dim = config.expert_ffn_dim.value_or(experts.ffn_dim);
+  // A shared expert is as wide as some of the others.
+  if (experts.shared_ffn_dim > 0) {
+    experts.shared_ffn_dim =
+        preset.experts.shared_ffn_dim / preset.experts.ffn_dim * experts.ffn_dim;
+  }
   spec.max_seq_len = config.max_seq_len.value_or(preset.max_seq_len);
   spec.norm_eps = config.norm_eps.value_or(preset.norm_eps);
   spec.dropout = config.dropout.value_or(preset.dropout);

@@ -192,6 +192,10 @@ struct ModelDef {
   std::string_view weight_prefix = "";
   // Tensors in weight files whose names end like this are not weights.
   std::span<const std::string_view> skipped_weights = {};
+  // Layers in weight files that have a tensor of this name are not the model's.
+  std::string_view skipped_layers = "";
+  // A file of a larger model has this before the names of the weights; the rest is not the model's.
+  std::string_view outer_prefix = "";
 };
 
 // Every model, in the order of the documentation.

@@ -98,9 +98,12 @@ void WeightFiles::claim_param(ParamInfo& param) {
   for (const NamedZeros& zeros : param.zeros) check_zeros(zeros);
 }
 
-// The tensor under its name, with or without the model's prefix.
+// The tensor under its name, with or without the prefixes.
 const TensorEntry* WeightFiles::find(const std::string& name) const {
   const TensorEntry* entry = files_.find(name);
+  if (entry == nullptr && !def_.outer_prefix.empty()) {
+    entry = files_.find(cat(def_.outer_prefix, name));
+  }
   if (entry == nullptr && !def_.weight_prefix.empty() && name.starts_with(def_.weight_prefix)) {
     entry = files_.find(std::string_view(name).substr(def_.weight_prefix.size()));
   }
@@ -147,8 +150,25 @@ void WeightFiles::check_rest() const {
 }
 
 bool WeightFiles::is_skipped(const std::string& name) const {
-  return std::any_of(def_.skipped_weights.begin(), def_.skipped_weights.end(),
-                     [&](std::string_view end) { return name.ends_with(end); });
+  const bool ends_so = std::any_of(def_.skipped_weights.begin(), def_.skipped_weights.end(),
+                                   [&](std::string_view end) { return name.ends_with(end); });
+  return ends_so || is_in_skipped_layer(name) || is_outside(name);
+}
+
+// Whether "layers.7.x" is next to a "layers.7.y" that the layers of this model do not have.
+bool WeightFiles::is_in_skipped_layer(const std::string& name) const {
+  const size_t layers = name.find("layers.");
+  if (def_.skipped_layers.empty() || layers == std::string::npos) return false;
+  const size_t end = name.find('.', layers + std::string_view("layers.").size());
+  if (end == std::string::npos) return false;
+  return files_.find(name.substr(0, end + 1) + std::string(def_.skipped_layers)) != nullptr;
+}
+
+// Whether the weights of this model are in the file of a larger one, and this is none of them.
+bool WeightFiles::is_outside(const std::string& name) const {
+  return !def_.outer_prefix.empty() && !name.starts_with(def_.outer_prefix) &&
+         std::all_of(used_.begin(), used_.end(),
+                     [&](const std::string& used) { return used.starts_with(def_.outer_prefix); });
 }
 
 }  // namespace weft

@@ -40,6 +40,8 @@ class WeightFiles {
   void check_zeros(const NamedZeros& zeros);
   void check_rest() const;
   bool is_skipped(const std::string& name) const;
+  bool is_in_skipped_layer(const std::string& name) const;
+  bool is_outside(const std::string& name) const;
 
   SafetensorsModel files_;
   const ModelDef& def_;

@@ -16,6 +16,16 @@ const Overrides kLlama = {"--model.name=llama", "--model.flavor=debug", "--model
                           "--model.n_layers=2", "--model.n_heads=2",    "--model.n_kv_heads=1",
                           "--model.ffn_dim=32", "--model.vocab_size=64"};
 
+const Overrides kDeepseek = {"--model.name=deepseek_v3", "--model.flavor=debug",
+                             "--model.dim=16",           "--model.n_layers=2",
+                             "--model.n_heads=2",        "--model.ffn_dim=32",
+                             "--model.vocab_size=64",    "--model.expert_ffn_dim=16"};
+// Documents of several chunks, on the CPU.
+const Overrides kLlama4 = {
+    "--model.name=llama4", "--model.flavor=debug",  "--model.dim=16",
+    "--model.n_layers=4",  "--model.n_heads=2",     "--model.n_kv_heads=1",
+    "--model.ffn_dim=32",  "--model.vocab_size=64", "--model.expert_ffn_dim=16"};
+
 // Losses and parameters after some steps on the same documents, of `length` tokens each.
 struct Outcome {
   std::vector<double> losses;
@@ -78,17 +88,21 @@ void expect_packed_as_alone(Overrides overrides, const std::string& backend, int
 TEST(Documents, TrainPackedAsAloneOnTheReference) {
   expect_packed_as_alone(kGpt2, "reference", 7);
   expect_packed_as_alone(kLlama, "reference", 7);
+  expect_packed_as_alone(kDeepseek, "reference", 7);
+  expect_packed_as_alone(kLlama4, "reference", 7);
 }
 
 TEST(Documents, TrainPackedAsAloneOnTheCpu) {
   expect_packed_as_alone(kGpt2, "cpu", 192);
   expect_packed_as_alone(kLlama, "cpu", 192);
+  expect_packed_as_alone(kDeepseek, "cpu", 192);
+  expect_packed_as_alone(kLlama4, "cpu", 192);
 }
 
 // Documents that begin inside a block of keys: the same sums in other groups, an ulp or two of f32
 // in every loss.
 TEST(Documents, TrainPackedNearlyAsAloneWhereverTheyBegin) {
-  for (Overrides overrides : {kGpt2, kLlama}) {
+  for (Overrides overrides : {kGpt2, kLlama, kDeepseek, kLlama4}) {
     const Outcome alone = train(overrides, 6, 71, 71);
     overrides.emplace_back("--training.document_mask=true");
     const Outcome packed = train(overrides, 2, 213, 71);

@@ -96,6 +96,24 @@ TEST(Llama4, TemperatureMayBeANumber) {
   EXPECT_EQ(parse(R"("attn_scale": 0.3)").attention_layers.temperature, 0.3);
 }
 
+// As the hub has it: next to a description of the part that reads images.
+TEST(Llama4, TheTextModelOfALargerOne) {
+  ModelSpec spec = debug();
+  const std::string text = hf_config_text(spec, "float32");
+  spec.flavor.clear();
+  EXPECT_EQ(
+      parse_hf_config(cat(R"({"model_type": "llama4", "text_config": )", text, "}"), "c.json"),
+      spec);
+  expect_user_error(
+      ExitCode::InputFile, "c.json: \"text_config\": \"num_local_experts\" is missing", [] {
+        parse_hf_config(R"({"model_type": "llama4", "text_config": {"model_type": "llama4_text",
+                            "vocab_size": 256, "hidden_size": 64, "num_hidden_layers": 4,
+                            "num_attention_heads": 4, "intermediate_size": 48,
+                            "max_position_embeddings": 64}})",
+                        "c.json");
+      });
+}
+
 TEST(Llama4, RefusesListsThatDoNotFit) {
   const auto refused = [](const std::string& message, const std::string& field) {
     expect_user_error(ExitCode::InputFile, message, [&] { parse(field); });
