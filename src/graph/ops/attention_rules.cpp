@@ -58,7 +58,8 @@ double keys_per_query(const Call& call, int64_t keys, int64_t blocks) {
   const auto pairs = [](int64_t n) {
     return static_cast<double>(n) * static_cast<double>(n + 1) / 2;
   };
-  const double all = static_cast<double>(length / chunk) * pairs(chunk) + pairs(length % chunk);
+  const int64_t full = length / chunk;
+  const double all = static_cast<double>(full) * pairs(chunk) + pairs(length % chunk);
   return all / static_cast<double>(length) / static_cast<double>(blocks);
 }
 
