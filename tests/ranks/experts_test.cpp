@@ -209,6 +209,74 @@ const SameBits kSameBits[] = {
 INSTANTIATE_TEST_SUITE_P(Ranks, ExpertBits, testing::ValuesIn(kSameBits),
                          [](const auto& test) { return test.param.name; });
 
+// With room for a quarter of an even load every step is run again, on the worst case; with room for
+// more than all rows none is. The bits are those without a limit.
+TEST(ExpertReplay, KeepsTheBits) {
+  for (const Overrides& more : {Overrides{}, kAccumulate}) {
+    const ExpertMesh mesh{.name = "", .shard = 4, .ep = 4, .more = more};
+    const Overrides unlimited = with(kExperts, mesh.overrides());
+    const ShortRun expected = skewed_run(4, unlimited);
+    for (const std::string factor : {"0.25", "1.5", "3.9"}) {
+      const std::string key = "--parallelism.expert_capacity_factor=" + factor;
+      EXPECT_TRUE(skewed_run(4, with(unlimited, {key})) == expected) << factor;
+    }
+  }
+}
+
+// Rows are lost on purpose, and counted; other steps do not change.
+TEST(ExpertReplay, DroppedRowsAreCounted) {
+  const ExpertMesh mesh{.name = "", .shard = 4, .ep = 4};
+  const Overrides drop =
+      with(with(kExperts, mesh.overrides()),
+           {"--parallelism.expert_capacity_factor=0.25", "--parallelism.expert_overflow=drop"});
+  const PreparedRun prepared = prepare_run(4, drop);
+  on_ranks(prepared, [&](Communicator& comm) {
+    Session session(prepared.config, prepared.compiled, comm);
+    set_weights(prepared, session);
+    const auto fill = [&](int64_t, Batch& batch) {
+      batch.tokens.assign(16, 3);
+      batch.targets.assign(16, 4);
+    };
+    const StepResult result = session.train_step({.step = 0, .seed = 5, .lr = 1e-3}, fill);
+    // All tokens are alike: 16 tokens on each of 4 ranks choose three experts in two layers, and
+    // there is room for 3 rows per source and destination.
+    EXPECT_GT(result.experts->lost, 0);
+    EXPECT_LE(result.experts->lost, 4 * 2 * 16 * 3 - 4 * 2 * 3);
+    EXPECT_FALSE(result.experts->replayed);
+    EXPECT_GE(result.grad_norm, 0);
+  });
+}
+
+// The biases of routers follow the tokens of all ranks and micro-batches.
+TEST(ExpertBalance, BiasesAreThoseOfOneRank) {
+  const Overrides model = {
+      "--model.name=deepseek_v3",         "--model.flavor=debug",  "--model.n_layers=3",
+      "--model.vocab_size=251",           "--training.seq_len=16", "--training.global_batch_size=8",
+      "--optimizer.expert_bias_rate=0.01"};
+  const auto biases = [&](const ShortRun& run, const PreparedRun& prepared) {
+    std::vector<float> values;
+    size_t at = 0;
+    for (const ParamInfo& param : prepared.compiled.params) {
+      const auto size = static_cast<size_t>(count(param.shape));
+      if (!param.trained) {
+        for (size_t i = 0; i < size; ++i) values.push_back(run.params[at + i]);
+      }
+      at += size;
+    }
+    return values;
+  };
+  const Overrides alone = with(model, {"--training.local_batch_size=4"});
+  const std::vector<float> expected = biases(short_run(alone, 3), prepare_run(1, alone));
+  ASSERT_EQ(expected.size(), 2U * 8);
+  EXPECT_NE(expected, std::vector<float>(16, 0.0F));
+  for (const int64_t ep : {1, 2, 4}) {
+    const Overrides shared = with(
+        model, {"--training.local_batch_size=1", cat("--parallelism.expert_parallel_degree=", ep)});
+    const ShortRun run = short_run_on_ranks(4, shared, 3);
+    EXPECT_EQ(biases(run, prepare_run(4, shared)), expected) << ep;
+  }
+}
+
 TEST(ExpertElastic, BitsHoldOverDataParallelRanks) {
   const Overrides elastic =
       with(kExperts, {"--training.local_batch_size=1", "--debug.deterministic=elastic",

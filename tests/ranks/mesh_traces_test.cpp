@@ -54,6 +54,7 @@ const TraceMesh kExpertMeshes[] = {
     {"fsdp2_tp2_ep4", 4, true, {kTp + "2", kEp + "4"}},
     {"fsdp2_cp2_ep2", 4, true, {kCp + "2", kEp + "2"}},
     {"fsdp4_ep2_recomputed", 4, true, {kEp + "2", "--activation_checkpoint.mode=full"}},
+    {"fsdp4_ep4_replayed", 4, true, {kEp + "4", "--parallelism.expert_capacity_factor=0.25"}},
 };
 
 TEST_P(MeshTraces, AgreeWithPyTorch) {
@@ -74,14 +75,14 @@ TEST_P(MeshTraces, AgreeWithPyTorch) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, MeshTraces,
-                         testing::Combine(testing::Values("gpt2", "llama3", "qwen3",
-                                                          "deepseek_v3_dense", "llama4_dense"),
+                         testing::Combine(testing::Values("gpt2", "llama3", "qwen3", "deepseek_v3",
+                                                          "llama4"),
                                           testing::ValuesIn(kMeshes)),
                          [](const auto& test) {
                            return cat(std::get<0>(test.param), "_", std::get<1>(test.param).name);
                          });
 INSTANTIATE_TEST_SUITE_P(Experts, MeshTraces,
-                         testing::Combine(testing::Values("qwen3_moe"),
+                         testing::Combine(testing::Values("qwen3_moe", "deepseek_v3", "llama4"),
                                           testing::ValuesIn(kExpertMeshes)),
                          [](const auto& test) {
                            return cat(std::get<0>(test.param), "_", std::get<1>(test.param).name);
