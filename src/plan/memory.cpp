@@ -3,6 +3,9 @@
 #include "plan/memory.h"
 
 #include <algorithm>
+#include <iterator>
+#include <span>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -14,12 +17,54 @@ struct Placed {
   int64_t last = 0;
 };
 
-// The lowest offset >= base with `size` bytes free throughout the lifetime of `buffer`.
-int64_t lowest_offset(const std::vector<Placed>& placed, const Buffer& buffer, int64_t size,
-                      int64_t base) {
+// The buffers placed so far, found by when they are alive: most live for a few steps only.
+class PlacedBuffers {
+ public:
+  explicit PlacedBuffers(int64_t steps) : by_time_(static_cast<size_t>(steps / kSpan + 1)) {}
+
+  void add(const Placed& buffer) {
+    all_.push_back(buffer);
+    for (std::vector<Placed>& span : spans(buffer.first, buffer.last)) span.push_back(buffer);
+  }
+
+  // Those that are alive together with `buffer`, by offset; some may occur twice. Valid until the
+  // next call.
+  const std::vector<Placed>& alive_with(const Buffer& buffer) {
+    alive_.clear();
+    const auto take = [&](const std::vector<Placed>& from) {
+      std::copy_if(from.begin(), from.end(), std::back_inserter(alive_), [&](const Placed& other) {
+        return other.last >= buffer.first && buffer.last >= other.first;
+      });
+    };
+    size_t entries = 0;
+    for (const std::vector<Placed>& span : spans(buffer.first, buffer.last)) entries += span.size();
+    if (entries < all_.size()) {
+      for (const std::vector<Placed>& span : spans(buffer.first, buffer.last)) take(span);
+    } else {
+      take(all_);
+    }
+    std::sort(alive_.begin(), alive_.end(),
+              [](const Placed& a, const Placed& b) { return a.offset < b.offset; });
+    return alive_;
+  }
+
+ private:
+  static constexpr int64_t kSpan = 32;  // steps
+
+  std::span<std::vector<Placed>> spans(int64_t first, int64_t last) {
+    const auto begin = static_cast<size_t>(first / kSpan);
+    return std::span(by_time_).subspan(begin, static_cast<size_t>(last / kSpan) - begin + 1);
+  }
+
+  std::vector<Placed> all_;
+  std::vector<std::vector<Placed>> by_time_;  // by span of steps: what is alive in it
+  std::vector<Placed> alive_;
+};
+
+// The lowest offset >= base with `size` bytes free between the buffers, which are in order.
+int64_t lowest_offset(const std::vector<Placed>& placed, int64_t size, int64_t base) {
   int64_t offset = base;
-  for (const Placed& other : placed) {  // by offset
-    if (other.last < buffer.first || buffer.last < other.first) continue;
+  for (const Placed& other : placed) {
     if (other.offset - offset >= size) break;
     offset = std::max(offset, other.end);
   }
@@ -31,18 +76,15 @@ int64_t place_program(std::vector<Buffer*> buffers, int64_t base) {
   std::stable_sort(buffers.begin(), buffers.end(), [](const Buffer* a, const Buffer* b) {
     return a->bytes != b->bytes ? a->bytes > b->bytes : a->first < b->first;
   });
-  std::vector<Placed> placed;
-  placed.reserve(buffers.size());
+  int64_t steps = 0;
+  for (const Buffer* buffer : buffers) steps = std::max(steps, buffer->last + 1);
+  PlacedBuffers placed(steps);
   int64_t top = base;
   for (Buffer* buffer : buffers) {
     const int64_t size = align_up(buffer->bytes);
-    buffer->offset = lowest_offset(placed, *buffer, size, base);
-    const Placed entry{buffer->offset, buffer->offset + size, buffer->first, buffer->last};
-    const auto at =
-        std::upper_bound(placed.begin(), placed.end(), entry,
-                         [](const Placed& a, const Placed& b) { return a.offset < b.offset; });
-    placed.insert(at, entry);
-    top = std::max(top, entry.end);
+    buffer->offset = lowest_offset(placed.alive_with(*buffer), size, base);
+    placed.add({buffer->offset, buffer->offset + size, buffer->first, buffer->last});
+    top = std::max(top, buffer->offset + size);
   }
   return top;
 }
