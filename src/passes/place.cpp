@@ -20,7 +20,12 @@
 //   %up = matmul(%x.full, %w1) : f32[4,8,64] @S(2:tp)
 //   %down = matmul(%up, %w2) : f32[4,8,16] @P(tp)
 //   %down.shard = reduce_scatter(%down; axis="tp", dim=1) : f32[4,8,16] @S(1:tp)
-// For an attention over cp see share_keys.h.
+// For an attention over cp see share_keys.h. Ops between tokens and the rows of experts shard the
+// sources of rows, and with them the tokens. With expert axes, rows and experts are placed by
+// these:
+//   %rows = dispatch(%x, %at; slots=32, parts=2, sources=4) : f32[4,2,32,16] @S(0:edp) @S(0:ep)
+//   %rows.moved = all_to_all(%rows, %offsets; axis="ep", from=0, to=1, bounded=true) : f32[...]
+//   %y = grouped_matmul(%rows.moved, %offsets.moved, %w) : f32[4,2,32,64] @S(0:edp) @S(1:ep)
 #include <algorithm>
 #include <optional>
 #include <unordered_set>

@@ -94,6 +94,21 @@ TEST(PlacedExperts, RepeatsRowsButNoDecisions) {
                          {"autodiff", "place", "shard_params", "recompute"}));
 }
 
+// A source has 16 tokens with two choices each: 8 rows for each of four ranks on average, and at
+// most 32.
+TEST(PlacedExperts, HaveSlotsByCapacity) {
+  const auto route = [](const std::vector<std::string>& settings) {
+    const std::string text = block_on("dp_shard=4; ep=4", settings, {"place"});
+    const size_t begin = text.find("route(");
+    return text.substr(begin, text.find(')', begin) - begin + 1);
+  };
+  const std::string factor = "--parallelism.expert_capacity_factor=";
+  EXPECT_EQ(route({}), "route(%index; experts=8, slots=32, parts=4, sources=4)");
+  EXPECT_EQ(route({factor + "2"}), "route(%index; experts=8, slots=16, parts=4, sources=4)");
+  EXPECT_EQ(route({factor + "1.3"}), "route(%index; experts=8, slots=11, parts=4, sources=4)");
+  EXPECT_EQ(route({factor + "4"}), route({}));
+}
+
 TEST(PlacedExperts, RefusesTokensThatRanksDoNotDivide) {
   EXPECT_EQ(user_error_of([] { block_on("dp_shard=2, tp=3; ep=6", {}, {"place"}); }),
             "place: cp x tp = 3 does not divide the sequence of 16 tokens, which expert "
