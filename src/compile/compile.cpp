@@ -305,6 +305,10 @@ Mesh mesh_of(const Config& config, int64_t ranks) {
 
 std::string mesh_warning(const Compiled& compiled) {
   const Mesh& mesh = compiled.plan.mesh;
+  if (compiled.plan.backend == "cuda" && compiled.spec.experts.count > 0) {
+    return "the kernels of experts, and of latent and chunked attention, have not been run on GPUs "
+           "yet; those of attention are much slower than predicted";
+  }
   const int64_t host = ranks_on_host(compiled.device, mesh.ranks());
   for (const MeshAxis& axis : mesh.axes) {
     const bool tensor = axis.name == names::kTensorAxis;

@@ -54,9 +54,7 @@ std::vector<TensorType> infer_route(const Call& call) {
   const int64_t experts = call.int_attr("experts");
   call.require(experts > 0 && experts % rows.parts == 0, "experts is ", experts,
                ", expected a multiple of parts, ", rows.parts);
-  return {{DType::I32, {rows.sources, rows.parts, experts / rows.parts + 1}, {}},
-          index,
-          {DType::I32, {rows.sources}, {}}};
+  return {{DType::I32, {rows.sources, rows.parts, experts / rows.parts + 1}, {}}, index};
 }
 
 }  // namespace
@@ -121,17 +119,16 @@ constinit const OpDef kRouterGrad{
 };
 
 constinit const OpDef kRoute{
-    .signature =
-        "route(index; experts: int, slots: int, parts = 1, sources = 1) -> offsets, at, overflow",
+    .signature = "route(index; experts: int, slots: int, parts = 1, sources = 1) -> offsets, at",
     .doc =
         "Where the rows of every token lie among those of its experts. The tokens [batch,time] of "
         "each of `sources` sources are sorted by (expert, token, choice). Experts are divided "
         "evenly among `parts` destinations with `slots` rows each. Expert q of destination d has "
         "the rows offsets[source,d,q] up to offsets[source,d,q+1]; `at` is d * slots + row, or -1 "
-        "for a row beyond the slots, which sets `overflow` of its source.",
+        "for a row beyond the slots.",
     .traits = {.differentiable = false, .decides = true},
     .infer = infer_route,
-    .sharding = "bsK -> g<bs>PQ, bsK, g<bs>",
+    .sharding = "bsK -> g<bs>PQ, bsK",
     .localize = [](const Call& call, Call& local) { localize_sources(call.type("index"), local); },
     .samples =
         "index: i32[2,3,2]; experts=4, slots=12 | index: i32[2,5,3]; experts=8, slots=12, parts=4 "

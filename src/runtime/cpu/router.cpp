@@ -233,7 +233,6 @@ void launch_route(const Launch& launch) {
     int32_t* next = static_cast<int32_t*>(launch.workspace) + source * experts;
     std::fill_n(next, experts, 0);
     for (int64_t i = 0; i < choices; ++i) ++next[index[i]];
-    bool overflows = false;
     for (int64_t part = 0; part < parts; ++part) {
       int64_t row = 0;
       *offsets++ = 0;
@@ -243,13 +242,11 @@ void launch_route(const Launch& launch) {
         row += count;
         *offsets++ = static_cast<int32_t>(std::min(row, slots));
       }
-      overflows |= row > slots;
     }
     for (int64_t i = 0; i < choices; ++i) {
       const int64_t row = next[index[i]]++;
       at[i] = row < slots ? static_cast<int32_t>(index[i] / per_part * slots + row) : -1;
     }
-    launch.results.at(2).as<int32_t>()[source] = overflows ? 1 : 0;
   });
 }
 

@@ -192,7 +192,6 @@ void route(const Launch& launch) {
   auto* offsets = launch.results[0].as<int32_t>();
   auto* at = launch.results[1].as<int32_t>();
   for (size_t source = 0; source < sources; ++source) {
-    bool overflows = false;
     for (size_t part = 0; part < parts; ++part) {
       size_t row = 0;
       *offsets++ = 0;
@@ -204,9 +203,7 @@ void route(const Launch& launch) {
         }
         *offsets++ = static_cast<int32_t>(std::min(row, slots));
       }
-      overflows |= row > slots;
     }
-    launch.results[2].as<int32_t>()[source] = overflows ? 1 : 0;
   }
 }
 

@@ -24,7 +24,7 @@ constexpr const char* kBlock = R"(graph train {
   %logits = matmul(%ffn_norm, %gate.w; tb=true) : f32[4,16,8]  # layers.0.moe fwd
   %weights, %index = router(%logits; top_k=2, normalize=true) : f32[4,16,2], i32[4,16,2]  # layers.0.moe fwd
   %counts = expert_counts(%index; experts=8) : f32[1,8]  # layers.0.moe fwd
-  %offsets, %at, %overflow = route(%index; experts=8, slots=128) : i32[1,1,9], i32[4,16,2], i32[1]  # layers.0.moe fwd
+  %offsets, %at = route(%index; experts=8, slots=128) : i32[1,1,9], i32[4,16,2]  # layers.0.moe fwd
   %rows = dispatch(%ffn_norm, %at; slots=128) : f32[1,1,128,32]  # layers.0.moe fwd
   %row_weights = dispatch_weights(%weights, %at; slots=128) : f32[1,1,128]  # layers.0.moe fwd
   %gate_up = grouped_matmul(%rows, %offsets, %w13.w; tb=true) : f32[1,1,128,48]  # layers.0.moe fwd

@@ -8,8 +8,6 @@ namespace weft::cuda {
 
 namespace {
 
-constexpr int kThreads = 256;
-
 // Sums of small integers are exact in f32, in any order.
 __global__ void count_experts(const int32_t* index, int64_t n, int experts, float* counts) {
   extern __shared__ int32_t shared[];

@@ -55,7 +55,7 @@ __global__ void count_choices(Route route) {
 }
 
 // One thread per expert.
-__global__ void find_places(Route route, int32_t* offsets, int32_t* overflow) {
+__global__ void find_places(Route route, int32_t* offsets) {
   __shared__ int32_t ends[kMaxRouteExperts];  // inclusive sums over the experts of all parts
   const int expert = threadIdx.x, source = blockIdx.x;
   const bool exists = expert < route.experts;
@@ -83,7 +83,6 @@ __global__ void find_places(Route route, int32_t* offsets, int32_t* overflow) {
     ends[expert] += before;
     __syncthreads();
   }
-  bool overflows = false;
   if (exists) {
     const int part = expert / route.per_part(), first = part * route.per_part();
     const int32_t skipped = first > 0 ? ends[first - 1] : 0;
@@ -92,10 +91,7 @@ __global__ void find_places(Route route, int32_t* offsets, int32_t* overflow) {
     int32_t* own = offsets + (source * route.parts + part) * (route.per_part() + 1);
     if (expert == first) own[0] = 0;
     own[expert - first + 1] = static_cast<int32_t>(min(static_cast<int64_t>(end), route.slots));
-    overflows = end > route.slots;
   }
-  const int any = __syncthreads_or(overflows);
-  if (expert == 0) overflow[source] = any ? 1 : 0;
 }
 
 __global__ void place_choices(Route route, int32_t* at) {
@@ -144,8 +140,7 @@ void launch_route(const Launch& launch) {
   const unsigned threads = (route.experts + kWarp - 1) / kWarp * kWarp;
   count_choices<<<blocks, dim3(kWarp, kWarps), shared, stream>>>(route);
   CUDA_CHECK(cudaGetLastError());
-  find_places<<<route.sources, threads, 0, stream>>>(route, launch.results.at(0).as<int32_t>(),
-                                                     launch.results.at(2).as<int32_t>());
+  find_places<<<route.sources, threads, 0, stream>>>(route, launch.results.at(0).as<int32_t>());
   CUDA_CHECK(cudaGetLastError());
   place_choices<<<blocks, dim3(kWarp, kWarps), shared, stream>>>(
       route, launch.results.at(1).as<int32_t>());
