@@ -84,7 +84,9 @@ Compiled compile_for(const DeviceSpec& device, const Config& config, const Compi
                      .seq_len = planned_seq_len(config, degrees),
                      .documents = config.training.document_mask,
                      .positions = degrees.cp > 1,
-                     .kv_repeats = degrees.tp / std::gcd(degrees.tp, spec.n_kv_heads)};
+                     .kv_repeats = degrees.tp / std::gcd(degrees.tp, spec.n_kv_heads),
+                     .router_losses = {.aux = config.training.router_aux_loss,
+                                       .z = config.training.router_z_loss}};
   build.padding = build.seq_len - config.training.seq_len;
   build.counts_lost_rows = expert_capacity(config, degrees) > 0;
   BuiltModel step = build_model(spec, build);

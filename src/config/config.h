@@ -93,6 +93,8 @@ struct TrainingConfig {
   Precision mixed_precision_reduce = Precision::Float32;
   bool keep_low_precision = false;
   int64_t loss_chunks = 1;
+  double router_aux_loss = 0;
+  double router_z_loss = 0;
   bool document_mask = false;
   bool reduce_every_micro_batch = true;
   NonFinitePolicy nonfinite = NonFinitePolicy::Skip;

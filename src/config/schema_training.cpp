@@ -138,6 +138,20 @@ void add_training(Keys& keys) {
         {.doc = "Number of chunks along the sequence in which the head and the loss are computed: "
                 "only the logits of one chunk exist at a time. Changes the order of sums.",
          .range = kPositive});
+  s.add(
+      "router_aux_loss", &C::router_aux_loss,
+      {.doc = "Coefficient of the auxiliary loss that balances experts, which is added to the "
+              "loss of training: per layer with experts, it is the coefficient itself where all "
+              "experts get the same number of tokens, and more where those with many tokens score "
+              "high.",
+       .range = kNotNegative});
+  s.add(
+      "router_z_loss", &C::router_z_loss,
+      {.doc =
+           "Coefficient of the z-loss, which keeps the logits of routers small: per layer "
+           "with experts, it is the coefficient times the mean over the tokens of the squared log "
+           "of the sum of exponentials, and is added to the loss of training.",
+       .range = kNotNegative});
   s.add("reduce_every_micro_batch", &C::reduce_every_micro_batch,
         {.doc = "Whether gradients are reduced over the ranks after every micro-batch. If false, "
                 "full gradients are accumulated on each rank and reduced once per step: less "

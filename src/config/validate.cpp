@@ -132,6 +132,9 @@ void check_elastic(const Config& config, const Degrees& degrees) {
              "debug.deterministic = \"elastic\"; ",
              config.parallelism.zero_stage ? "remove parallelism.zero_stage"
                                            : "use training.reduce_every_micro_batch = true");
+  USER_CHECK(config.training.router_aux_loss == 0, describe_key(config, "training.router_aux_loss"),
+             " counts the tokens of a micro-batch over all ranks, expected 0 with "
+             "debug.deterministic = \"elastic\"");
 }
 
 void check_batch(const Config& config, const Degrees& degrees) {

@@ -74,6 +74,14 @@ std::vector<Value*> ModelBuilder::add_all(const OpDef& op, std::vector<Value*> o
   return results;
 }
 
+void ModelBuilder::add_router_loss(Value* logits, Value* index, bool sigmoid) {
+  const auto [aux, z] = options_.router_losses;
+  if (options_.mode != BuildMode::Train || (aux == 0 && z == 0)) return;
+  Value* counts = add(kExpertCounts, {index}, {{"experts", row_length(logits->type)}}, "counts");
+  router_losses_.push_back(add(kRouterLoss, {logits, counts, count()},
+                               {{"aux", aux}, {"z", z}, {"sigmoid", sigmoid}}, "loss"));
+}
+
 std::string ModelBuilder::qkv_dim(int64_t q, int64_t kv) const {
   return options_.kv_repeats > 1 ? std::string(dims::kHeadsToRepeat)
                                  : dims::packed(dims::kHeads, {q, kv, kv});
@@ -133,8 +141,10 @@ BuiltModel ModelBuilder::finish(Value* logits) {
   } else {
     enter("");
     Value* targets = input(names::kTargets, DType::I32, {options_.batch, options_.seq_len});
-    Value* count = input(names::kCount, DType::F32, {});
-    Value* loss = add(kCrossEntropy, {logits, targets, count}, {}, names::kLoss);
+    Value* loss = add(kCrossEntropy, {logits, targets, count()}, {}, names::kLoss);
+    for (Value* router : router_losses_) {
+      loss = add(kAdd, {loss, router}, {}, cat(names::kLoss, ".sum"));
+    }
     graph_.add_output({OutputRole::Loss}, loss);
     if (options_.mode == BuildMode::Train && !choices_.empty()) add_counts();
   }
@@ -167,6 +177,11 @@ Value* ModelBuilder::input(std::string_view name, DType dtype, Shape shape) {
   return graph_
       .insert_source(nullptr, kInput, std::string(name), {dtype, std::move(shape), {}}, options)
       ->result();
+}
+
+Value* ModelBuilder::count() {
+  if (count_ == nullptr) count_ = input(names::kCount, DType::F32, {});
+  return count_;
 }
 
 std::vector<NamedRows> all_rows(std::string name, const Shape& shape) {

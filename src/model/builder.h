@@ -62,6 +62,9 @@ class ModelBuilder {
   };
   void count_choices(const Choices& choices) { choices_.push_back(choices); }
 
+  // Adds the losses of a router to that of the model while training with any of them.
+  void add_router_loss(Value* logits, Value* index, bool sigmoid);
+
   // Causal attention over packed q, k and v; within documents and with dropout of probabilities if
   // the model is built that way.
   Value* attention(Value* qkv, const AttentionOptions& options = {});
@@ -88,6 +91,8 @@ class ModelBuilder {
   void add_counts();
   std::string value_name(std::string_view name) const;
   Value* input(std::string_view name, DType dtype, Shape shape);
+  // The number of targets, f32[].
+  Value* count();
 
   Graph graph_;
   Builder builder_;
@@ -95,7 +100,9 @@ class ModelBuilder {
   double dropout_;
   int64_t heads_, kv_heads_;
   std::vector<ParamInfo> params_;
-  std::vector<Choices> choices_;  // by layer
+  std::vector<Choices> choices_;       // by layer
+  std::vector<Value*> router_losses_;  // by layer
+  Value* count_ = nullptr;
   Value* tokens_ = nullptr;
   Value* positions_ = nullptr;
   Value* rng_ = nullptr;

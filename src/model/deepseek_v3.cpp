@@ -182,9 +182,10 @@ void to_hf(const ModelSpec& spec, HfWriter& hf) {
   write_experts(spec.experts, hf);
 }
 
-constexpr std::array<std::string_view, 6> kOwnKeys = {
-    "model.rope_theta",        "model.rope_scaling",   "model.n_experts",
-    "model.experts_per_token", "model.expert_ffn_dim", "optimizer.expert_bias_rate"};
+constexpr std::array<std::string_view, 8> kOwnKeys = {
+    "model.rope_theta",         "model.rope_scaling",    "model.n_experts",
+    "model.experts_per_token",  "model.expert_ffn_dim",  "optimizer.expert_bias_rate",
+    "training.router_aux_loss", "training.router_z_loss"};
 
 }  // namespace
 

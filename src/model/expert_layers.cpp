@@ -32,6 +32,7 @@ Value* DecoderLayers::experts(Value* x, const std::string& hf) {
                                                  {"keep_groups", e.keep_groups},
                                                  {"scale", e.scale}},
                                                 "weights");
+  m_.add_router_loss(logits, chosen[1], e.sigmoid);
   const int64_t slots = chosen[1]->type.elements();  // a row for every choice
   const std::vector<Value*> places =
       m_.add_all(kRoute, {chosen[1]}, {{"experts", e.count}, {"slots", slots}}, "offsets");

@@ -206,9 +206,10 @@ void to_hf(const ModelSpec& spec, HfWriter& hf) {
   hf.set("use_qk_norm", spec.qk_unit_norm);
 }
 
-constexpr std::array<std::string_view, 6> kOwnKeys = {
-    "model.n_kv_heads", "model.rope_theta",        "model.rope_scaling",
-    "model.n_experts",  "model.experts_per_token", "model.expert_ffn_dim"};
+constexpr std::array<std::string_view, 8> kOwnKeys = {
+    "model.n_kv_heads",         "model.rope_theta",        "model.rope_scaling",
+    "model.n_experts",          "model.experts_per_token", "model.expert_ffn_dim",
+    "training.router_aux_loss", "training.router_z_loss"};
 
 }  // namespace
 

@@ -164,6 +164,10 @@ struct BuildOptions {
   int64_t kv_repeats = 1;
   int64_t padding = 0;  // tokens at the end of a sequence that have no position of their own
   bool counts_lost_rows = false;  // of experts, whose rows are limited
+  // The coefficients of the losses of routers while training, see the op router_loss.
+  struct RouterLosses {
+    double aux = 0, z = 0;
+  } router_losses = {};
 };
 
 struct BuiltModel {

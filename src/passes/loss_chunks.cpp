@@ -16,7 +16,8 @@
 //   %d.x.i = matmul(%d.logits.i, %w)
 //   %d.w.i = matmul(%d.logits.i, %x.i; ta=true), added to the previous ones
 // and at the end %d.x = concat_time(%d.x.0, ...).
-#include <array>
+#include <algorithm>
+#include <unordered_set>
 
 #include "base/error.h"
 #include "graph/ops/ops.h"
@@ -78,6 +79,7 @@ class Chunker {
 
   void run() {
     for (int64_t index = 0; index < parts_; ++index) add_chunk(index);
+    move_readers();
     graph_.replace_uses(head_.loss->result(), loss_);
     if (head_.loss_grad != nullptr) finish_gradients();
     graph_.erase(head_.loss);
@@ -104,6 +106,19 @@ class Chunker {
         copy(*head_.dw, grad_first ? std::vector{dlogits, x} : std::vector{x, dlogits}, index)
             ->result();
     dw_ = index == 0 ? dw : add(kAddInPlace, dw_, dw, *head_.dw);
+  }
+
+  // What the forward adds to the loss comes after the chunks.
+  void move_readers() {
+    std::unordered_set<const Node*> readers = {head_.loss};
+    for (Node* node : graph_.nodes()) {
+      if (node == before_) return;
+      const bool reads = std::any_of(node->operands.begin(), node->operands.end(),
+                                     [&](const Value* x) { return readers.contains(x->def); });
+      if (!reads) continue;
+      readers.insert(node);
+      graph_.move_before(node, before_);
+    }
   }
 
   void finish_gradients() {

@@ -31,13 +31,21 @@ bool leaves_block(const Node& node, int64_t block) {
   return false;
 }
 
+// A decision stays the same wherever it is sent.
+bool is_decision(const Node& node) {
+  if (!node.op->traits.collective) return node.op->traits.decides;
+  return std::all_of(node.operands.begin(), node.operands.end(),
+                     [](const Value* value) { return is_decision(*value->def); });
+}
+
 // Forward nodes inside blocks that may be recomputed, in order.
 std::vector<const Node*> recomputable(const Graph& graph) {
   std::vector<const Node*> list;
   for (const auto& node : graph.order()) {
     const OpDef& op = *node->op;
     if (node->phase != Phase::Forward || op.traits.source || op.traits.effect) continue;
-    if (is_flat_collective(*node) || !op.overwrites.empty() || op.traits.decides) continue;
+    if (is_flat_collective(*node) || !op.overwrites.empty()) continue;
+    if (is_decision(*node)) continue;
     const int64_t block = block_of(node->path);
     if (block < 0 || leaves_block(*node, block)) continue;
     list.push_back(node.get());

@@ -3,10 +3,12 @@
 // others are statistics, or all results of an op that has any number of them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
 #include "base/philox.h"
+#include "base/text.h"
 #include "conformance/inputs.h"
 #include "conformance/ops_under_test.h"
 #include "graph/builder.h"
@@ -113,7 +115,8 @@ double weighted_loss(const Call& call, Device& device, const std::vector<HostTen
 // Floating-point operands without a gradient: they are not trained.
 bool is_constant(const Call& call, size_t operand) {
   const std::string& name = call.op->parsed().operands.at(operand).name;
-  return name == "count" || (call.op == &kRouter && name == "bias");
+  const std::vector<std::string> constants = split(call.op->constants, ' ');
+  return name == "count" || std::find(constants.begin(), constants.end(), name) != constants.end();
 }
 
 void check_operand(const Call& call, const std::vector<HostTensor>& inputs, size_t operand,

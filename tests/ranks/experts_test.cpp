@@ -156,6 +156,21 @@ TEST_P(ExpertMeshes, AgreeOnSkewedRouting) {
   }
 }
 
+// The tokens of an expert are counted over all ranks before the auxiliary loss reads them.
+TEST_P(ExpertMeshes, AgreeOnTheLossesOfRouters) {
+  const ExpertMesh& mesh = GetParam();
+  const Overrides losses = {"--training.router_aux_loss=0.5", "--training.router_z_loss=0.05"};
+  const ShortRun plain = skewed_run(1, one_rank());
+  const ShortRun one = skewed_run(1, with(one_rank(), losses));
+  const ShortRun run = skewed_run(mesh.ranks(), with(with(kExperts, mesh.overrides()), losses));
+  EXPECT_GT(one.losses[0], plain.losses[0] + 1);
+  EXPECT_GT(std::fabs(one.grad_norms[0] / plain.grad_norms[0] - 1), 1e-3);
+  for (size_t i = 0; i < one.losses.size(); ++i) {
+    EXPECT_NEAR(run.losses[i] / one.losses[i], 1, 5e-6) << "loss of step " << i + 1;
+    EXPECT_NEAR(run.grad_norms[i] / one.grad_norms[i], 1, 2e-5) << "norm of step " << i + 1;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, ExpertMeshes, testing::ValuesIn(kMeshes),
                          [](const auto& test) { return test.param.name; });
 

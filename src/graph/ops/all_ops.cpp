@@ -55,6 +55,8 @@ constexpr const OpDef* kOps[] = {
     &kLostRows,
     &kGuardNorm,
     &kBalanceRouter,
+    &kRouterLoss,
+    &kRouterLossGrad,
     &kDispatch,
     &kCombine,
     &kDispatchWeights,

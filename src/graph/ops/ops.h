@@ -30,6 +30,9 @@ extern const OpDef kRope, kScaleQueries, kAttention, kAttentionGrad, kDocumentAt
 extern const OpDef kRouter, kRouterGrad, kRoute, kExpertCounts, kLostRows, kGuardNorm,
     kBalanceRouter;
 
+// ops/router_loss.cpp: losses that keep the load of experts even and the logits of routers small.
+extern const OpDef kRouterLoss, kRouterLossGrad;
+
 // ops/experts.cpp: rows of tokens for experts, and what experts compute.
 extern const OpDef kDispatch, kCombine, kDispatchWeights, kCombineWeights, kGroupedMatmul,
     kGroupedMatmulGradW, kWeightedSwiglu, kWeightedSwigluGrad, kScaleRows, kScaleRowsGrad;

@@ -1,6 +1,7 @@
 #include "runtime/cpu/elements.h"
 
 #include "base/error.h"
+#include "base/tree_level.h"
 #include "runtime/cpu/simd.h"
 #include "runtime/cpu/thread_team.h"
 
@@ -67,6 +68,13 @@ WEFT_CLONES float dot_rows(const float* a, const float* b, int64_t n) {
   return lane_sum(
       n, [&](int64_t i) { return lanes_at(a + i) * lanes_at(b + i); },
       [&](int64_t i) { return a[i] * b[i]; });
+}
+
+float tree_sum(const float* x, int64_t n) {
+  if (n == 0) return 0;
+  if (n == 1) return x[0];
+  const int64_t half = tree_split(n);
+  return tree_sum(x, half) + tree_sum(x + half, n - half);
 }
 
 const float* load(const Tensor& tensor, int64_t offset, int64_t n, float* buffer) {

@@ -46,6 +46,9 @@ inline void add_to_row(const float* x, int64_t n, float* sum) {
 // The sum of a * b.
 float dot_rows(const float* a, const float* b, int64_t n);
 
+// The sum of x in a binary tree.
+float tree_sum(const float* x, int64_t n);
+
 // Rows per tile, so that a tile has about ten thousand elements.
 inline int64_t tile_rows(int64_t length) {
   return std::max<int64_t>(1, 16384 / std::max<int64_t>(1, length));

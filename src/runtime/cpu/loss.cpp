@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "base/tree_level.h"
 #include "runtime/cpu/device.h"
 #include "runtime/cpu/elements.h"
 #include "runtime/cpu/kernels.h"
@@ -54,13 +53,6 @@ ExpSum exp_sum(const float* x, int64_t n) {
 
 float log_sum_exp(const ExpSum& of) {
   return of.top + std::log(of.sum);
-}
-
-float tree_sum(const float* x, int64_t n) {
-  if (n == 0) return 0;
-  if (n == 1) return x[0];
-  const int64_t half = tree_split(n);
-  return tree_sum(x, half) + tree_sum(x + half, n - half);
 }
 
 // Logits and targets, one row per token. The columns may be a shard of the classes.

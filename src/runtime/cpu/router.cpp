@@ -1,4 +1,4 @@
-// Which experts a token goes to, and where its rows lie among theirs.
+// Which experts a token goes to, and where its rows lie among theirs; the losses of routers.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -47,7 +47,8 @@ WEFT_CLONES void sigmoids(const float* x, int64_t n, float* y) {
   for (int64_t i = 0; i < n; ++i) y[i] = sigmoid_f32(x[i]);
 }
 
-WEFT_CLONES void softmax(const float* x, int64_t n, float* y) {
+// Returns the log of the sum of exponentials.
+WEFT_CLONES float softmax(const float* x, int64_t n, float* y) {
   const float top = lane_max(x, n);
   WEFT_VECTORIZE
   for (int64_t i = 0; i < n; ++i) y[i] = exp_f32(x[i] - top);
@@ -55,10 +56,15 @@ WEFT_CLONES void softmax(const float* x, int64_t n, float* y) {
       n, [&](int64_t i) { return lanes_at(y + i); }, [&](int64_t i) { return y[i]; });
   WEFT_VECTORIZE
   for (int64_t i = 0; i < n; ++i) y[i] /= sum;
+  return top + std::log(sum);
 }
 
 void scores_of(const float* logits, int64_t n, bool by_sigmoid, float* scores) {
-  (by_sigmoid ? sigmoids : softmax)(logits, n, scores);
+  if (by_sigmoid) {
+    sigmoids(logits, n, scores);
+  } else {
+    softmax(logits, n, scores);
+  }
 }
 
 // The same in f64, for choices that depend on more than the order of the logits: so they are the
@@ -296,6 +302,102 @@ void launch_balance_router(const Launch& launch) {
   }
 }
 
+WEFT_CLONES float sum_of(const float* x, int64_t n) {
+  return lane_sum(
+      n, [&](int64_t i) { return lanes_at(x + i); }, [&](int64_t i) { return x[i]; });
+}
+
+// The losses of a router, with what is the same for all tokens.
+struct RouterLoss {
+  const float* counts;
+  int64_t experts;
+  bool by_sigmoid;
+  float balance, z;  // balance: aux * experts / sum of counts
+
+  RouterLoss(const Call& call, const Tensor& tokens)
+      : counts(tokens.as<float>()),
+        experts(row_length(tokens)),
+        by_sigmoid(call.bool_attr("sigmoid")),
+        z(static_cast<float>(call.double_attr("z"))) {
+    double sum = 0;
+    for (int64_t i = 0; i < experts; ++i) sum += counts[i];
+    balance = static_cast<float>(call.double_attr("aux") * static_cast<double>(experts) / sum);
+  }
+
+  // What the scores of all experts are divided by.
+  float divisor(const float* scores) const {
+    return by_sigmoid ? 1e-20f + sum_of(scores, experts) : 1.0f;
+  }
+};
+
+void launch_router_loss(const Launch& launch) {
+  const RouterLoss loss(*launch.call, launch.operands.at(1));
+  const float* logits = launch.operands.at(0).as<float>();
+  float* lse = launch.results.at(1).as<float>();
+  float* losses = static_cast<float*>(launch.workspace);
+  const int64_t tokens = row_count(launch.operands[0]), step = token_step(loss.experts);
+  team(launch).run(ceil_div(tokens, step), [&](int64_t tile) {
+    std::array<float, kMaxExperts> memory;
+    float* scores = memory.data();
+    for (int64_t t = tile * step; t < std::min(tokens, (tile + 1) * step); ++t) {
+      const float* own = logits + t * loss.experts;
+      lse[t] = softmax(own, loss.experts, scores);
+      if (loss.by_sigmoid) sigmoids(own, loss.experts, scores);
+      const float mean = dot_rows(loss.counts, scores, loss.experts) / loss.divisor(scores);
+      losses[t] = loss.balance * mean + loss.z * lse[t] * lse[t];
+    }
+  });
+  *launch.results.at(0).as<float>() = tree_sum(losses, tokens) / scalar_f32(launch.operands.at(2));
+}
+
+// d = exp(x - lse) * scale, the gradient of the z-loss.
+WEFT_CLONES void exponentials(const float* x, float lse, float scale, int64_t n, float* d) {
+  WEFT_VECTORIZE
+  for (int64_t i = 0; i < n; ++i) d[i] = exp_f32(x[i] - lse) * scale;
+}
+
+// d += slope of the score * (counts - mean) * scale, the gradient of the auxiliary loss.
+WEFT_CLONES void add_softmax_balance(const float* scores, const float* counts, float mean,
+                                     float scale, int64_t n, float* d) {
+  WEFT_VECTORIZE
+  for (int64_t i = 0; i < n; ++i) d[i] += scores[i] * (counts[i] - mean) * scale;
+}
+WEFT_CLONES void add_sigmoid_balance(const float* scores, const float* counts, float mean,
+                                     float scale, int64_t n, float* d) {
+  WEFT_VECTORIZE
+  for (int64_t i = 0; i < n; ++i) {
+    d[i] += scores[i] * (1.0f - scores[i]) * (counts[i] - mean) * scale;
+  }
+}
+
+void launch_router_loss_grad(const Launch& launch) {
+  const RouterLoss loss(*launch.call, launch.operands.at(2));
+  const float factor = scalar_f32(launch.operands.at(0)) / scalar_f32(launch.operands.at(4));
+  const float* logits = launch.operands.at(1).as<float>();
+  const float* lse = launch.operands.at(3).as<float>();
+  float* d_logits = launch.results.at(0).as<float>();
+  const int64_t tokens = row_count(launch.operands[1]), experts = loss.experts;
+  const int64_t step = token_step(experts);
+  team(launch).run(ceil_div(tokens, step), [&](int64_t tile) {
+    std::array<float, kMaxExperts> memory;
+    float* scores = memory.data();
+    for (int64_t t = tile * step; t < std::min(tokens, (tile + 1) * step); ++t) {
+      const float* own = logits + t * experts;
+      float* d = d_logits + t * experts;
+      scores_of(own, experts, loss.by_sigmoid, scores);
+      const float divisor = loss.divisor(scores);
+      const float mean = dot_rows(loss.counts, scores, experts) / divisor;
+      exponentials(own, lse[t], 2 * loss.z * lse[t] * factor, experts, d);
+      (loss.by_sigmoid ? add_sigmoid_balance : add_softmax_balance)(
+          scores, loss.counts, mean, loss.balance / divisor * factor, experts, d);
+    }
+  });
+}
+
+int64_t router_loss_workspace(const Call& call) {
+  return row_count(call.type("logits").shape) * static_cast<int64_t>(sizeof(float));
+}
+
 }  // namespace
 
 std::span<const Kernel> cpu_router_kernels() {
@@ -307,6 +409,8 @@ std::span<const Kernel> cpu_router_kernels() {
       {"lost_rows", "counts", supports_cpu_dtypes, nullptr, launch_lost_rows},
       {"guard_norm", "scalar", supports_cpu_dtypes, nullptr, launch_guard_norm},
       {"balance_router", "layers", supports_cpu_dtypes, nullptr, launch_balance_router},
+      {"router_loss", "rows", supports_experts, router_loss_workspace, launch_router_loss},
+      {"router_loss_grad", "rows", supports_experts, nullptr, launch_router_loss_grad},
   };
   return rows;
 }

@@ -275,6 +275,11 @@ int64_t cross_entropy_workspace(const Call& call) {
   return count(call.type(1).shape) * kFloatBytes;
 }
 
+// The losses of the tokens.
+int64_t router_loss_workspace(const Call& call) {
+  return row_count(call.type(0)) * kFloatBytes;
+}
+
 int64_t adamw_workspace(const Call& call) {
   return static_cast<int64_t>(call.ints_attr("decayed").size() * sizeof(int64_t));
 }
@@ -499,6 +504,8 @@ constexpr Kernel kKernels[] = {
     row("lost_rows", "plain_lost_rows", launch_lost_rows, any_call),
     row("guard_norm", "plain_guard_norm", launch_guard_norm, any_call),
     row("balance_router", "plain_balance_router", launch_balance_router, any_call),
+    row("router_loss", "warp_router_loss", launch_router_loss, any_call, router_loss_workspace),
+    row("router_loss_grad", "warp_router_loss_grad", launch_router_loss_grad, any_call),
     row("dispatch", "vector_dispatch", launch_vector_dispatch, vector_results),
     row("dispatch", "plain_dispatch", launch_dispatch, any_call),
     row("combine", "vector_combine", launch_vector_combine, vector_results),

@@ -52,6 +52,8 @@ void launch_expert_counts(const Launch& launch);
 void launch_lost_rows(const Launch& launch);
 void launch_guard_norm(const Launch& launch);
 void launch_balance_router(const Launch& launch);
+void launch_router_loss(const Launch& launch);
+void launch_router_loss_grad(const Launch& launch);
 void launch_vector_dispatch(const Launch& launch);
 void launch_dispatch(const Launch& launch);
 void launch_vector_combine(const Launch& launch);

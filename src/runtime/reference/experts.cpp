@@ -79,6 +79,37 @@ double weight_sum(const Values& scores, const std::vector<size_t>& chosen, bool 
   return sum;
 }
 
+double log_sum_exp(const Values& x) {
+  const double largest = *std::max_element(x.begin(), x.end());
+  double sum = 0;
+  for (const double value : x) sum += std::exp(value - largest);
+  return largest + std::log(sum);
+}
+
+// The losses of a router, with what is the same for all tokens.
+struct RouterLoss {
+  bool by_sigmoid;
+  Values counts;
+  double balance, z;  // balance: aux E / sum of counts
+
+  RouterLoss(const Launch& launch, Values tokens)
+      : by_sigmoid(launch.call->bool_attr("sigmoid")),
+        counts(std::move(tokens)),
+        balance(launch.call->double_attr("aux") * static_cast<double>(counts.size()) /
+                std::accumulate(counts.begin(), counts.end(), 0.0)),
+        z(launch.call->double_attr("z")) {}
+
+  // What the scores of all experts are divided by.
+  double score_sum(const Values& scores) const {
+    return std::accumulate(scores.begin(), scores.end(), by_sigmoid ? 1e-20 : 0.0);
+  }
+  // The mean of the counts by the shares of the experts in the scores.
+  double mean_count(const Values& scores) const {
+    return std::inner_product(scores.begin(), scores.end(), counts.begin(), 0.0) /
+           score_sum(scores);
+  }
+};
+
 // Rows [sources,parts,slots] and the tokens [batch,time] that are sent to them.
 struct Rows {
   size_t tokens_per_source, rows_per_source;
@@ -247,6 +278,42 @@ void balance_router(const Launch& launch) {
     }
     write(launch.results[layer], bias);
   }
+}
+
+void router_loss(const Launch& launch) {
+  const Values logits = read(launch.operands[0]);
+  const RouterLoss loss(launch, read(launch.operands[1]));
+  const double count = read(launch.operands[2])[0];
+  double sum = 0;
+  Values lse;
+  for (size_t token = 0; token < logits.size() / loss.counts.size(); ++token) {
+    const Values own = row_of(logits, token, loss.counts.size());
+    lse.push_back(log_sum_exp(own));
+    sum += loss.balance * loss.mean_count(scores_of(own, loss.by_sigmoid)) +
+           loss.z * lse.back() * lse.back();
+  }
+  write(launch.results[0], {sum / count});
+  write(launch.results[1], lse);
+}
+
+void router_loss_grad(const Launch& launch) {
+  const double dloss = read(launch.operands[0])[0];
+  const Values logits = read(launch.operands[1]), lse = read(launch.operands[3]);
+  const RouterLoss loss(launch, read(launch.operands[2]));
+  const double factor = dloss / read(launch.operands[4])[0];
+  Values d_logits;
+  for (size_t token = 0; token < lse.size(); ++token) {
+    const Values own = row_of(logits, token, loss.counts.size());
+    const Values scores = scores_of(own, loss.by_sigmoid);
+    const double mean = loss.mean_count(scores), sum = loss.score_sum(scores);
+    for (size_t i = 0; i < own.size(); ++i) {
+      const double slope = loss.by_sigmoid ? scores[i] * (1 - scores[i]) / sum : scores[i];
+      const double exponential = std::exp(own[i] - lse[token]);
+      d_logits.push_back(factor * (loss.balance * slope * (loss.counts[i] - mean) +
+                                   2 * loss.z * lse[token] * exponential));
+    }
+  }
+  write(launch.results[0], d_logits);
 }
 
 void dispatch(const Launch& launch) {

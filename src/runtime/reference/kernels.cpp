@@ -72,6 +72,8 @@ constexpr Kernel kKernels[] = {
     row("lost_rows", "reference_lost_rows", reference::lost_rows),
     row("guard_norm", "reference_guard_norm", reference::guard_norm),
     row("balance_router", "reference_balance_router", reference::balance_router),
+    row("router_loss", "reference_router_loss", reference::router_loss),
+    row("router_loss_grad", "reference_router_loss_grad", reference::router_loss_grad),
     row("dispatch", "reference_dispatch", reference::dispatch),
     row("combine", "reference_combine", reference::combine),
     row("dispatch_weights", "reference_dispatch_weights", reference::dispatch_weights),

@@ -54,6 +54,8 @@ void expert_counts(const Launch&);
 void lost_rows(const Launch&);
 void guard_norm(const Launch&);
 void balance_router(const Launch&);
+void router_loss(const Launch&);
+void router_loss_grad(const Launch&);
 void dispatch(const Launch&);
 void combine(const Launch&);
 void dispatch_weights(const Launch&);

@@ -25,6 +25,23 @@ TEST(Qwen3Moe, Forward) {
   expect_golden("models/qwen3_moe_train.txt", print_graph(model.graph));
 }
 
+// Coefficients of the losses of routers add nodes to the graph of training only.
+TEST(Qwen3Moe, LossesOfRouters) {
+  ModelSpec spec = flavor("debug");
+  spec.n_layers = 2;
+  const auto text = [&](BuildMode mode, const BuildOptions::RouterLosses& losses) {
+    BuildOptions options{.batch = 2, .seq_len = 16, .mode = mode, .router_losses = losses};
+    const BuiltModel model = build_model(spec, options);
+    verify(model.graph);
+    return print_graph(model.graph);
+  };
+  for (const BuildMode mode : {BuildMode::Eval, BuildMode::Decode}) {
+    EXPECT_EQ(text(mode, {.aux = 0.01, .z = 0.001}), text(mode, {}));
+  }
+  expect_golden("models/qwen3_moe_router_losses.txt",
+                text(BuildMode::Train, {.aux = 0.01, .z = 0.001}));
+}
+
 // The published numbers, in units of 10 million.
 TEST(Qwen3Moe, ATokenIsMultipliedWithTheWeightsOfItsExperts) {
   for (const auto& [name, active] : {std::pair{"30B-A3B", 304}, std::pair{"235B-A22B", 2157}}) {

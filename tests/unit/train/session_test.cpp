@@ -236,5 +236,36 @@ TEST(Session, BalancesRouters) {
   }
 }
 
+// A router whose logits are all 0 gives every expert the same score: per layer, the auxiliary loss
+// is its coefficient, and the z-loss its coefficient times log(experts)^2.
+TEST(Session, AddsTheLossesOfRouters) {
+  for (const std::string model : {"qwen3_moe", "deepseek_v3"}) {
+    const auto loss = [&](const std::vector<std::string>& more) {
+      std::vector<std::string> overrides = {"--model.name=" + model,
+                                            "--model.flavor=debug",
+                                            "--model.n_layers=3",
+                                            "--training.local_batch_size=2",
+                                            "--training.global_batch_size=4",
+                                            "--training.seq_len=8"};
+      overrides.insert(overrides.end(), more.begin(), more.end());
+      const Config config = parse_config("", "test", overrides);
+      Session session(config, compile(config));
+      session.initialize(1);
+      const auto& params = session.compiled().params;
+      for (size_t i = 0; i < params.size(); ++i) {
+        if (!params[i].name.ends_with("gate.weight")) continue;
+        session.write_param(i, std::vector<float>(static_cast<size_t>(count(params[i].shape))));
+      }
+      return step(session, 0, 1e-3).loss;
+    };
+    const double layers = model == "qwen3_moe" ? 3 : 2;
+    const double plain = loss({});
+    EXPECT_NEAR(loss({"--training.router_aux_loss=0.5"}), plain + layers * 0.5, 1e-5) << model;
+    EXPECT_NEAR(loss({"--training.router_z_loss=0.25"}),
+                plain + layers * 0.25 * std::pow(std::log(8.0), 2), 1e-5)
+        << model;
+  }
+}
+
 }  // namespace
 }  // namespace weft

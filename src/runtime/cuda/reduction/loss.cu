@@ -5,6 +5,7 @@
 
 #include "runtime/cuda/fast_math.h"
 #include "runtime/cuda/launches.h"
+#include "runtime/cuda/reduction/loss.h"
 #include "runtime/cuda/reduction/reduce.h"
 #include "runtime/cuda/vector.h"
 
@@ -288,13 +289,12 @@ LossArgs loss_args(const Launch& launch) {
   return args;
 }
 
-// The loss: the losses of the rows, added in a fixed tree.
-void launch_total_loss(const LossArgs& args, const Tensor& loss, const Launch& launch) {
-  total_loss<<<1, 1024, 0, stream_of(launch)>>>(args.losses, args.valid, loss.as<float>(),
-                                                args.rows);
-}
-
 }  // namespace
+
+void launch_total_loss(const float* losses, int64_t rows, const float* count, const Tensor& loss,
+                       cudaStream_t stream) {
+  total_loss<<<1, 1024, 0, stream>>>(losses, count, loss.as<float>(), rows);
+}
 
 void launch_online_cross_entropy(const Launch& launch) {
   const LossArgs args = loss_args(launch);
@@ -302,7 +302,7 @@ void launch_online_cross_entropy(const Launch& launch) {
     online_row_loss<tag.kValue>
         <<<blocks_for(args.rows, 1), kLossThreads, 0, stream_of(launch)>>>(args);
   });
-  launch_total_loss(args, launch.results.at(0), launch);
+  launch_total_loss(args.losses, args.rows, args.valid, launch.results.at(0), stream_of(launch));
 }
 
 void launch_online_cross_entropy_stats(const Launch& launch) {
@@ -328,7 +328,7 @@ void launch_cross_entropy_combine(const Launch& launch) {
   args.rows = launch.operands[1].elements();
   combine_stats<<<blocks_for(args.rows, kThreads), kThreads, 0, stream_of(launch)>>>(
       stats.as<float>(), args, stats.shape.at(0));
-  launch_total_loss(args, launch.results.at(0), launch);
+  launch_total_loss(args.losses, args.rows, args.valid, launch.results.at(0), stream_of(launch));
 }
 
 void launch_cross_entropy_grad(const Launch& launch) {
