@@ -230,6 +230,9 @@ ShardingRule sharding_rule(const Call& call) {
       parse_sharding(op.sharding_of != nullptr ? op.sharding_of(call) : std::string(op.sharding));
   const ShardingTerm last = rule.operands.back();
   rule.operands.resize(call.operands.size(), last);
+  if (op.parsed().has_variadic_results()) {
+    rule.results.resize(call.results.size(), ShardingTerm(rule.results.back()));
+  }
   CHECK(rule.results.size() == call.results.size(), op.name(), ": sharding rule with ",
         rule.results.size(), " results");
   return rule;

@@ -34,8 +34,8 @@ struct ShardingRule {
 // Throws InternalError for text that is not a rule.
 ShardingRule parse_sharding(std::string_view text);
 
-// The rule of this call's op with one term per operand: those of absent optional operands are left
-// out, that of a variadic one is repeated.
+// The rule of this call's op with one term per operand and result: those of absent optional
+// operands are left out, that of a variadic one is repeated.
 ShardingRule sharding_rule(const Call& call);
 
 // A dim as a rule names it: a letter, or the index of a leading dim.

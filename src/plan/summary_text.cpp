@@ -142,12 +142,15 @@ std::string to_string(const Replanning& replanning) {
 }
 
 std::string to_string(const PlanSummary& summary) {
-  std::vector<std::string> axes;
-  for (const MeshAxis& axis : summary.mesh.all_axes()) {
-    axes.push_back(cat(axis.name, "=", axis.size));
-  }
+  const auto axes = [](const std::vector<MeshAxis>& list) {
+    std::vector<std::string> texts;
+    for (const MeshAxis& axis : list) texts.push_back(cat(axis.name, "=", axis.size));
+    return join(texts, " ");
+  };
+  const Mesh& mesh = summary.mesh;
   std::string text = cat(padded("plan"), summary.name, "  backend ", summary.backend, "  mesh ",
-                         axes.empty() ? "1 rank" : join(axes, " "), "\n");
+                         mesh.axes.empty() ? "1 rank" : axes(mesh.axes),
+                         mesh.expert_axes.empty() ? "" : "; ", axes(mesh.expert_axes), "\n");
   text += cat(padded("bound"), summary.params, " params  ", summary.states, " states  ",
               summary.inputs, " inputs  ", summary.outputs, " outputs\n");
   text += cat(padded("streams"), join(summary.streams, " "), "  events ", summary.events, "\n");

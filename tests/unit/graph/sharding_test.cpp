@@ -40,17 +40,52 @@ void expect_refusal(const std::string& message, const OpDef& op, const Texts& op
 TEST(Sharding, RulesParse) {
   const ShardingRule rule = parse_sharding("...k, kN, -> ...N, ");
   ASSERT_EQ(rule.operands.size(), 3u);
-  EXPECT_EQ(rule.operands[0], (ShardingTerm{.leading = true, .dims = "k", .parts = {{}}}));
-  EXPECT_EQ(rule.operands[1], (ShardingTerm{.dims = "kN", .parts = {{}, {}}}));
+  EXPECT_EQ(rule.operands[0],
+            (ShardingTerm{.leading = true, .dims = "k", .parts = {{}}, .counted = {""}}));
+  EXPECT_EQ(rule.operands[1], (ShardingTerm{.dims = "kN", .parts = {{}, {}}, .counted = {"", ""}}));
   EXPECT_EQ(rule.operands[2], ShardingTerm{});
   EXPECT_EQ(rule.results.size(), 2u);
   EXPECT_TRUE(parse_sharding("...+ -> W").operands[0].added);
   const ShardingTerm packed = parse_sharding("bh(8|4)c -> b").operands[0];
   EXPECT_EQ(packed.dims, "bhc");
   EXPECT_EQ(packed.parts, (std::vector<std::vector<int64_t>>{{}, {8, 4}, {}}));
+  const ShardingTerm counting = parse_sharding("bs -> g<bs>R").results[0];
+  EXPECT_EQ(counting.dims, "gR");
+  EXPECT_EQ(counting.counted, (std::vector<std::string>{"bs", ""}));
   EXPECT_THROW(parse_sharding("a, b"), InternalError);
   EXPECT_THROW(parse_sharding("a! -> b"), InternalError);
   EXPECT_THROW(parse_sharding("aa -> b"), InternalError);
+}
+
+TEST(Sharding, ShardsOverAllExpertAxesAreShardsOverTheOthers) {
+  const Mesh mesh = parse_mesh("dp_replicate=2, dp_shard=2, tp=2; edp=2, ep=2");
+  const auto dense = [&](const std::string& placement) {
+    TensorType type = parse_type("f32[8,8]" + placement);
+    type.placement = by_dense_axes(type.placement, mesh);
+    return to_string(type).substr(8);
+  };
+  EXPECT_EQ(dense(" @S(0:edp) @S(0:ep)"), " @S(0:dp_shard) @S(0:tp)");
+  EXPECT_EQ(dense(" @S(0:dp_replicate) @S(0:edp) @S(0:ep)"),
+            " @S(0:dp_replicate) @S(0:dp_shard) @S(0:tp)");
+  for (const char* same :
+       {" @S(0:edp) @S(1:ep)", " @S(0:ep)", " @P(edp) @S(0:ep)", " @F(edp)", ""}) {
+    EXPECT_EQ(dense(same), same);
+  }
+}
+
+// Each element of what the norm sums lies on one rank; a copy over edp is refused.
+TEST(Sharding, SumsOverShardsOfExpertsAndOthers) {
+  const Mesh mesh = parse_mesh("dp_shard=2, tp=2; edp=2, ep=2");
+  const auto sum_with = [&](const std::string& experts) {
+    Call call{.op = find_op("square_sum"), .operands = {}, .results = {}, .attrs = {}};
+    call.operands = {parse_type("f32[4096] @F(dp_shard) @F(tp)"), parse_type(experts)};
+    call.results = {parse_type("i64[12]")};
+    TensorType sum = call.results[0];
+    sum.placement = result_placements(call, mesh).at(0);
+    return to_string(sum);
+  };
+  EXPECT_EQ(sum_with("f32[8192] @F(edp) @S(0:ep)"), "i64[12] @P(dp_shard) @P(tp)");
+  EXPECT_NE(user_error_of([&] { sum_with("f32[8,1024] @S(0:ep)"); }), "");
 }
 
 TEST(Sharding, EveryRuleFitsTheSamplesOfItsOp) {
