@@ -111,7 +111,10 @@ std::vector<double> expert_choices(const Call& call, const TensorType& type, Phi
 // Rows of the choices of every token: any order, no row twice, and -1 where there are too few.
 std::vector<double> row_places(const Call& call, const TensorType& type, PhiloxKey key) {
   const bool makes_rows = call.op->name().starts_with("dispatch");
-  const Shape& rows = makes_rows ? call.results.at(0).shape : call.type("rows").shape;
+  const Shape half = {1, 1, type.elements() / 2};  // of what lost_rows counts
+  const Shape& rows = call.op->name() == "lost_rows" ? half
+                      : makes_rows                   ? call.results.at(0).shape
+                                                     : call.type("rows").shape;
   const int64_t places = rows[1] * rows[2], choices = type.elements() / rows[0];
   std::vector<double> at;
   for (int64_t source = 0; source < rows[0]; ++source) {

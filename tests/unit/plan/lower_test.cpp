@@ -69,8 +69,8 @@ TEST(Lower, MicroDropsWhatOnlyTheOptimizerNeeds) {
 TEST(Lower, SourcesOfTheSameNameAreOneBuffer) {
   const Plan plan = tiny_plan();
   const int64_t w = bound(plan.params, "w");
-  for (int i = 0; i < kPrograms; ++i) {
-    EXPECT_EQ(plan.programs[i].front().operands.at(1).buffer, w);
+  for (const ProgramKind kind : {ProgramKind::Micro, ProgramKind::Last, ProgramKind::Eval}) {
+    EXPECT_EQ(plan.program(kind).front().operands.at(1).buffer, w);
   }
   EXPECT_EQ(plan.params.size(), 1u);
   EXPECT_EQ(plan.inputs.size(), 3u);
