@@ -79,7 +79,8 @@ inline std::vector<double> rope_frequencies(const Call& call) {
 
 // What queries at a position are multiplied by in a call of scale_queries.
 inline float query_scale(const Call& call, int64_t position) {
-  const auto steps = static_cast<double>((position + 1) / call.int_attr("floor"));
+  const int64_t full = (position + 1) / call.int_attr("floor");
+  const auto steps = static_cast<double>(full);
   return static_cast<float>(1 + call.double_attr("scale") * std::log1p(steps));
 }
 
