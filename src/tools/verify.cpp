@@ -171,7 +171,7 @@ std::vector<float> read_gradient(Session& session, size_t param, Communicator& c
 // One step of the trace; repeated while it only shrinks the loss scale.
 StepResult train_step(Session& session, const StepScalars& scalars, const TraceRun& run) {
   while (true) {
-    const StepResult result =
+    StepResult result =
         session.train_step(scalars, [&](int64_t first, Batch& batch) { fill(run, first, batch); });
     const bool shrinks = result.loss_scale > kMinLossScale;
     if (std::isfinite(result.grad_norm) || !shrinks) return result;
