@@ -134,8 +134,19 @@ void check_experts(const Experts& experts) {
              experts.count / groups * kept, " to choose ", experts.top_k, " from");
   USER_CHECK(std::isfinite(experts.scale) && experts.scale > 0, "the scale of expert weights is ",
              format_double(experts.scale), ", expected a positive number");
+  USER_CHECK(experts.shared_ffn_dim <= kMaxFfnDim, "the shared experts are ",
+             experts.shared_ffn_dim, " wide; expected at most ", kMaxFfnDim);
   USER_CHECK(experts.step > 0 && experts.first_layers >= 0, "experts in every ", experts.step,
              "th layer from ", experts.first_layers, " on, expected positive numbers");
+}
+
+void check_latent(const LatentAttention& latent, int64_t n_heads) {
+  for (const int64_t rank : {latent.q_rank, latent.kv_rank}) {
+    USER_CHECK(rank >= 0 && rank <= kMaxDim, "latent attention of rank ", rank,
+               "; expected at most ", kMaxDim);
+  }
+  USER_CHECK(latent.value_dim >= 0 && latent.value_dim <= kMaxDim / n_heads, "latent values of ",
+             latent.value_dim, " elements per head; expected at most ", kMaxDim / n_heads);
 }
 
 }  // namespace
@@ -266,6 +277,7 @@ void check_model(const ModelSpec& spec) {
   check_scaling(spec.rope_scaling);
   check_layers(spec);
   check_experts(spec.experts);
+  check_latent(spec.latent, spec.n_heads);
   find_model(spec.model).check(spec);
 }
 
