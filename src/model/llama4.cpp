@@ -119,9 +119,12 @@ List of_layers(const HfReader& hf, const ModelSpec& spec, const std::string& key
 // if these describe the lists, which are present in most files.
 void read_layers(const HfReader& hf, ModelSpec& spec) {
   AttentionLayers& layers = spec.attention_layers;
-  layers.no_rope_interval = hf.size_or("no_rope_layer_interval", 4);
+  constexpr int64_t kUsualInterval = 4;
+  const int64_t given = hf.size_or("no_rope_layer_interval", kUsualInterval);
   std::vector<int64_t> rope = of_layers(hf, spec, "no_rope_layers", hf.indices("no_rope_layers"));
   for (int64_t& flag : rope) flag = flag != 0 ? 1 : 0;
+  layers.no_rope_interval = rope.empty() ? given : kUsualInterval;
+  if (!rope.empty() && rope != rope_flags(spec)) layers.no_rope_interval = given;
   if (!rope.empty() && rope != rope_flags(spec)) {
     layers.no_rope_interval = 0;
     layers.rope = rope;
