@@ -12,9 +12,11 @@
 #include "compile/compile.h"
 #include "compile/validate_run.h"
 #include "config/load.h"
+#include "runtime/comm/join.h"
 #include "runtime/comm/launcher.h"
 #include "runtime/comm/threads.h"
 #include "tools/commands.h"
+#include "tools/launch_info.h"
 #include "train/resume.h"
 #include "train/run_folder.h"
 #include "train/session.h"
@@ -27,6 +29,7 @@ namespace {
 struct TrainArguments {
   std::string config;
   int64_t ranks = 1;
+  std::optional<LaunchInfo> launched;  // set: this process is one rank of a launcher's job
   std::string transport = "shm";
   TrainOptions options;
   int64_t max_restarts = 0;
@@ -157,6 +160,37 @@ ExitCode train_processes(const Config& config, const Mesh& mesh, const TrainArgu
   }
 }
 
+// This process as one of the ranks that a launcher has started.
+ExitCode train_launched(const Config& config, const Mesh& mesh, const TrainArguments& arguments) {
+  constexpr double kStartFactor = 6;  // processes start further apart than steps do
+  catch_stop_signals_as_rank();
+  const JoinOptions join{.job = arguments.launched->job,
+                         .rank = arguments.launched->rank,
+                         .ranks = arguments.ranks,
+                         .start_seconds = kStartFactor * config.comm.timeout_seconds};
+  return static_cast<ExitCode>(join_ranks(join, [&](int64_t rank, ShmJob& job) {
+    const std::unique_ptr<Communicator> comm =
+        connect_devices(config, job.connect({mesh, rank}, comm_options(config)));
+    return static_cast<int>(train_rank(config, *comm, arguments.options));
+  }));
+}
+
+void check_launched(const TrainArguments& arguments, const Command& command) {
+  const LaunchInfo& info = *arguments.launched;
+  USER_CHECK(!command.has("--ranks"), "command line: --ranks=", arguments.ranks, ", but ",
+             info.launcher, " started the ", info.ranks,
+             " ranks; leave --ranks out, or start weft without ", info.launcher);
+  USER_CHECK(arguments.transport == "shm", "command line: --transport=", arguments.transport,
+             " under ", info.launcher, ", expected shm: the ranks are processes");
+  USER_CHECK(arguments.max_restarts == 0, "command line: --max-restarts=", arguments.max_restarts,
+             " under ", info.launcher, ", expected 0: only ", info.launcher,
+             " can start its ranks again, with --resume");
+  USER_CHECK(info.local_ranks == info.ranks, "environment: ", info.launcher, " started ",
+             info.ranks, " ranks, ", info.local_ranks,
+             " of them on this host, expected all on one host: ranks of several hosts have no "
+             "connection");
+}
+
 ExitCode run_train(const TrainArguments& arguments, const std::vector<std::string>& overrides) {
   const Config config = load_config(arguments.config, overrides);
   validate_run(config, arguments.ranks);
@@ -170,14 +204,15 @@ ExitCode run_train(const TrainArguments& arguments, const std::vector<std::strin
     catch_stop_signals();
     return report(train(config, stop_request(), single_rank(), arguments.options));
   }
+  const bool speaks = !arguments.launched || arguments.launched->rank == 0;
   const int64_t cores = usable_cores();
-  if (arguments.ranks > cores) {
+  if (arguments.ranks > cores && speaks) {
     log_line(cat(arguments.ranks, " ranks on ", cores, " cores: ranks share cores"));
   }
   USER_CHECK(!threads || find_backend(config.device.backend).connect == nullptr,
              "command line: --transport=", arguments.transport, " with device.backend = \"",
              config.device.backend, "\", expected shm: each GPU needs its own process");
-  if (config.device.share_gpu) {
+  if (config.device.share_gpu && speaks) {
     log_line(cat("device.share_gpu: ", arguments.ranks,
                  " ranks share GPU 0 and exchange data through sockets, each with its own "
                  "NCCL_HOSTID; this is for tests"));
@@ -186,7 +221,22 @@ ExitCode run_train(const TrainArguments& arguments, const std::vector<std::strin
     catch_stop_signals();
     return train_threads(config, mesh, arguments.options);
   }
+  if (arguments.launched) return train_launched(config, mesh, arguments);
   return train_processes(config, mesh, arguments);
+}
+
+// Until the ranks of a launcher have found each other, all of them fail alike, and rank 0 says why,
+// unless it is missing.
+ExitCode run_launched(TrainArguments arguments, const Command& command) {
+  try {
+    check_launched(arguments, command);
+    arguments.ranks = arguments.launched->ranks;
+    return run_train(arguments, command.overrides("--resume"));
+  } catch (...) {
+    const ExitCode code = current_failure().code;
+    if (arguments.launched->rank == 0 || code == ExitCode::PeerLost) throw;
+    return code;
+  }
 }
 
 }  // namespace
@@ -197,7 +247,9 @@ void add_train_command(Command app, const Finish& finish) {
       "train", "train a model from a TOML config; set any key with --section.key=value");
   command.add_option("CONFIG", arguments->config, "config file; docs/config.md lists every key")
       .required();
-  command.add_option("--ranks", arguments->ranks, "ranks to start on this machine")
+  command
+      .add_option("--ranks", arguments->ranks,
+                  "ranks to start on this machine; under mpirun, srun or torchrun leave it out")
       .range(1, kMaxRanks)
       .show_default();
   command
@@ -217,7 +269,11 @@ void add_train_command(Command app, const Finish& finish) {
       .range(0, 1'000'000)
       .show_default();
   command.allow_overrides();
-  command.on_run([=] { finish(run_train(*arguments, command.overrides("--resume"))); });
+  command.on_run([=] {
+    arguments->launched = read_launch_info();
+    finish(arguments->launched ? run_launched(*arguments, command)
+                               : run_train(*arguments, command.overrides("--resume")));
+  });
 }
 
 }  // namespace weft

@@ -101,8 +101,9 @@ void await_arrival(const Control& control, int64_t rank, int64_t peer, const Bar
                     cat("rank ", peer, state == RankState::Done ? " ended" : " failed",
                         " while rank ", rank, " waits for it ", control.whereabouts(rank)),
                     ExitCode::PeerLost);
-    } else if (options.launcher_alive && !options.launcher_alive()) {
-      control.abort(rank, "the launcher is gone", ExitCode::PeerLost);
+    } else if (const std::string loss = options.launcher_loss ? options.launcher_loss() : "";
+               !loss.empty()) {
+      control.abort(rank, loss, ExitCode::PeerLost);
     } else {
       check_heartbeat(control, rank, peer, since, options.timeout_seconds, age);
     }

@@ -36,10 +36,15 @@ int64_t Control::bytes(int64_t ranks) {
   return kJobBytes + ranks * static_cast<int64_t>(sizeof(RankRecord));
 }
 
-Control Control::start(void* memory, int64_t ranks) {
+Control Control::view(void* memory) {
   Control control;
   control.job_ = static_cast<JobRecord*>(memory);
   control.ranks_ = reinterpret_cast<RankRecord*>(static_cast<char*>(memory) + kJobBytes);
+  return control;
+}
+
+Control Control::start(void* memory, int64_t ranks) {
+  Control control = view(memory);
   control.job_->ranks = ranks;
   for (int64_t rank = 0; rank < ranks; ++rank) {
     for (WaitRecord& wait : control.at(rank).waits) wait.peer = -1;

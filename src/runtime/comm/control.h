@@ -86,6 +86,8 @@ class Control {
   // Bytes a job needs; zero-filled memory of that size becomes a fresh job by calling `start`.
   static int64_t bytes(int64_t ranks);
   static Control start(void* memory, int64_t ranks);
+  // A job that another process has started.
+  static Control view(void* memory);
 
   int64_t ranks() const { return job_->ranks; }
   RankRecord& at(int64_t rank) const { return ranks_[rank]; }
@@ -124,8 +126,9 @@ class Control {
 // How a rank waits.
 struct WaitOptions {
   double timeout_seconds = 10;
-  int spins = 0;                         // before sleeping; 0 when ranks share cores
-  std::function<bool()> launcher_alive;  // checked while sleeping; empty: no launcher
+  int spins = 0;  // before sleeping; 0 when ranks share cores
+  // Checked while sleeping: why the rank cannot go on without its launcher; "": nothing is lost.
+  std::function<std::string()> launcher_loss;
 };
 
 // Waits until `peer` has reached arrival `target`. Throws DeviceError when the job is aborted, and

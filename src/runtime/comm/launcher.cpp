@@ -17,11 +17,10 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/stop.h"
+#include "runtime/comm/verdict.h"
 
 namespace weft {
 namespace {
-
-using Body = std::function<int(int64_t rank, ShmJob& job)>;
 
 // Blocks the signals the launcher handles, and restores them.
 class SignalMask {
@@ -46,26 +45,12 @@ class SignalMask {
   sigset_t watched_, before_;
 };
 
-// Runs the body and stores its error, if any, where the launcher finds it.
-int run_body(int64_t rank, ShmJob& job, const Body& body) {
-  try {
-    const int code = body(rank, job);
-    job.control().set_state(rank, RankState::Done);
-    return code;
-  } catch (...) {
-    const Failure failure = current_failure();
-    job.control().set_failed(rank, failure.message, failure.code);
-    job.control().abort(rank, cat("rank ", rank, ": ", failure.message), ExitCode::PeerLost);
-    return static_cast<int>(failure.code);
-  }
-}
-
 struct RankStart {
   int64_t rank;
   bool finishes_step;
 };
 
-[[noreturn]] void rank_main(const RankStart& start, ShmJob& job, const Body& body,
+[[noreturn]] void rank_main(const RankStart& start, ShmJob& job, const RankMain& body,
                             const SignalMask& mask) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   job.become_rank();
@@ -73,14 +58,14 @@ struct RankStart {
   if (!job.launcher_alive()) ::_exit(static_cast<int>(ExitCode::PeerLost));
   if (start.finishes_step) catch_stop_signals_as_rank();
   mask.restore();
-  const int code = run_body(start.rank, job, body);
+  const int code = run_rank(start.rank, job, body);
   std::fflush(nullptr);
   ::_exit(code);
 }
 
 class Supervisor {
  public:
-  Supervisor(const LaunchOptions& options, const Body& body)
+  Supervisor(const LaunchOptions& options, const RankMain& body)
       : options_(options), job_(options.ranks), signals_(make_signal_file()) {
     std::fflush(nullptr);
     for (int64_t rank = 0; rank < options.ranks; ++rank) start(rank, body);
@@ -111,7 +96,7 @@ class Supervisor {
     if (file.get() < 0) throw DeviceError(cat("launcher: signalfd: ", reason_of(errno)));
     return file;
   }
-  void start(int64_t rank, const Body& body);
+  void start(int64_t rank, const RankMain& body);
   bool all_ended() const {
     return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.ended; });
   }
@@ -122,9 +107,8 @@ class Supervisor {
   void note_end(int64_t index);
   void enforce();
   int verdict();
-  int blame(const std::string& message, int64_t involved, ExitCode code);
+  int blame(const Verdict& verdict);
   void name_cause(const std::string& message);
-  std::vector<int64_t> failures() const;
   void report(const std::string& message) const;
 
   const LaunchOptions& options_;
@@ -140,7 +124,7 @@ class Supervisor {
   int64_t end_seen_ = 0;  // when it arrived
 };
 
-void Supervisor::start(int64_t rank, const Body& body) {
+void Supervisor::start(int64_t rank, const RankMain& body) {
   const pid_t pid = ::fork();
   if (pid == 0) rank_main({rank, options_.ranks_finish_step}, job_, body, mask_);
   if (pid < 0) throw DeviceError(cat("launcher: cannot fork rank ", rank, ": ", reason_of(errno)));
@@ -240,33 +224,10 @@ void Supervisor::force_ranks() {
   }
 }
 
-// Ranks with an error of their own, earliest first.
-std::vector<int64_t> Supervisor::failures() const {
-  const Control& control = job_.control();
-  std::vector<int64_t> found;
-  for (int64_t i = 0; i < options_.ranks; ++i) {
-    const auto code = static_cast<ExitCode>(control.at(i).exit_code);
-    const bool follow_up = code == ExitCode::PeerLost || code == ExitCode::Hang;
-    if (control.state(i) == RankState::Failed && !follow_up) found.push_back(i);
-  }
-  std::sort(found.begin(), found.end(), [&](int64_t a, int64_t b) {
-    return control.at(a).sign_of_life.load() < control.at(b).sign_of_life.load();
-  });
-  return found;
-}
-
 int Supervisor::verdict() {
   if (end_signal_ != 0) return static_cast<int>(stop_code(end_signal_));
-  const Control& control = job_.control();
-  if (!loss_.empty()) return blame(loss_, 1, ExitCode::PeerLost);
-  if (const std::vector<int64_t> failed = failures(); !failed.empty()) {
-    const std::string first = control.at(failed[0]).error;
-    const auto same = std::count_if(failed.begin(), failed.end(),
-                                    [&](int64_t i) { return control.at(i).error == first; });
-    const std::string who = same == 1 ? cat("rank ", failed[0], ": ") : "";
-    return blame(who + first, same, static_cast<ExitCode>(control.at(failed[0]).exit_code));
-  }
-  if (control.aborted()) return blame(control.abort_reason(), 1, control.abort_code());
+  const Verdict verdict = verdict_of(job_.control(), loss_);
+  if (!verdict.cause.empty()) return blame(verdict);
   for (const Rank& rank : ranks_) {
     if (WIFEXITED(rank.status) && WEXITSTATUS(rank.status) != 0) return WEXITSTATUS(rank.status);
   }
@@ -280,20 +241,20 @@ void Supervisor::name_cause(const std::string& message) {
 }
 
 // Reports the cause first, then its consequences in one line.
-int Supervisor::blame(const std::string& message, int64_t involved, ExitCode code) {
-  name_cause(message);
+int Supervisor::blame(const Verdict& verdict) {
+  name_cause(verdict.cause);
   std::vector<std::string> forced;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     if (ranks_[i].forced) forced.push_back(cat(i));
   }
-  const int64_t others = options_.ranks - involved;
+  const int64_t others = options_.ranks - verdict.involved;
   if (others > 0) {
     report(cat(others == 1 ? "the other rank" : cat("the other ", others, " ranks"), " stopped",
                forced.empty() ? ""
                               : cat("; killed after ", format_double(options_.grace_seconds),
                                     " s: ", join(forced, ", "))));
   }
-  return static_cast<int>(code);
+  return static_cast<int>(verdict.code);
 }
 
 void Supervisor::report(const std::string& message) const {
@@ -303,7 +264,7 @@ void Supervisor::report(const std::string& message) const {
 
 }  // namespace
 
-int launch_ranks(const LaunchOptions& options, const Body& body) {
+int launch_ranks(const LaunchOptions& options, const RankMain& body) {
   CHECK(options.ranks >= 1, "ranks ", options.ranks);
   Supervisor supervisor(options, body);
   return supervisor.supervise();

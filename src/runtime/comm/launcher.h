@@ -6,7 +6,7 @@
 #include <functional>
 #include <string>
 
-#include "runtime/comm/shm.h"
+#include "runtime/comm/verdict.h"
 
 namespace weft {
 
@@ -23,7 +23,6 @@ struct LaunchOptions {
 // sets the rank's exit code. Returns when every rank has exited: 0, the code of the first rank that
 // failed, PeerLost when a rank was killed, Hang when one stopped responding, or that of stop_code
 // when INT, TERM or HUP ended the job. Call it while the process is single-threaded.
-int launch_ranks(const LaunchOptions& options,
-                 const std::function<int(int64_t rank, ShmJob& job)>& body);
+int launch_ranks(const LaunchOptions& options, const RankMain& body);
 
 }  // namespace weft

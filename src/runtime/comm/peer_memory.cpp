@@ -205,7 +205,7 @@ PeerMemory::PeerMemory(const Control& control, RankInfo info, const CommOptions&
   groups_.push_back(std::move(world));
   wait_.timeout_seconds = options_.timeout_seconds;
   wait_.spins = mesh.ranks() <= usable_cores() ? 1000 : 0;
-  wait_.launcher_alive = [this] { return launcher_alive(); };
+  wait_.launcher_loss = [this] { return launcher_loss(); };
   control_.at(info_.rank).process = ::getpid();
   control_.set_state(info_.rank, RankState::Running);
 }

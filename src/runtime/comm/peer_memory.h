@@ -51,8 +51,8 @@ class PeerMemory : public Communicator {
   };
 
   const Control& control() const { return control_; }
-  // Polled while waiting; false ends the job.
-  virtual bool launcher_alive() { return true; }
+  // Polled while waiting; a text ends the job and says why.
+  virtual std::string launcher_loss() { return ""; }
   // Creates this rank's block, makes it visible to the peers, and fills in their bases.
   virtual void open_block(Block& block, Device& device) = 0;
   // Like open_block, but every base is the leader's memory.

@@ -49,7 +49,7 @@ class ShmRank : public PeerMemory {
       : PeerMemory(job.control(), std::move(info), options), job_(job) {}
 
  private:
-  bool launcher_alive() override { return job_.launcher_alive(); }
+  std::string launcher_loss() override { return job_.launcher_loss(); }
 
   // Blocks follow each other in each rank's file, at the same offset for all ranks.
   void open_block(Block& block, Device&) override {
@@ -114,18 +114,31 @@ class ShmRank : public PeerMemory {
 }  // namespace
 
 ShmJob::ShmJob(int64_t ranks) {
-  bytes_ = (Control::bytes(ranks) + kPage - 1) / kPage * kPage;
-  const Descriptor file = anonymous_file("the control block");
-  if (::ftruncate(file.get(), static_cast<off_t>(bytes_)) != 0) throw no_memory("allocate", bytes_);
-  memory_ = map_shared(file.get(), 0, bytes_);
+  files_.control = anonymous_file("the control block");
+  const int64_t bytes = Control::bytes(ranks);
+  if (::ftruncate(files_.control.get(), static_cast<off_t>(bytes)) != 0) {
+    throw no_memory("allocate", bytes);
+  }
+  map_control(ranks);
   control_ = Control::start(memory_, ranks);
   for (int64_t rank = 0; rank < ranks; ++rank) {
-    arenas_.push_back(anonymous_file(cat("the arena of rank ", rank)));
+    files_.arenas.push_back(anonymous_file(cat("the arena of rank ", rank)));
   }
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) throw no_descriptor("a pipe");
   life_read_ = Descriptor(ends[0]);
   life_write_ = Descriptor(ends[1]);
+}
+
+ShmJob::ShmJob(ShmFiles files, Descriptor life)
+    : files_(std::move(files)), first_rank_leads_(true), life_read_(std::move(life)) {
+  map_control(std::ssize(files_.arenas));
+  control_ = Control::view(memory_);
+}
+
+void ShmJob::map_control(int64_t ranks) {
+  bytes_ = (Control::bytes(ranks) + kPage - 1) / kPage * kPage;
+  memory_ = map_shared(files_.control.get(), 0, bytes_);
 }
 
 ShmJob::~ShmJob() {
@@ -139,6 +152,12 @@ void ShmJob::become_rank() {
 bool ShmJob::launcher_alive() const {
   pollfd life{.fd = life_read_.get(), .events = POLLIN, .revents = 0};
   return ::poll(&life, 1, 0) <= 0 || (life.revents & POLLHUP) == 0;
+}
+
+std::string ShmJob::launcher_loss() const {
+  if (launcher_alive()) return "";
+  if (!first_rank_leads_) return "the launcher is gone";
+  return cat("rank 0 (pid ", control_.at(0).process.load(), ") died ", control_.whereabouts(0));
 }
 
 std::unique_ptr<Communicator> ShmJob::connect(RankInfo info, const CommOptions& options) {

@@ -54,8 +54,9 @@ void DeviceWait::look(const Control& control, int64_t rank, const DeviceLook& se
                       const WaitOptions& options) {
   if (seen.got_further) got_further_ = monotonic_ns();
   control.check_alive();
-  if (options.launcher_alive && !options.launcher_alive()) {
-    control.abort(rank, "the launcher is gone", ExitCode::PeerLost);
+  if (const std::string loss = options.launcher_loss ? options.launcher_loss() : "";
+      !loss.empty()) {
+    control.abort(rank, loss, ExitCode::PeerLost);
   } else if (!seen.inside) {
     ages_.clear();
     control.at(rank).sign_of_life.store(monotonic_ns(), std::memory_order_relaxed);

@@ -27,9 +27,9 @@ class DeviceWaiting : public testing::Test {
 
   // What ends a wait of rank 0 that sees this state of its device; looks for ten times the timeout.
   std::string cause(double timeout_seconds, const std::function<DeviceLook()>& seen,
-                    std::function<bool()> launcher_alive = {}) {
+                    std::function<std::string()> launcher_loss = {}) {
     const WaitOptions options{.timeout_seconds = timeout_seconds,
-                              .launcher_alive = std::move(launcher_alive)};
+                              .launcher_loss = std::move(launcher_loss)};
     const auto end =
         std::chrono::steady_clock::now() + std::chrono::duration<double>(10 * timeout_seconds);
     try {
@@ -43,9 +43,9 @@ class DeviceWaiting : public testing::Test {
     return "";
   }
   std::string cause(double timeout_seconds, const DeviceLook& seen,
-                    std::function<bool()> launcher_alive = {}) {
+                    std::function<std::string()> launcher_loss = {}) {
     return cause(
-        timeout_seconds, [&] { return seen; }, std::move(launcher_alive));
+        timeout_seconds, [&] { return seen; }, std::move(launcher_loss));
   }
 
   std::chrono::milliseconds between_looks_{5};
@@ -116,7 +116,8 @@ TEST_F(DeviceWaiting, AnAbortEndsTheWait) {
 }
 
 TEST_F(DeviceWaiting, ALostLauncherEndsTheWait) {
-  EXPECT_EQ(cause(10, DeviceLook{}, [] { return false; }), "the launcher is gone");
+  EXPECT_EQ(cause(10, DeviceLook{}, [] { return std::string("the launcher is gone"); }),
+            "the launcher is gone");
 }
 
 }  // namespace
